@@ -1,0 +1,53 @@
+# One verb per need; every verb makes .venv ready by itself. `make` alone lists them.
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+SEEDS ?= 200
+MINUTES ?= 5
+READY := .venv/.ready
+BIN := .venv/bin
+
+# .venv/.ready names the directory it was made in: a copied environment is made anew.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
+.PHONY: $(READY)
+endif
+
+.PHONY: help run test check format sim chaos bench requirements docs setup
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(READY) ## run a demonstration on this machine; Ctrl-C stops it
+	@$(BIN)/alphorn demo
+
+test: check ## set up, check, and run every test
+	@$(BIN)/pytest -n 2
+
+check: $(READY) ## format, lint and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(READY) ## rewrite the sources in the one format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+sim: $(READY) ## simulate whole groups under faults: make sim SEEDS=2000
+	@$(BIN)/alphorn sim --seeds $(SEEDS)
+
+chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
+	@$(BIN)/alphorn chaos --minutes $(MINUTES)
+
+bench: $(READY) ## measure the log on this machine
+	@$(BIN)/alphorn bench log
+
+requirements: $(READY) ## which requirements have a test that proves them
+	@$(BIN)/python -m tools.requirements
+
+docs: $(READY) ## write the generated pages of docs/ and check its links
+	@$(BIN)/python -m tools.docs
+
+setup: $(READY) ## make .venv ready and nothing else
+
+$(READY): pyproject.toml requirements/core.txt requirements/dev.txt tools/setup.sh
+	@sh tools/setup.sh

@@ -1,0 +1,224 @@
+"""A data server: holds batches, asks for their numbers, stores them, and knows how far its log is complete.
+
+A batch is reported from memory, so that numbering does not wait for the disk; it is acknowledged as stored only once
+the entry is durable under the number the current epoch gave it. A number whose batch is missing here is fetched.
+"""
+
+from alphorn.bus.frames import DataReport, Held
+from alphorn.bus.holdings import Batch
+from alphorn.bus.machine import PutEntry
+from alphorn.bus.nack import Requests
+from alphorn.bus.station import Station
+from alphorn.model.ids import Kind, Origin, counter_of, make_id, origin_of
+
+_NEVER = float("inf")
+_REPORT_MAX = 256
+
+
+class DataServer:
+    """Stores what the ledger numbers, from the batches this member holds."""
+
+    __slots__ = (
+        "_durable",
+        "_missing",
+        "_report_at",
+        "_requests",
+        "_sent",
+        "_station",
+        "_unreported",
+        "_writing",
+        "reports",
+        "stored_log",
+    )
+
+    def __init__(self, station: Station, requests: Requests, *, stored: int) -> None:
+        self._station = station
+        self._requests = requests
+        self.stored_log = stored  # entries through this number are in this member's log on disk
+        self._durable: set[int] = set()  # further ones, after a gap
+        self._missing: dict[int, bytes] = {}  # numbered, but the batch is not here
+        self._writing: list[set[int]] = []
+        self._unreported: list[Held] = []
+        self._report_at = _NEVER
+        self._sent: dict[bytes, int] = {}  # what each sender says it has sent
+        self.reports = 0
+
+    @property
+    def stored(self) -> int:
+        """Durable here, in the log of the epoch this member follows."""
+        ledger = self._station.ledger
+        if ledger.confirmed_epoch != self._station.epoch:
+            return 0
+        return min(self.stored_log, ledger.confirmed)
+
+    def restore(self, through: int) -> None:
+        """After a start: looks which entries of the ledger's tail are in the log on disk."""
+        station = self._station
+        for sequence in range(self.stored_log + 1, through + 1):
+            assignment = station.ledger.get(sequence)
+            if assignment is None:
+                break
+            entry = b"" if assignment.system else station.storage.entry(sequence)
+            if isinstance(entry, bytes | memoryview):
+                self._durable.add(sequence)
+                if sequence > station.ledger.committed and not assignment.system:
+                    station.holdings.put(assignment.id, bytes(entry), assignment.timestamp, assignment.digest)
+            else:
+                self._missing[sequence] = assignment.id
+        self._advance()
+
+    def on_batch(self, batch: bytes, whole: Batch, now: float) -> None:
+        """A batch became whole here."""
+        sequence = self._station.ledger.find(batch)
+        if sequence:
+            if self._missing.pop(sequence, None) is not None:
+                self._store([sequence])
+            return
+        if self.wants(batch):
+            self._unreported.append(whole.held(batch))
+            self._notice_gap(batch, now)
+
+    def wants(self, batch: bytes) -> bool:
+        """Whether a batch is still to be numbered, as far as this member knows."""
+        origin = origin_of(batch)
+        state = self._station.ledger.state
+        return counter_of(batch) > state.senders.get(origin, 0)
+
+    def on_sent(self, origin: bytes, sent: int, now: float) -> None:
+        """A sender tells how many batches it has sent; what is not here is asked for."""
+        if sent > self._sent.get(origin, 0):
+            self._sent[origin] = sent
+        self._ask_sender(origin, now)
+
+    def _notice_gap(self, batch: bytes, now: float) -> None:
+        origin, counter = origin_of(batch), counter_of(batch)
+        if counter > self._sent.get(origin, 0):
+            self._sent[origin] = counter
+        previous = make_id(origin, Kind.BATCH, counter - 1) if counter > 1 else None
+        if previous and previous not in self._station.holdings and not self._station.ledger.find(previous):
+            self._ask_sender(origin, now)
+
+    def _ask_sender(self, origin: bytes, now: float) -> None:
+        """Wants every batch between the last numbered one and the newest sent."""
+        station = self._station
+        first = station.ledger.state.senders.get(origin, 0) + 1
+        last = min(self._sent[origin], first + station.budget.window_batches)
+        for counter in range(first, last + 1):
+            batch = make_id(Origin(origin), Kind.BATCH, counter)
+            if batch not in station.holdings and not station.ledger.find(batch):
+                self._requests.want_batch(batch, now)
+
+    def on_appended(self, first: int, now: float) -> None:
+        """New numbers in the ledger: stores what is here, fetches what is not."""
+        ledger, ready = self._station.ledger, []
+        for sequence in range(max(first, ledger.base + 1), ledger.last + 1):
+            assignment = ledger.get(sequence)
+            assert assignment is not None
+            if assignment.system or assignment.id in self._station.holdings:
+                ready.append(sequence)
+            else:
+                self._missing[sequence] = assignment.id
+                self._requests.want_batch(assignment.id, now)
+        self._store(ready)
+
+    def on_cut(self, after: int) -> None:
+        """Numbers after this one mean nothing any more; their batches wait for new ones."""
+        self.stored_log = min(self.stored_log, after)
+        self._durable = {sequence for sequence in self._durable if sequence <= after}
+        self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence <= after}
+        for writing in self._writing:
+            writing.difference_update([sequence for sequence in writing if sequence > after])
+        self.report_all()
+
+    def report_all(self) -> None:
+        """Names everything without a number again, in the order of each sender: to a new sequencer, or after loss."""
+        station = self._station
+        self._unreported = [
+            whole.held(batch)
+            for batch, whole in station.holdings.whole()
+            if not station.ledger.find(batch) and self.wants(batch)
+        ]
+
+    def on_damaged(self, sequence: int, now: float) -> None:
+        """A stored entry cannot be read: it is fetched from a peer and written again, never forgotten."""
+        assignment = self._station.ledger.get(sequence)
+        if assignment is not None and sequence not in self._missing:
+            self._station.trace("damaged", f"sequence={sequence}")
+            self._missing[sequence] = assignment.id
+            self._requests.want_sequence(sequence, now)
+
+    def is_missing(self, sequence: int) -> bool:
+        """Whether this member should have this entry and has not."""
+        return sequence in self._missing
+
+    def store_late(self, sequence: int, payload: bytes | memoryview, digest: int) -> None:
+        """A fetched or caught-up entry of a committed number."""
+        self._missing.pop(sequence, None)
+        self._station.journal.write(PutEntry(sequence, payload, digest))
+        self._settle_later({sequence})
+
+    def reset(self, through: int) -> None:
+        """The ledger starts anew after a checkpoint: what precedes it is not missed."""
+        self.stored_log = through
+        self._durable.clear()
+        self._missing.clear()
+        self._writing.clear()
+
+    def _store(self, sequences: list[int]) -> None:
+        if not sequences:
+            return
+        ledger, holdings, journal = self._station.ledger, self._station.holdings, self._station.journal
+        for sequence in sequences:
+            assignment = ledger.get(sequence)
+            assert assignment is not None
+            if not assignment.system:
+                whole = holdings.get(assignment.id)
+                assert whole is not None
+                journal.write(PutEntry(sequence, whole.payload, whole.digest))
+        self._settle_later(set(sequences))
+
+    def _settle_later(self, sequences: set[int]) -> None:
+        self._writing.append(sequences)
+        self._station.journal.then(lambda: self._settle(sequences))
+
+    def _settle(self, sequences: set[int]) -> None:
+        if sequences in self._writing:
+            self._writing.remove(sequences)
+            self._durable |= sequences
+            self._advance()
+
+    def _advance(self) -> None:
+        while self.stored_log + 1 in self._durable:
+            self.stored_log += 1
+            self._durable.discard(self.stored_log)
+
+    def flush(self, now: float) -> None:
+        """Reports this turn's batches to the sequencer, in one frame."""
+        station = self._station
+        if self._unreported and station.sequencer:
+            for start in range(0, len(self._unreported), _REPORT_MAX):
+                self.reports += 1
+                station.send_member(station.sequencer, DataReport(self._unreported[start : start + _REPORT_MAX]))
+            self._report_at = now + station.timing.report_repeat_s
+            self._unreported = []
+
+    def next_deadline(self) -> float:
+        """When it wants to name again what has got no number."""
+        return self._report_at
+
+    def on_time(self, now: float) -> None:
+        """Reports may be lost."""
+        if now >= self._report_at:
+            self._report_at = _NEVER
+            self.report_all()
+            for sequence, batch in list(self._missing.items())[: self._station.budget.nack_numbers_max]:
+                if sequence <= self._station.ledger.committed:
+                    self._requests.want_sequence(sequence, now)
+                else:
+                    self._requests.want_batch(batch, now)
+            if self._missing or self._unreported:
+                self._report_at = now + self._station.timing.report_repeat_s
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"stored": self.stored_log, "missing": len(self._missing), "reports": self.reports}

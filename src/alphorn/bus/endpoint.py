@@ -1,0 +1,573 @@
+"""One member of a group: composes the roles it plays and obeys the contract of machine.py.
+
+    frames ->  follower        what the sequencer says, into the ledger          (every member)
+               receiver        committed numbers, in order, to the upper layer   (every member)
+               sender          the upper layer's batches, to the group           (every member)
+               membership      joins, status, goodbye                            (every member)
+               catch_up        what was missed, by unicast                       (every member)
+               data_server     batches to disk                                   (role DATA)
+               commit_server   promises and answers                              (role COMMIT)
+               checkpoint_server   checkpoints at the marks                      (role CHECKPOINT)
+               sequencer, takeover     numbers and commits                       (role SEQUENCER)
+
+This file decides nothing: it hands each frame to the roles it concerns and ends each turn in one fixed order.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from alphorn.bus import frames as f
+from alphorn.bus.catch_up import CatchUp, CatchUpServer
+from alphorn.bus.checkpoint_server import CheckpointServer
+from alphorn.bus.commit_server import CommitServer
+from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.bus.data_server import DataServer
+from alphorn.bus.entries import Assignment, InSyncChanged, MemberLeft, SystemEntry, VoterAdded, describe_epoch
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import Data, Frame
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.holdings import Batch
+from alphorn.bus.machine import (
+    ChangeInterval,
+    ChangeVoters,
+    CheckpointInstalled,
+    CheckpointWritten,
+    DropAfter,
+    DropThrough,
+    Durable,
+    Goodbye,
+    Input,
+    InstallCheckpoint,
+    Order,
+    Output,
+    PutAssignments,
+    PutGroupState,
+    Received,
+    SynchronisedChanged,
+)
+from alphorn.bus.membership import Membership
+from alphorn.bus.nack import Requests
+from alphorn.bus.receiver import Receiver
+from alphorn.bus.repair import Repairer
+from alphorn.bus.restore import restore
+from alphorn.bus.sender import Sender
+from alphorn.bus.sequencer import Sequencer
+from alphorn.bus.storage import Storage
+from alphorn.bus.takeover import Takeover
+from alphorn.model.errors import PeerViolation
+from alphorn.model.ids import counter_of, origin_of
+
+
+class Endpoint:
+    """A member of one group. `reads=False` is for a witness: it votes, and wants no batches.
+
+    `history=False` begins at the newest number instead of the first; only for members that keep no log.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: GroupConfig,
+        me: MemberConfig,
+        storage: Storage,
+        host: bytes,
+        port: int,
+        unix_s: float,
+        founding: bool,
+        random: random.Random,
+        timing: Timing,
+        budget: Budget,
+        now: float,
+        reads: bool = True,
+        history: bool = True,
+        is_tracing: bool = False,
+    ) -> None:
+        restored = restore(
+            config=config,
+            me=me,
+            storage=storage,
+            host=host,
+            port=port,
+            unix_s=unix_s,
+            founding=founding,
+            reads=reads,
+            timing=timing,
+            budget=budget,
+            random=random,
+            is_tracing=is_tracing,
+        )
+        self._station = station = restored.station
+        self._now = now
+        self._history = history
+        self._is_ready = False
+        self._is_synchronised = False
+        self._followed = (0, 0)
+        self._said = (0, 0, 0)
+        self._more = False
+        self.violations = 0
+        ledger = station.ledger
+        self._requests = Requests(station)
+        self._repairer = Repairer(station, now)
+        self._follower = Follower(station, durable=ledger.last, now=now)
+        self._receiver = Receiver(
+            station, self._follower, self._requests, self._repairer, delivered=restored.checkpoint
+        )
+        self._sender = Sender(station)
+        self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
+        self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)
+        self._checkpoints = CheckpointServer(station)
+        self._sequencer = Sequencer(station, self._follower, now)
+        self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
+        self._catch_up = CatchUp(station, self._follower, self._receiver)
+        self._catch_up_server = CatchUpServer(station, self._receiver, self._repairer)
+        self._membership = Membership(station, self._status, self._acknowledged, is_blank=restored.is_blank, now=now)
+        ledger.on_committed = self._on_committed
+        self._follower.on_cut = self._on_cut
+        self._follower.on_appended = self._on_appended
+        self._handlers = self._make_handlers()
+        self._start(restored.checkpoint)
+
+    def _start(self, checkpoint: int) -> None:
+        """Writes the new incarnation; says nothing before it is durable."""
+        station = self._station
+        station.ledger.commit(min(station.meta.committed, station.ledger.last))
+        if station.plays(Role.DATA):
+            self._data.restore(station.ledger.last)
+        if checkpoint:
+            self._receiver.is_held = True
+            station.outbox.append(InstallCheckpoint(checkpoint))
+        station.remember()
+        station.journal.then(self._speak)
+
+    def _speak(self) -> None:
+        self._is_ready = True
+
+    # --- the five verbs ---
+
+    def receive(self, item: Input, now: float) -> None:
+        """Takes in one thing that happened."""
+        self._now = now = max(now, self._now)
+        if type(item) is Received:
+            self._on_datagram(item.data, now)
+            return
+        match item:
+            case Durable():
+                self._station.journal.on_durable(item.token)
+            case Order():
+                self._sender.order(item.payload, item.handle)
+            case CheckpointWritten():
+                self._checkpoints.on_written(item.sequence, now)
+            case CheckpointInstalled():
+                self._receiver.is_held = False
+            case ChangeVoters():
+                self._sequencer.change_voters(item.number, add=item.add)
+            case ChangeInterval():
+                self._sequencer.change_interval(item.interval, item.lifetime)
+            case Goodbye():
+                self._sequencer.stop("the node stops")
+                self._membership.on_goodbye()
+
+    def on_time(self, now: float) -> None:
+        """Does what is due."""
+        self._now = now = max(now, self._now)
+        if not self._is_ready:
+            return
+        self._commit.on_time(now)
+        self._sequencer.on_time(now)
+        if self._sequencer.wants_epoch:
+            self._takeover.seen(self._sequencer.wants_epoch)
+            self._sequencer.wants_epoch = 0
+            self._takeover.ask(now)
+        self._takeover.on_time(now)
+        self._membership.on_time(now)
+        self._data.on_time(now)
+        self._checkpoints.on_time(now)
+        self._follower.on_time(now)
+        self._requests.on_time(now)
+        self._catch_up.on_time(now)
+
+    def next_deadline(self) -> float:
+        """When `on_time` wants to be called."""
+        if not self._is_ready:
+            return float("inf")
+        if self._more:
+            return self._now
+        return min(
+            self._commit.next_deadline(),
+            self._sequencer.next_deadline(),
+            self._takeover.next_deadline(),
+            self._membership.next_deadline(),
+            self._data.next_deadline(),
+            self._checkpoints.next_deadline(),
+            self._follower.next_deadline(),
+            self._requests.next_deadline(),
+            self._catch_up.next_deadline(),
+        )
+
+    def take_outputs(self) -> Iterable[Output]:
+        """Ends the turn and gives everything to do."""
+        self._end_turn(self._now)
+        station = self._station
+        outputs, station.outbox = station.outbox, []
+        return outputs
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        station = self._station
+        return {
+            "name": station.name,
+            "number": station.number,
+            "tag": station.tag,
+            "rank": station.rank,
+            "roles": [role.name.lower() for role in Role if role and role in station.roles and role.name],
+            "epoch": describe_epoch(station.epoch),
+            "sequencer": station.sequencer,
+            "synchronised": self._is_synchronised,
+            "violations": self.violations,
+            "state": station.ledger.state.describe(),
+            "ledger": station.ledger.describe(),
+            "holdings": station.holdings.describe(),
+            "journal": station.journal.describe(),
+            "follower": self._follower.describe(),
+            "receiver": self._receiver.describe(),
+            "sender": self._sender.describe(),
+            "data_server": self._data.describe(),
+            "commit_server": self._commit.describe(),
+            "checkpoint_server": self._checkpoints.describe(),
+            "sequencer_role": self._sequencer.describe(),
+            "takeover": self._takeover.describe(),
+            "requests": self._requests.describe(),
+            "repairs": self._repairer.describe(),
+            "catch_up": self._catch_up.describe(),
+            "membership": self._membership.describe(),
+        }
+
+    # --- frames ---
+
+    def _on_datagram(self, data: bytes | memoryview, now: float) -> None:
+        if not self._is_ready:
+            return
+        try:
+            decoded = f.decode_all(data)
+        except PeerViolation:
+            self.violations += 1
+            return
+        for frame in decoded:
+            if frame.group == self._station.config.group and frame.origin != self._station.origin:
+                self._on_frame(frame, now)
+
+    def _on_frame(self, frame: Frame, now: float) -> None:
+        if frame.epoch > self._station.epoch:
+            self._takeover.seen(frame.epoch)
+            self._sequencer.hear_epoch(frame, now)
+        self._handlers[type(frame.body)](frame, frame.body, now)
+        if self._sequencer.is_active and self._station.epoch != self._sequencer.epoch:
+            self._sequencer.stop("a higher epoch is heard")
+
+    def _make_handlers(self) -> dict[type, Callable[[Frame, Any, float], None]]:
+        """Who hears what. Roles this member does not play are left out of the conversation."""
+        station = self._station
+        is_data, is_commit = station.plays(Role.DATA), station.plays(Role.COMMIT)
+        follower, sequencer, nobody = self._follower, self._sequencer, _nobody
+
+        def while_active(act: Callable[[Frame, Any, float], None]) -> Callable[[Frame, Any, float], None]:
+            return lambda frame, body, now: act(frame, body, now) if sequencer.is_active else None
+
+        return {
+            Data: self._on_data if is_data or station.reads else nobody,
+            f.DataReport: while_active(sequencer.on_report),
+            f.CommitSubmit: follower.on_submit,
+            f.CommitAcknowledge: while_active(sequencer.on_acknowledge),
+            f.Commit: follower.on_commit,
+            f.Heartbeat: self._on_heartbeat,
+            f.Status: self._on_status,
+            f.AssignmentQuery: (lambda frame, body, now: self._commit.on_query(frame, body)) if is_commit else nobody,
+            f.AssignmentAnswer: lambda frame, body, now: follower.on_answer(body, now),
+            f.Fetch: self._on_fetch,
+            f.Absent: self._takeover.on_absent,
+            f.RangeFetch: (lambda frame, body, now: self._catch_up_server.on_range_fetch(frame, body))
+            if is_data
+            else nobody,
+            f.Range: self._on_range,
+            f.CheckpointOffer: self._catch_up.on_offer,
+            f.CheckpointFetch: (lambda frame, body, now: self._catch_up_server.on_checkpoint_fetch(frame, body))
+            if is_data
+            else nobody,
+            f.CheckpointChunk: self._catch_up.on_chunk,
+            f.CheckpointReport: while_active(sequencer.on_checkpoint_report),
+            f.Prepare: self._commit.on_prepare if is_commit else nobody,
+            f.Promise: self._takeover.on_promise,
+            f.NewEpoch: self._on_new_epoch,
+            f.Join: while_active(sequencer.on_join),
+            f.Welcome: self._on_welcome,
+            f.Leave: while_active(lambda frame, body, now: sequencer.on_leave(body.origin)),
+        }
+
+    def _on_data(self, frame: Frame, body: Data, now: float) -> None:
+        station = self._station
+        sequence = station.ledger.find(body.id) or body.sequence
+        if body.sequence and self._data.is_missing(body.sequence):
+            sequence = body.sequence
+        is_numbered = counter_of(body.id) <= station.ledger.state.senders.get(origin_of(body.id), 0)
+        if is_numbered and sequence <= self._receiver.released and not self._data.is_missing(sequence):
+            return
+        whole = station.holdings.add(body, now)
+        if whole is not None:
+            self._on_whole(body.id, whole, sequence, now)
+
+    def _on_whole(self, batch: bytes, whole: Batch, sequence: int, now: float) -> None:
+        """A batch is complete here: it is stored, reported or delivered, whichever it waited for."""
+        station = self._station
+        self._requests.satisfied(batch)
+        if sequence:
+            self._requests.satisfied(sequence)
+        if station.plays(Role.DATA):
+            if sequence and sequence <= self._receiver.released and self._data.is_missing(sequence):
+                assignment = station.ledger.get(sequence)
+                if assignment is not None and assignment.id == batch:
+                    self._data.store_late(sequence, bytes(whole.payload), whole.digest)
+                station.holdings.drop(batch)
+                return
+            self._data.on_batch(batch, whole, now)
+        self._takeover.on_batch(now)
+
+    def _on_heartbeat(self, frame: Frame, body: f.Heartbeat, now: float) -> None:
+        self._follower.on_heartbeat(frame, body, now)
+        if frame.epoch == self._station.epoch:
+            self._sender.set_share(body.window_bytes)
+            if body.committed < body.assigned:
+                self._said = (0, 0, 0)  # an acknowledgement may have been lost
+
+    def _on_status(self, frame: Frame, body: f.Status, now: float) -> None:
+        station = self._station
+        if frame.number:
+            station.addresses[frame.number] = body.address
+        self._takeover.on_status(frame, body, now)
+        if station.plays(Role.DATA) and station.ledger.state.is_sender(frame.origin):
+            self._data.on_sent(frame.origin, body.sent, now)
+        if self._sequencer.is_active:
+            self._sequencer.roster.on_status(frame, body, self._sequencer.epoch, now)
+
+    def _on_fetch(self, frame: Frame, body: f.Fetch, now: float) -> None:
+        self._requests.overheard(body, now)
+        self._repairer.on_fetch(frame, body, now)
+
+    def _on_new_epoch(self, frame: Frame, body: f.NewEpoch, now: float) -> None:
+        if self._follower.on_new_epoch(frame, now):
+            self._station.addresses[frame.number] = body.address
+
+    def _on_welcome(self, frame: Frame, body: f.Welcome, now: float) -> None:
+        is_new = self._membership.on_welcome(body, now)
+        if body.refusal:
+            return
+        self._commit.on_welcome()
+        self._follower.known_committed = max(self._follower.known_committed, body.sequence)
+        if is_new and not self._history and not self._station.keeps_log and not self._receiver.delivered:
+            state = self._catch_up.decode_state(f.CheckpointOffer(body.sequence, body.epoch, 0, 0, 0, body.state))
+            if state is not None:
+                self._go_on_from(state)
+
+    # --- catching up ---
+
+    def _on_range(self, frame: Frame, body: f.Range, now: float) -> None:
+        if not self._catch_up.expects(frame, body):
+            return
+        station, ledger = self._station, self._station.ledger
+        for sequence, entry in enumerate(body.entries, body.first):
+            assignment = entry.assignment
+            if sequence <= ledger.committed and ledger.get(sequence) is None and sequence > ledger.base:
+                station.journal.write(PutAssignments(sequence, [assignment]))  # it was damaged on this disk
+            if assignment.system or sequence <= self._receiver.delivered or not station.reads:
+                continue
+            whole = station.holdings.put(assignment.id, entry.payload, assignment.timestamp, assignment.digest)
+            if whole is not None and ledger.find(assignment.id):
+                self._on_whole(assignment.id, whole, sequence, now)
+        self._catch_up.on_range(body)
+        self._more = self._receiver.advance(now)
+        self._catch_up.ask_next(now)
+
+    def _install(self, now: float) -> None:
+        """A checkpoint has arrived whole: the ledger and then the upper layer go on from it."""
+        offer = self._catch_up.sealed
+        if offer is None or self._receiver.is_held:
+            return
+        station, ledger = self._station, self._station.ledger
+        state = self._catch_up.decode_state(offer)
+        if state is None or state.sequence != offer.sequence:
+            self._catch_up.installed()
+            return
+        if offer.sequence <= ledger.last and ledger.epoch_at(offer.sequence) == offer.epoch:
+            ledger.commit(offer.sequence)
+            self._receiver.reset(offer.sequence)
+        elif offer.sequence > ledger.committed:
+            self._go_on_from(state)
+        else:
+            self._receiver.reset(offer.sequence)
+        if station.reads:
+            self._receiver.is_held = True
+            station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
+            self._checkpoints.on_written(offer.sequence, now)
+        self._catch_up.installed()
+
+    def _go_on_from(self, state: GroupState) -> None:
+        """Replaces the ledger by a state that is known to be committed; whatever was open here conflicts with it."""
+        station, ledger = self._station, self._station.ledger
+        station.trace("reset", f"at={state.sequence}")
+        ledger.reset(state)
+        if station.keeps_log:
+            station.journal.write(DropAfter(0), PutGroupState(state.sequence, state.encode()))
+        self._follower.restart()
+        self._data.reset(state.sequence)
+        self._receiver.reset(state.sequence)
+        self._sender.on_state()
+
+    # --- the log moves ---
+
+    def _on_appended(self, first: int) -> None:
+        if self._station.plays(Role.DATA):
+            self._data.on_appended(first, self._now)
+
+    def _on_cut(self, after: int) -> None:
+        if self._station.plays(Role.DATA):
+            self._data.on_cut(after)
+
+    def _on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
+        station = self._station
+        self._receiver.on_committed(sequence, assignment, entry)
+        if entry is None:
+            self._sender.on_committed(sequence, assignment)
+            return
+        if isinstance(entry, MemberLeft) and entry.origin == station.origin and not self._membership.is_leaving:
+            self._membership.join_again(self._now)
+        if station.is_barred and self._is_readmitted(entry):
+            station.is_barred = False
+            station.remember(is_voter_barred=False)
+
+    def _is_readmitted(self, entry: SystemEntry) -> bool:
+        """Whether the log counts this run in again, after its disk was lost."""
+        station = self._station
+        member = station.ledger.state.members.get(station.number)
+        if member is None or member.origin != station.origin:
+            return False
+        if station.plays(Role.COMMIT):
+            return isinstance(entry, VoterAdded) and entry.number == station.number
+        return isinstance(entry, InSyncChanged) and station.number in entry.numbers
+
+    # --- the end of a turn ---
+
+    def _end_turn(self, now: float) -> None:
+        station = self._station
+        if self._is_ready:
+            self._notice_sequencer(now)
+            while True:
+                self._hear_local(now)
+                self._sender.flush(now)
+                self._take_own()
+                self._data.flush(now)
+                self._hear_local(now)
+                self._sequencer.flush(now)
+                self._acknowledge()
+                if not station.local:
+                    break
+            self._more = self._receiver.advance(now)
+            for sequence in self._repairer.damaged:
+                self._data.on_damaged(sequence, now)
+            self._repairer.damaged.clear()
+            self._catch_up.plan(now)
+            self._install(now)
+            self._let_go()
+            self._tell_synchronised()
+            if self._sender.is_pending:
+                self._membership.status_soon(self._sender.sent_at + 2 * station.timing.heartbeat_busy_s)
+        station.write_meta(stored=self._data.stored_log)
+        if station.journal.has_writes:
+            station.outbox.append(station.journal.take())
+
+    def _notice_sequencer(self, now: float) -> None:
+        """A new sequencer hears everything again that the old one may have kept to itself."""
+        followed = (self._station.epoch, self._station.sequencer)
+        if followed != self._followed and followed[1]:
+            if self._station.plays(Role.DATA):
+                self._data.report_all()
+            self._checkpoints.report_again(now)
+        self._followed = followed
+
+    def _hear_local(self, now: float) -> None:
+        station = self._station
+        while station.local:
+            heard, station.local = station.local, []
+            for frame in heard:
+                self._on_frame(frame, now)
+
+    def _take_own(self) -> None:
+        """This member's own batches do not come back by the network."""
+        if not self._sender.whole:
+            return
+        if self._station.plays(Role.DATA):
+            for batch in self._sender.whole:
+                whole = self._station.holdings.get(batch)
+                if whole is not None:
+                    self._data.on_batch(batch, whole, self._now)
+        self._sender.whole.clear()
+
+    def _acknowledged(self) -> tuple[int, int]:
+        station = self._station
+        if station.durable_epoch != station.epoch:
+            return 0, 0
+        accepted = self._commit.accepted if station.plays(Role.COMMIT) else 0
+        stored = self._data.stored if station.plays(Role.DATA) else 0
+        return accepted, stored
+
+    def _acknowledge(self) -> None:
+        """Tells the sequencer what is durable here, once for all of it."""
+        station = self._station
+        if not station.sequencer or not station.keeps_log:
+            return
+        accepted, stored = self._acknowledged()
+        said = (station.epoch, accepted, stored)
+        if said != self._said and (accepted or stored):
+            self._said = said
+            station.send_member(station.sequencer, f.CommitAcknowledge(accepted, stored))
+
+    def _let_go(self) -> None:
+        """Forgets what is delivered and durable, and what the log says may be forgotten."""
+        station, ledger, receiver = self._station, self._station.ledger, self._receiver
+        is_data = station.plays(Role.DATA)
+        done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
+        receiver.release(done)
+        line = min(receiver.collected, done)
+        if line > ledger.base:
+            ledger.collect(line)
+            if station.keeps_log:
+                station.journal.write(DropThrough(line))
+        ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.released)
+
+    def _tell_synchronised(self) -> None:
+        station, ledger, follower = self._station, self._station.ledger, self._follower
+        slack = station.budget.nack_numbers_max
+        is_close = follower.known_committed - self._receiver.delivered <= slack and not self._catch_up.is_active
+        if station.plays(Role.DATA):
+            is_close = is_close and ledger.committed - self._data.stored_log <= slack
+        if station.keeps_log:
+            is_close = is_close and ledger.confirmed_epoch == station.epoch
+        is_synchronised = is_close and bool(station.sequencer) and self._membership.is_joined
+        if is_synchronised != self._is_synchronised:
+            self._is_synchronised = is_synchronised
+            station.outbox.append(SynchronisedChanged(is_synchronised))
+
+    def _status(self) -> f.Status:
+        accepted, stored = self._acknowledged()
+        return f.Status(
+            self._receiver.delivered,
+            accepted,
+            stored,
+            self._checkpoints.sequence,
+            self._sender.sent,
+            self._is_synchronised,
+            self._station.address,
+        )
+
+
+def _nobody(frame: Frame, body: Any, now: float) -> None:
+    """A frame that concerns roles this member does not play."""

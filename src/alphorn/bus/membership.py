@@ -1,0 +1,124 @@
+"""A member's own part in the group: it joins at each start, tells where it stands, and says goodbye.
+
+Who is a member, in which run, with which tag and rank, is in the log (`MemberJoined`, `MemberLeft`); so every member
+sees the same changes at the same place. A run that was silent too long is reported as failed and joins again when it
+hears so.
+"""
+
+from collections.abc import Callable
+
+from alphorn.bus.config import CONFIGURED_NUMBER_MAX
+from alphorn.bus.frames import Join, Leave, Status, Welcome
+from alphorn.bus.machine import Stop
+from alphorn.bus.station import Station
+
+Standing = Callable[[], Status]
+
+
+class Membership:
+    """Joins until the log says so, and reports at intervals, more often while batches are under way."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_is_blank",
+        "_join_at",
+        "_standing",
+        "_station",
+        "_status_at",
+        "is_leaving",
+        "is_welcome",
+    )
+
+    def __init__(
+        self,
+        station: Station,
+        standing: Standing,
+        acknowledged: Callable[[], tuple[int, int]],
+        *,
+        is_blank: bool,
+        now: float,
+    ) -> None:
+        self._station = station
+        self._standing = standing
+        self._acknowledged = acknowledged
+        self._is_blank = is_blank
+        self._join_at = now
+        self._status_at = now + station.random.uniform(0, station.timing.status_s)
+        self.is_welcome = False  # whether the sequencer answered this run
+        self.is_leaving = False
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the log knows this run as live."""
+        station = self._station
+        member = station.ledger.state.members.get(station.number)
+        return member is not None and member.origin == station.origin and member.is_live
+
+    def on_welcome(self, body: Welcome, now: float) -> bool:
+        """The sequencer's answer; True when it brings a number this member did not have."""
+        station = self._station
+        if body.refusal:
+            station.outbox.append(Stop(body.refusal))
+            return False
+        self.is_welcome = True
+        self._join_at = now + station.timing.join_s
+        is_new = station.number != body.number
+        if is_new and station.number <= CONFIGURED_NUMBER_MAX and station.number:
+            return False
+        station.number = body.number
+        return is_new
+
+    def on_goodbye(self) -> None:
+        """The node stops in good order."""
+        self.is_leaving = True
+        self._station.tell(Leave(self._station.origin), self_too=True)
+
+    def status_soon(self, at: float) -> None:
+        """Batches are under way: tell how many, so that a lost one is missed."""
+        self._status_at = min(self._status_at, at)
+
+    def next_deadline(self) -> float:
+        """When it wants to speak."""
+        if self.is_leaving:
+            return float("inf")
+        return min(self._status_at, self._join_at)
+
+    def on_time(self, now: float) -> None:
+        """Asks to join while it has not, and reports."""
+        station = self._station
+        if self.is_leaving:
+            return
+        if now >= self._join_at:
+            if self.is_joined and self.is_welcome:
+                self._join_at = float("inf")
+            else:
+                self._join_at = now + station.timing.join_s * station.random.uniform(0.8, 1.2)
+                self._join()
+        if now >= self._status_at:
+            self._status_at = now + station.timing.status_s * station.random.uniform(0.8, 1.2)
+            if station.number:
+                station.tell(self._standing())
+
+    def _join(self) -> None:
+        station = self._station
+        is_configured = 0 < station.number <= CONFIGURED_NUMBER_MAX
+        accepted, _ = self._acknowledged()
+        station.tell(
+            Join(
+                station.as_member(),
+                self._is_blank or station.is_barred,
+                station.config.digest() if is_configured else b"",
+                max(accepted, station.ledger.last if is_configured else 0),
+                station.epoch,
+            ),
+            self_too=True,
+        )
+
+    def join_again(self, now: float) -> None:
+        """The log says this run is gone, and it is not."""
+        self.is_welcome = False
+        self._join_at = now
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"joined": self.is_joined, "number": self._station.number}

@@ -1,0 +1,140 @@
+"""Delivers committed numbers to the upper layer: in order, once, without a gap.
+
+System entries become events at their place in the order. What a number needs and this member has not is asked for
+(nack.py) while little is missing, and caught up by unicast (catch_up.py) when much is. Batches are let go here, once
+they are delivered and, on a data server, durable.
+"""
+
+from alphorn.bus.config import Role
+from alphorn.bus.entries import (
+    Assignment,
+    CheckpointMark,
+    Collected,
+    EpochBegun,
+    MemberJoined,
+    MemberLeft,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+)
+from alphorn.bus.follower import Follower
+from alphorn.bus.machine import Deliver, MemberChanged, Output, PrimaryChanged, PutGroupState, TakeCheckpoint
+from alphorn.bus.nack import Requests
+from alphorn.bus.repair import Repairer
+from alphorn.bus.station import Station
+
+_TURN_MAX = 256  # numbers delivered in one turn, so that a long replay does not starve heartbeats
+
+
+class Receiver:
+    """The delivery side of every member."""
+
+    __slots__ = (
+        "_events",
+        "_follower",
+        "_repairer",
+        "_requests",
+        "_station",
+        "collected",
+        "delivered",
+        "is_held",
+        "is_waiting",
+        "released",
+    )
+
+    def __init__(
+        self, station: Station, follower: Follower, requests: Requests, repairer: Repairer, *, delivered: int
+    ) -> None:
+        self._station = station
+        self._follower = follower
+        self._requests = requests
+        self._repairer = repairer
+        self.delivered = delivered
+        self.released = delivered
+        self.collected = 0  # newest collection this member has passed; the owner performs it
+        self.is_held = False  # while a checkpoint is being installed
+        self.is_waiting = False  # whether the next number's batch is missing
+        self._events: dict[int, list[Output]] = {}
+
+    def on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
+        """A number became final: its event waits for its turn. The group's state is exactly that after it."""
+        if entry is None:
+            return
+        station = self._station
+        state = station.ledger.state
+        events: list[Output] = []
+        match entry:
+            case EpochBegun():
+                is_self = entry.number == station.number
+                events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
+            case MemberJoined():
+                events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))
+            case MemberLeft():
+                if state.left is not None:
+                    events.append(MemberChanged(sequence, "failed" if entry.failed else "left", state.left))
+            case VoterAdded() | VoterRemoved() if entry.number in state.members:
+                event = "voter_added" if isinstance(entry, VoterAdded) else "voter_removed"
+                events.append(MemberChanged(sequence, event, state.members[entry.number]))
+            case CheckpointMark():
+                snapshot = state.encode()
+                if station.keeps_log:
+                    station.journal.write(PutGroupState(sequence, snapshot))
+                if station.plays(Role.CHECKPOINT) and station.reads:
+                    events.append(TakeCheckpoint(sequence, assignment.epoch, snapshot))
+            case Collected():
+                self.collected = max(self.collected, entry.through)
+        if events and sequence > self.delivered:
+            self._events[sequence] = events
+
+    def advance(self, now: float) -> bool:
+        """Delivers what can be delivered; True when more is ready than one turn should do."""
+        if self.is_held:
+            return False
+        station, ledger = self._station, self._station.ledger
+        end = min(ledger.committed, self.delivered + _TURN_MAX)
+        self.is_waiting = False
+        while self.delivered < end:
+            sequence = self.delivered + 1
+            assignment = ledger.get(sequence)
+            if assignment is None:
+                self.is_waiting = True
+                return False
+            if assignment.system:
+                station.outbox.extend(self._events.pop(sequence, ()))
+            elif station.reads:
+                payload = self._repairer.payload_of(sequence)
+                if payload is None:
+                    self._miss(sequence, now)
+                    return False
+                station.outbox.append(Deliver(sequence, assignment, payload))
+            self.delivered = sequence
+        return ledger.committed > self.delivered
+
+    def _miss(self, sequence: int, now: float) -> None:
+        """Asks for the next number and for those after it that are missing too, as far as the bound goes."""
+        self.is_waiting = True
+        station, ledger = self._station, self._station.ledger
+        end = min(ledger.committed, sequence + station.budget.nack_numbers_max)
+        for number in range(sequence, end + 1):
+            assignment = ledger.get(number)
+            if assignment is not None and not assignment.system and assignment.id not in station.holdings:
+                self._requests.want_sequence(number, now)
+
+    def release(self, through: int) -> None:
+        """Lets batches go that are delivered and, where this member stores them, durable."""
+        ledger, holdings = self._station.ledger, self._station.holdings
+        while self.released < through:
+            self.released += 1
+            assignment = ledger.get(self.released)
+            if assignment is not None:
+                holdings.drop(assignment.id)
+
+    def reset(self, through: int) -> None:
+        """Goes on after a checkpoint."""
+        self.delivered = self.released = through
+        self._events = {sequence: events for sequence, events in self._events.items() if sequence > through}
+        self._requests.forget_sequences_through(through)
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"delivered": self.delivered, "waiting": self.is_waiting, "installing": self.is_held}

@@ -1,0 +1,143 @@
+"""Answers fetches: from memory, from the log, or, by a batch's own sender, from what it has not seen committed.
+
+A repair goes to the one who asked; when a second member asks for the same within the linger time it goes to the group,
+and then not again for that long. Repairs spend a byte budget; over it they are left out, and asked for again.
+"""
+
+import msgspec
+
+from alphorn.bus.frames import Absent, Data, Fetch, Frame, fragment_batch
+from alphorn.bus.machine import DATA_GROUP
+from alphorn.bus.station import Station
+
+_REMEMBERED_MAX = 4096
+
+
+class Repairer:
+    """The answering side of gap repair."""
+
+    __slots__ = (
+        "_bytes_left",
+        "_filled_at",
+        "_recent",
+        "_station",
+        "damaged",
+        "group_bytes",
+        "member_bytes",
+        "over_budget",
+    )
+
+    def __init__(self, station: Station, now: float) -> None:
+        self._station = station
+        self._bytes_left = float(station.budget.repair_bytes_per_s)
+        self._filled_at = now
+        self._recent: dict[bytes, tuple[float, int]] = {}  # batch: when, and to whom (0 for the group)
+        self.group_bytes = 0
+        self.member_bytes = 0
+        self.over_budget = 0
+        self.damaged: list[int] = []  # numbers found damaged on the way; the owner takes them
+
+    def on_fetch(self, frame: Frame, fetch: Fetch, now: float) -> None:
+        """Somebody misses something and thinks it is here."""
+        station = self._station
+        if fetch.target != station.number or not frame.number:
+            return
+        self._fill(now)
+        absent = []
+        for batch, first, last in fetch.ids:
+            if not self._answer_batch(frame.number, batch, first, last, now) and self.lacks(batch):
+                absent.append(batch)
+        for first, last in fetch.sequences:
+            for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
+                self._answer_sequence(frame.number, sequence, now)
+        if absent:
+            station.send_member(frame.number, Absent(absent))
+
+    def _answer_sequence(self, to: int, sequence: int, now: float) -> None:
+        station = self._station
+        assignment = station.ledger.get(sequence)
+        if assignment is None or assignment.system or sequence > station.ledger.committed:
+            return
+        payload = self.payload_of(sequence)
+        if payload is not None:
+            data = fragment_batch(
+                assignment.id,
+                payload,
+                digest=assignment.digest,
+                timestamp=assignment.timestamp,
+                limit=station.budget.datagram_bytes,
+            )
+            self._send(to, sequence, data, now)
+
+    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+        station = self._station
+        sequence = station.ledger.find(batch)
+        whole = station.holdings.get(batch)
+        if whole is not None:
+            payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
+        else:
+            assignment = station.ledger.get(sequence) if sequence else None
+            stored = self.payload_of(sequence) if sequence else None
+            if assignment is None or stored is None:
+                return False
+            payload, timestamp, digest = stored, assignment.timestamp, assignment.digest
+        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=station.budget.datagram_bytes)
+        self._send(to, sequence, data[first:last] if last else data, now)
+        return True
+
+    def lacks(self, batch: bytes) -> bool:
+        """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing."""
+        station = self._station
+        if not station.is_whole or batch in station.holdings:
+            return False
+        sequence = station.ledger.find(batch)
+        return not sequence or station.storage.entry(sequence) is None
+
+    def payload_of(self, sequence: int) -> bytes | memoryview | None:
+        """A numbered batch from memory or the log; None where it is not here, and noted where it is damaged."""
+        station = self._station
+        assignment = station.ledger.get(sequence)
+        if assignment is None:
+            return None
+        whole = station.holdings.get(assignment.id)
+        if whole is not None:
+            return whole.payload
+        stored = station.storage.entry(sequence)
+        if stored is None or isinstance(stored, bytes | memoryview):
+            return stored
+        self.damaged.append(sequence)
+        return None
+
+    def _send(self, to: int, sequence: int, fragments: list[Data], now: float) -> None:
+        station = self._station
+        size = sum(len(data.payload) for data in fragments)
+        batch = fragments[0].id
+        when, whom = self._recent.get(batch, (-1.0, 0))
+        is_lingering = now - when < station.timing.repair_linger_s
+        if is_lingering and whom in (0, to):
+            return
+        if size > self._bytes_left:
+            self.over_budget += 1
+            return
+        self._bytes_left -= size
+        self._recent[batch] = (now, 0 if is_lingering else to)
+        for data in fragments:
+            repair = msgspec.structs.replace(data, sequence=sequence, is_repair=True)
+            if is_lingering:
+                self.group_bytes += len(data.payload)
+                station.send(DATA_GROUP, repair)
+            else:
+                self.member_bytes += len(data.payload)
+                station.send_member(to, repair)
+        station.trace("repair", f"sequence={sequence} to={'group' if is_lingering else to}")
+
+    def _fill(self, now: float) -> None:
+        rate = self._station.budget.repair_bytes_per_s
+        self._bytes_left = min(float(rate), self._bytes_left + (now - self._filled_at) * rate)
+        self._filled_at = now
+        if len(self._recent) > _REMEMBERED_MAX:
+            self._recent.clear()
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"to_group": self.group_bytes, "to_members": self.member_bytes, "over_budget": self.over_budget}

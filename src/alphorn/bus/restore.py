@@ -1,0 +1,127 @@
+"""How a member begins: what its disk says, and what it may do with that.
+
+A blank disk belongs to a founder, to a plain client, or to a member that lost what it had; the last must not vote.
+Every start is a new incarnation, written before anything is said.
+"""
+
+import random
+
+import msgspec
+
+from alphorn.bus.config import CONFIGURED_NUMBER_MAX, Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.bus.entries import Assignment, Member
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.ledger import Ledger
+from alphorn.bus.station import Station
+from alphorn.bus.storage import DAMAGED, CheckpointInfo, Meta, Storage
+from alphorn.model.errors import Misuse
+from alphorn.model.ids import IdSource
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """A member as its disk left it."""
+
+    station: Station
+    checkpoint: int  # number of the checkpoint the upper layer starts from; 0 for none
+    is_blank: bool
+    is_returning: bool  # it has voted before, so the sequencer looks at its disk first
+
+
+def restore(
+    *,
+    config: GroupConfig,
+    me: MemberConfig,
+    storage: Storage,
+    host: bytes,
+    port: int,
+    unix_s: float,
+    founding: bool,
+    reads: bool,
+    timing: Timing,
+    budget: Budget,
+    random: random.Random,
+    is_tracing: bool,
+) -> Restored:
+    """Reads the disk; raises `Misuse` where it belongs to another member or group."""
+    config.check()
+    found = storage.meta()
+    is_configured = 0 < me.number <= CONFIGURED_NUMBER_MAX
+    is_blank = not isinstance(found, Meta) and not founding and is_configured
+    if isinstance(found, Meta):
+        _check_meta(found, config, me)
+        meta = msgspec.structs.replace(found, incarnation=found.incarnation + 1)
+    else:
+        meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_blank)
+    source = IdSource(host, port, unix_s=unix_s, previous_start=meta.start)
+    meta = msgspec.structs.replace(meta, start=source.start)
+    member = Member(me.number, me.name, me.address, int(me.roles), me.rank, me.tag, source.origin, meta.incarnation)
+    ledger, impaired_until, checkpoint, is_lost = _restore_ledger(config, storage, budget, reads=reads, meta=meta)
+    if is_lost:
+        meta = msgspec.structs.replace(meta, is_voter_barred=True)
+    station = Station(
+        config=config,
+        timing=timing,
+        budget=budget,
+        random=random,
+        storage=storage,
+        ledger=ledger,
+        meta=meta,
+        member=member,
+        reads=reads,
+        impaired_until=impaired_until,
+        is_tracing=is_tracing,
+    )
+    is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
+    return Restored(station, checkpoint, is_blank or meta.is_voter_barred, is_returning)
+
+
+def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
+    if meta.config != config.digest():
+        raise Misuse(
+            f"the store of {me.name} belongs to a group with another configuration; use that one or a new store"
+        )
+    if meta.number != me.number:
+        raise Misuse(f"the store belongs to member {meta.number}, not to {me.name}; each member needs its own")
+
+
+def _restore_ledger(
+    config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool, meta: Meta
+) -> tuple[Ledger, int, int, bool]:
+    """The ledger through the last readable assignment; how much was there; the checkpoint; whether the base is lost."""
+    first, last = storage.assignment_bounds()
+    state, checkpoint = _base_state(config, storage, budget, reads=reads, first=first, last=last)
+    is_lost = state is None
+    if state is None:
+        state = GroupState(config, departed_max=budget.departed_senders_max)
+    has_rest = not is_lost and first <= state.sequence + 1 <= last + 1 and last >= first
+    base = first - 1 if has_rest else state.sequence
+    ledger = Ledger(state, storage, base=min(base, state.sequence))
+    for sequence in range(state.sequence + 1, last + 1) if has_rest else ():
+        assignment = storage.assignment(sequence)
+        if not isinstance(assignment, Assignment):
+            break
+        ledger.append(assignment)
+    return ledger, last if last >= first else 0, checkpoint, is_lost
+
+
+def _base_state(
+    config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool, first: int, last: int
+) -> tuple[GroupState | None, int]:
+    """Where folding starts: at the checkpoint, at the newest mark, or at the founding."""
+    info, mark = storage.checkpoint(), storage.group_state()
+    snapshots: list[tuple[int, bytes]] = []
+    if isinstance(info, CheckpointInfo):
+        snapshots.append((info.sequence, info.state))
+    if isinstance(mark, tuple) and (not reads or not snapshots):
+        snapshots.append(mark)
+    checkpoint = info.sequence if reads and isinstance(info, CheckpointInfo) else 0
+    for sequence, data in snapshots:
+        if sequence + 1 < first:
+            continue
+        try:
+            return GroupState.decode(data, config, departed_max=budget.departed_senders_max), checkpoint
+        except msgspec.DecodeError:
+            continue
+    if first <= 1 and (last >= first or not (info is DAMAGED or mark is DAMAGED)):
+        return GroupState(config, departed_max=budget.departed_senders_max), checkpoint
+    return None, 0

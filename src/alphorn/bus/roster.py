@@ -1,0 +1,224 @@
+"""What the sequencer knows of its members: who was heard when, who stored how much; and what follows from it.
+
+It proposes system entries, at most one of a kind at a time: joins and departures, smaller and larger in-sync sets,
+voters that lost their disks and voters that are whole again, collection. Whether an in-sync set may become the rule
+is decided here, by one condition: enough of its members hold everything that is committed.
+"""
+
+import msgspec
+
+from alphorn.bus.config import CONFIGURED_NUMBER_MAX, Role
+from alphorn.bus.entries import (
+    Collected,
+    InSyncChanged,
+    MemberJoined,
+    MemberLeft,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+)
+from alphorn.bus.frames import Frame, Join, Status, Welcome
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.station import Station
+
+
+class Standing:
+    """What was last heard of one member, in the current epoch."""
+
+    __slots__ = ("accepted", "checkpoint", "delivered", "heard_at", "is_synchronised", "origin", "stored", "stored_at")
+
+    def __init__(self, origin: bytes, now: float) -> None:
+        self.origin = origin
+        self.heard_at = now
+        self.accepted = 0
+        self.stored = 0
+        self.stored_at = now  # when `stored` last grew
+        self.checkpoint = 0
+        self.delivered = 0
+        self.is_synchronised = False
+
+
+class Roster:
+    """The sequencer's memory of its members; begins empty with each epoch."""
+
+    __slots__ = ("_station", "begun_at", "left", "standings")
+
+    def __init__(self, station: Station, now: float) -> None:
+        self._station = station
+        self.begun_at = now
+        self.standings: dict[int, Standing] = {}
+        self.left: set[bytes] = set()
+
+    def of(self, number: int) -> Standing | None:
+        """What is known of a member."""
+        return self.standings.get(number)
+
+    def hear(self, frame: Frame, now: float) -> Standing | None:
+        """Any frame is a sign of life; a new run of a member starts from nothing."""
+        if not frame.number:
+            return None
+        standing = self.standings.get(frame.number)
+        if standing is None or standing.origin != frame.origin:
+            standing = self.standings[frame.number] = Standing(frame.origin, now)
+        standing.heard_at = now
+        return standing
+
+    def acknowledge(self, standing: Standing, accepted: int, stored: int, now: float) -> None:
+        """What a member of the current epoch says is durable."""
+        standing.accepted = max(standing.accepted, accepted)
+        if stored > standing.stored:
+            standing.stored, standing.stored_at = stored, now
+
+    def on_status(self, frame: Frame, body: Status, epoch: int, now: float) -> None:
+        """A member's own report."""
+        standing = self.hear(frame, now)
+        if standing is not None:
+            standing.is_synchronised = body.is_synchronised
+            standing.delivered = body.delivered
+            standing.checkpoint = max(standing.checkpoint, body.checkpoint)
+            if frame.epoch == epoch:
+                self.acknowledge(standing, body.accepted, body.stored, now)
+
+    def silence(self, number: int, now: float) -> float:
+        """How long nothing was heard of a member."""
+        standing = self.standings.get(number)
+        return now - (standing.heard_at if standing is not None else self.begun_at)
+
+    def stored(self, number: int) -> int:
+        """How far a data server is durable."""
+        standing = self.standings.get(number)
+        return standing.stored if standing is not None else 0
+
+    def accepted(self, number: int) -> int:
+        """How far a commit server is durable."""
+        standing = self.standings.get(number)
+        return standing.accepted if standing is not None else 0
+
+    def on_join(self, frame: Frame, body: Join, tip: GroupState, *, has_open_voters: bool) -> list[SystemEntry]:
+        """A run asks to be a member. Answers what is settled already; gives what must be proposed otherwise."""
+        station, asked = self._station, body.member
+        is_configured = 0 < asked.number <= CONFIGURED_NUMBER_MAX
+        if is_configured and asked.number not in tip.members:
+            return []
+        if is_configured and body.config != station.config.digest():
+            self._refuse(
+                asked.address, f"the configuration of {asked.name} differs from the group's; copy it and restart"
+            )
+            return []
+        number = asked.number if is_configured else tip.number_of(asked.origin) or tip.free_number()
+        committed = station.ledger.state.members.get(number)
+        if committed is not None and committed.origin == asked.origin and committed.is_live:
+            self._welcome(number, asked.address)
+            return []
+        known = tip.members.get(number)
+        if not number or (known is not None and known.origin == asked.origin and known.is_live):
+            return []
+        entries: list[SystemEntry] = []
+        if is_configured and known is not None and (body.is_blank or self._is_old(number, body, known.incarnation)):
+            station.trace("disk-lost", f"member={number}")
+            if known.is_voter:
+                if has_open_voters or len(tip.voters) == 1:
+                    return []
+                entries.append(VoterRemoved(number, False))
+            self._forget(number)
+        member = msgspec.structs.replace(asked, number=number)
+        return [*entries, MemberJoined(member)]
+
+    def _is_old(self, number: int, body: Join, incarnation: int) -> bool:
+        """Whether this disk is older than what its member already said: a restored image."""
+        if body.member.incarnation <= incarnation:
+            return True
+        standing = self.standings.get(number)
+        return standing is not None and standing.origin != body.member.origin and body.accepted < standing.accepted
+
+    def _forget(self, number: int) -> None:
+        standing = self.standings.get(number)
+        if standing is not None:
+            standing.accepted = standing.stored = standing.checkpoint = 0
+            standing.is_synchronised = False
+
+    def _welcome(self, number: int, address: str) -> None:
+        ledger = self._station.ledger
+        epoch = ledger.epoch_at(ledger.committed) or 0
+        self._station.send(address, Welcome(number, ledger.committed, epoch, ledger.state.encode()))
+
+    def _refuse(self, address: str, reason: str) -> None:
+        self._station.send(address, Welcome(0, 0, 0, b"", reason))
+
+    def departures(self, tip: GroupState, now: float) -> list[SystemEntry]:
+        """Members that said goodbye or were silent too long."""
+        gone: list[SystemEntry] = []
+        for number, member in tip.members.items():
+            if not member.is_live or number == self._station.number:
+                continue
+            has_left = member.origin in self.left
+            if has_left or self.silence(number, now) > self._station.timing.evict_s:
+                gone.append(MemberLeft(number, member.origin, not has_left))
+        self.left.clear()
+        return gone
+
+    def voter_change(self, tip: GroupState) -> SystemEntry | None:
+        """A commit server that was removed for its disk, and has caught up, is added again."""
+        for number, member in sorted(tip.members.items()):
+            standing = self.standings.get(number)
+            if member.is_voter or not member.has(Role.COMMIT) or not member.is_live or standing is None:
+                continue
+            if standing.origin == member.origin and standing.is_synchronised:
+                return VoterAdded(number)
+        return None
+
+    def in_sync_change(self, tip: GroupState, now: float) -> InSyncChanged | None:
+        """A smaller set when members are away or stuck, a larger one when others have caught up."""
+        timing, committed = self._station.timing, self._station.ledger.committed
+        waits = self._station.ledger.last > committed
+        keep = []
+        for number in tip.in_sync:
+            is_stuck = waits and self.stored(number) <= committed and self._stuck_for(number, now) > 4 * timing.away_s
+            if self.silence(number, now) <= timing.away_s and not is_stuck:
+                keep.append(number)
+        if len(keep) < len(tip.in_sync):
+            return self._rule(keep, tip)
+        for number, member in sorted(tip.members.items()):
+            standing = self.standings.get(number)
+            if number in tip.in_sync or not member.has(Role.DATA) or not member.is_live or standing is None:
+                continue
+            if standing.origin != member.origin or not standing.is_synchronised:
+                continue
+            if now - standing.heard_at <= timing.away_s and standing.stored >= committed - 64:
+                return self._rule([*tip.in_sync, number], tip)
+        return None
+
+    def _stuck_for(self, number: int, now: float) -> float:
+        standing = self.standings.get(number)
+        return now - standing.stored_at if standing is not None else 0.0
+
+    def _rule(self, numbers: list[int], tip: GroupState) -> InSyncChanged | None:
+        """The set as a rule, where enough of its members hold all that is committed."""
+        config = self._station.config
+        copies = min(config.copies, len(numbers))
+        if copies < config.copies_min:
+            return None
+        holders = sum(self.stored(number) >= self._station.ledger.committed for number in numbers)
+        rule = InSyncChanged(tuple(sorted(numbers)), copies)
+        is_news = (rule.numbers, rule.copies) != (tip.in_sync, tip.copies)
+        return rule if is_news and holders >= copies else None
+
+    def collection(self, tip: GroupState, now: float) -> Collected | None:
+        """Through the newest mark that checkpoints or age cover; never past what a live member still needs."""
+        state = self._station.ledger.state
+        live = [n for n, m in tip.members.items() if m.is_live and self.silence(n, now) <= self._station.timing.evict_s]
+        data = [self.stored(n) for n in live if tip.members[n].has(Role.DATA)]
+        votes = [self.accepted(n) for n in live if tip.members[n].is_voter]
+        reported = [self.standings[n].checkpoint for n in live if n in self.standings]
+        servers = sum(member.has(Role.CHECKPOINT) for member in tip.members.values())
+        needed = min(tip.copies, servers)
+        covered = nth_largest(reported, needed) if needed else 0
+        target = min(max(covered, state.aged_through(state.sequence)), state.mark)
+        line = min([target, *data, *votes])
+        is_worth_it = line == target or line >= tip.collected + tip.interval
+        return Collected(line) if line > tip.collected and is_worth_it else None
+
+
+def nth_largest(numbers: list[int], n: int) -> int:
+    """The largest number that at least `n` of these reach; 0 when there are fewer."""
+    return sorted(numbers, reverse=True)[n - 1] if len(numbers) >= n else 0

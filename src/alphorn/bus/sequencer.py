@@ -1,0 +1,380 @@
+"""The sequencer: gives batches their numbers and decides when a number is final.
+
+Theory of operation. A member becomes sequencer of an epoch only through takeover.py; `begin` then appends `EpochBegun`,
+and from there on this epoch's log only grows. A batch gets the next number once `report_quorum` data servers named it,
+each sender's batches in the order it sent them, each once. A number n is committed when
+  - the epoch's first number and n are durable on a majority of commit servers, by the newest voters in the log, and
+  - for batches, n is durable on `copies` of the in-sync data servers.
+A change of the in-sync set counts from the moment a majority of commit servers has it; until then both rules must be
+met, so whichever of them a successor finds in the log, it holds for everything committed. A sequencer that does not
+hear a majority steps down; one that hears of a higher epoch asks for a new one.
+"""
+
+from alphorn.bus.entries import (
+    Assignment,
+    CheckpointMark,
+    EpochBegun,
+    InSyncChanged,
+    IntervalChanged,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+    describe_epoch,
+    epoch_counter,
+)
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import (
+    CheckpointReport,
+    Commit,
+    CommitAcknowledge,
+    CommitSubmit,
+    DataReport,
+    Frame,
+    Heartbeat,
+    Held,
+    Join,
+    NewEpoch,
+)
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.roster import Roster, nth_largest
+from alphorn.bus.station import Station
+from alphorn.model.ids import counter_of, origin_of
+
+_NEVER = float("inf")
+_CARE_S = 0.05  # between two looks at who is away, joined or caught up
+
+
+class _Report:
+    """A batch that waits for its number."""
+
+    __slots__ = ("held", "reporters")
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.reporters: set[int] = set()
+
+
+class Sequencer:
+    """Active for one epoch at a time; idle otherwise."""
+
+    __slots__ = (
+        "_active_senders",
+        "_begun_at",
+        "_care_at",
+        "_follower",
+        "_heartbeat_at",
+        "_higher",
+        "_higher_at",
+        "_open_voters",
+        "_progress_at",
+        "_reports",
+        "_rules",
+        "_station",
+        "_submitted",
+        "_tip",
+        "commits",
+        "epoch",
+        "is_active",
+        "roster",
+        "start",
+        "wants_epoch",
+    )
+
+    def __init__(self, station: Station, follower: Follower, now: float) -> None:
+        self._station = station
+        self._follower = follower
+        self.roster = Roster(station, now)
+        self.is_active = False
+        self.epoch = 0
+        self.start = 0  # number of this epoch's first entry
+        self.wants_epoch = 0  # an epoch at least this high should be asked for
+        self.commits = 0
+        self._tip: GroupState = station.ledger.state
+        self._submitted = 0
+        self._higher = 0
+        self._higher_at = 0.0  # since when a voter is known to follow a higher epoch
+        self._reports: dict[bytes, dict[int, _Report]] = {}
+        self._rules: list[tuple[int, tuple[int, ...], int]] = []
+        self._open_voters = 0
+        self._active_senders: dict[bytes, float] = {}
+        self._begun_at = self._progress_at = now
+        self._heartbeat_at = self._care_at = _NEVER
+
+    # --- beginning and end ---
+
+    def begin(self, epoch: int, now: float) -> None:
+        """A majority promised this epoch, and the ledger holds the log to go on from."""
+        station, ledger = self._station, self._station.ledger
+        assert epoch == station.epoch
+        self.epoch, self.is_active, self.wants_epoch = epoch, True, 0
+        self._higher, self._higher_at = 0, 0.0
+        self.roster = Roster(station, now)
+        self._begun_at = self._progress_at = now
+        self._reports, self._active_senders = {}, {}
+        self._tip = ledger.state.copy(station.config)
+        self._rules = [(0, ledger.state.in_sync, ledger.state.copies)]
+        self._open_voters = 0
+        for sequence, assignment in enumerate(ledger.slice(ledger.committed, ledger.last), ledger.committed + 1):
+            self._fold(sequence, assignment)
+        station.sequencer = station.number
+        self._submitted = ledger.committed
+        self.start = ledger.last + 1
+        station.trace("begin", f"epoch={describe_epoch(epoch)} first={self.start}")
+        station.tell(NewEpoch(ledger.last, ledger.last_epoch, station.address))
+        ledger.confirm(epoch, ledger.last)
+        self._propose(EpochBegun(epoch, station.number))
+        self._heartbeat_at = self._care_at = now
+
+    def stop(self, reason: str) -> None:
+        """Not sequencer any more; what is open is left to the next."""
+        if not self.is_active:
+            return
+        self._station.trace("step-down", reason)
+        self.is_active = False
+        self._heartbeat_at = self._care_at = _NEVER
+        self._reports, self._rules = {}, []
+        if self._station.sequencer == self._station.number:
+            self._station.sequencer = 0
+
+    # --- what members say ---
+
+    def on_report(self, frame: Frame, body: DataReport, now: float) -> None:
+        """A data server holds these batches and asks for their numbers."""
+        self.roster.hear(frame, now)
+        for held in body.held:
+            origin, counter = origin_of(held.id), counter_of(held.id)
+            if counter <= self._tip.senders.get(origin, 0) or not self._tip.is_sender(origin):
+                continue
+            reports = self._reports.setdefault(origin, {})
+            report = reports.get(counter)
+            if report is None:
+                report = reports[counter] = _Report(held)
+            report.reporters.add(frame.number)
+            self._active_senders[origin] = now
+
+    def on_acknowledge(self, frame: Frame, body: CommitAcknowledge, now: float) -> None:
+        """Commit and data servers tell what is durable; words of another epoch count only as a sign of life."""
+        standing = self.roster.hear(frame, now)
+        if standing is not None and frame.epoch == self.epoch:
+            self.roster.acknowledge(standing, body.accepted, body.stored, now)
+
+    def on_checkpoint_report(self, frame: Frame, body: CheckpointReport, now: float) -> None:
+        """A checkpoint is durable somewhere."""
+        standing = self.roster.hear(frame, now)
+        if standing is not None:
+            standing.checkpoint = max(standing.checkpoint, body.sequence)
+
+    def on_join(self, frame: Frame, body: Join, now: float) -> None:
+        """A run asks to be a member."""
+        for entry in self.roster.on_join(frame, body, self._tip, has_open_voters=self._has_open_voters):
+            self._propose(entry)
+
+    def on_leave(self, origin: bytes) -> None:
+        """A member says goodbye."""
+        self.roster.left.add(origin)
+        self._care_at = 0.0
+
+    def hear_epoch(self, frame: Frame, now: float) -> None:
+        """A voter has promised a higher epoch and will not listen to this one: ask for one above it."""
+        member = self._tip.members.get(frame.number)
+        if self.is_active and member is not None and member.is_voter:
+            self._higher_at = self._higher_at or now
+            self._higher = max(self._higher, frame.epoch)
+
+    def change_voters(self, number: int, *, add: bool) -> bool:
+        """An administrator's wish; refused while another change is open."""
+        member = self._tip.members.get(number)
+        if not self.is_active or self._has_open_voters or member is None or member.is_voter == add:
+            return False
+        if not add and len(self._tip.voters) == 1:
+            return False
+        if self._station.ledger.committed < self.start:
+            return False
+        self._propose(VoterAdded(number) if add else VoterRemoved(number, True))
+        return True
+
+    def change_interval(self, interval: int, lifetime: int) -> bool:
+        """An administrator's wish, agreed through the log like everything else."""
+        if self.is_active:
+            self._propose(IntervalChanged(interval, lifetime))
+        return self.is_active
+
+    @property
+    def _has_open_voters(self) -> bool:
+        ledger = self._station.ledger
+        return self._open_voters > ledger.committed or ledger.committed < self.start
+
+    # --- one turn ---
+
+    def flush(self, now: float) -> None:
+        """Numbers what is ready, submits it, and commits what is durable."""
+        if not self.is_active:
+            return
+        self._number_ready()
+        self._submit_new()
+        self._commit(now)
+
+    def _number_ready(self) -> None:
+        station, ledger, tip = self._station, self._station.ledger, self._tip
+        quorum = min(station.config.report_quorum, len(tip.in_sync))
+        for origin in list(self._reports):
+            reports = self._reports[origin]
+            while ledger.last - ledger.committed < station.budget.open_numbers_max:
+                report = reports.get(tip.senders.get(origin, 0) + 1)
+                if report is None or len(report.reporters) < quorum:
+                    break
+                held = report.held
+                self._append(Assignment(self.epoch, held.id, held.timestamp, held.digest, held.size))
+                del reports[counter_of(held.id)]
+            if not reports:
+                del self._reports[origin]
+        if ledger.last - tip.mark >= tip.interval and ledger.last > self.start:
+            self._propose(CheckpointMark())
+
+    def _propose(self, entry: SystemEntry) -> None:
+        self._station.trace("propose", f"{type(entry).__name__} at={self._station.ledger.last + 1}")
+        self._append(self._station.system(entry, self.epoch))
+
+    def _append(self, assignment: Assignment) -> None:
+        self._fold(self._station.ledger.append(assignment), assignment)
+
+    def _fold(self, sequence: int, assignment: Assignment) -> None:
+        entry = self._tip.fold(sequence, assignment)
+        if isinstance(entry, InSyncChanged):
+            self._rules.append((sequence, entry.numbers, entry.copies))
+        elif isinstance(entry, VoterAdded | VoterRemoved):
+            self._open_voters = sequence
+
+    def _submit_new(self) -> None:
+        station, ledger = self._station, self._station.ledger
+        first = max(self._submitted, ledger.confirmed) + 1
+        if ledger.last >= first:
+            ledger.confirm(self.epoch, ledger.last)
+            self._follower.write_tail(first)
+            if station.config.stable_before_submit:
+                epoch, through = self.epoch, ledger.last
+                station.journal.then(lambda: self._submit(epoch, through))
+        if not station.config.stable_before_submit:
+            self._submit(self.epoch, ledger.last)
+
+    def _submit(self, epoch: int, through: int) -> None:
+        """One frame names many numbers, as many as a datagram takes."""
+        station, ledger = self._station, self._station.ledger
+        if epoch != self.epoch or not self.is_active:
+            return
+        while self._submitted < through:
+            previous = self._submitted
+            assignments = self._packed(previous, through)
+            self._submitted += len(assignments)
+            previous_epoch = ledger.epoch_at(previous) or 0
+            station.tell(CommitSubmit(previous, previous_epoch, ledger.committed, assignments))
+
+    def _packed(self, after: int, through: int) -> list[Assignment]:
+        room = self._station.budget.datagram_bytes - 200
+        packed: list[Assignment] = []
+        for assignment in self._station.ledger.slice(after, min(through, after + room // 48)):
+            room -= 64 + len(assignment.system)
+            if room < 0 and packed:
+                break
+            packed.append(assignment)
+        return packed
+
+    def _commit(self, now: float) -> None:
+        station, ledger, tip = self._station, self._station.ledger, self._tip
+        voters = tip.voters
+        quorum = min(max(tip.majority, station.config.acknowledge_quorum), len(voters))
+        accepted = nth_largest([self.roster.accepted(number) for number in voters], quorum)
+        if accepted < self.start:
+            return
+        while len(self._rules) > 1 and self._rules[1][0] <= accepted:
+            self._rules.pop(0)
+        stored = min(
+            nth_largest([self.roster.stored(n) for n in numbers], copies) for _, numbers, copies in self._rules
+        )
+        through = max(min(accepted, stored), ledger.committed)
+        while through < accepted:  # system entries need no data server
+            following = ledger.get(through + 1)
+            if following is None or not following.system:
+                break
+            through += 1
+        first = ledger.committed + 1
+        if through >= first:
+            self._progress_at = now
+            ledger.commit(through)
+            self._tell_committed(first, through)
+            self._heartbeat_at = min(self._heartbeat_at, now + station.timing.heartbeat_busy_s)
+
+    def _tell_committed(self, first: int, through: int) -> None:
+        while first <= through:
+            assignments = self._packed(first - 1, through)
+            self.commits += 1
+            self._station.tell(Commit(self._station.ledger.committed, first, assignments))
+            first += len(assignments)
+
+    # --- time ---
+
+    def next_deadline(self) -> float:
+        """Heartbeats, and care for the group."""
+        return min(self._heartbeat_at, self._care_at) if self.is_active else _NEVER
+
+    def on_time(self, now: float) -> None:
+        """Speaks at least this often, and looks after its members."""
+        if not self.is_active:
+            return
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._station.timing.heartbeat_s
+            self._beat(now)
+        if now >= self._care_at:
+            self._care_at = now + _CARE_S
+            self._care(now)
+
+    def _beat(self, now: float) -> None:
+        station, ledger = self._station, self._station.ledger
+        share = self.share_bytes(now)
+        station.tell(Heartbeat(ledger.committed, self._submitted, ledger.state.collected, share), self_too=True)
+
+    def share_bytes(self, now: float) -> int:
+        """Each active sender's part of the window."""
+        self._active_senders = {origin: at for origin, at in self._active_senders.items() if now - at < 1.0}
+        share = self._station.budget.window_bytes // max(1, len(self._active_senders))
+        return max(share, 2 * self._station.budget.datagram_bytes)
+
+    def _care(self, now: float) -> None:
+        station, ledger, timing = self._station, self._station.ledger, self._station.timing
+        voters = self._tip.voters
+        heard = sum(n == station.number or self.roster.silence(n, now) <= timing.lease_s for n in voters)
+        if heard < self._tip.majority:
+            self.stop("no majority is heard")
+            return
+        is_deserted = self._higher_at and now - self._higher_at > timing.lease_s
+        is_stalled = ledger.last > ledger.committed and now - self._progress_at > timing.stall_s
+        if ledger.last == ledger.committed:
+            self._progress_at = now
+        if is_stalled or is_deserted:
+            self.wants_epoch = max(self._higher, self.epoch)
+            return
+        if ledger.committed < self.start:
+            self._change_in_sync(now)
+            return
+        for entry in self.roster.departures(self._tip, now):
+            self._propose(entry)
+        self._change_in_sync(now)
+        if not self._has_open_voters and (change := self.roster.voter_change(self._tip)) is not None:
+            self._propose(change)
+        if (collected := self.roster.collection(self._tip, now)) is not None:
+            self._propose(collected)
+
+    def _change_in_sync(self, now: float) -> None:
+        if len(self._rules) == 1 and (rule := self.roster.in_sync_change(self._tip, now)) is not None:
+            self._propose(rule)
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {
+            "active": self.is_active,
+            "epoch": describe_epoch(self.epoch),
+            "counter": epoch_counter(self.epoch),
+            "open": self._station.ledger.last - self._station.ledger.committed if self.is_active else 0,
+            "unnumbered": sum(len(reports) for reports in self._reports.values()),
+            "commits": self.commits,
+        }

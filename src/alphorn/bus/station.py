@@ -1,0 +1,197 @@
+"""What all roles of one member share: who it is, whom it follows, its ledger, its batches, its journal, its outbox."""
+
+import random
+
+import msgspec
+
+from alphorn.bus.config import Budget, GroupConfig, Role, Timing
+from alphorn.bus.entries import Assignment, Member, SystemEntry, encode_system
+from alphorn.bus.frames import Body, Data, Frame, encode
+from alphorn.bus.holdings import Holdings
+from alphorn.bus.journal import Journal
+from alphorn.bus.ledger import Ledger
+from alphorn.bus.machine import CONTROL_GROUP, Output, PutMeta, Send, Trace
+from alphorn.bus.storage import Meta, Storage
+from alphorn.model.ids import Kind, Origin, make_id
+
+
+class Station:
+    """One member's shared ground. Roles change it only in the ways documented here.
+
+    `epoch` is the fence: the highest epoch promised, or followed on a sequencer's word. It never falls; what is
+    promised or acknowledged under it waits for `durable_epoch`. `sequencer` is the member that spoke under it, 0 while
+    none did.
+    """
+
+    __slots__ = (
+        "_is_dirty",
+        "_system_counter",
+        "address",
+        "addresses",
+        "budget",
+        "config",
+        "durable_epoch",
+        "epoch",
+        "holdings",
+        "impaired_until",
+        "incarnation",
+        "is_barred",
+        "is_tracing",
+        "journal",
+        "ledger",
+        "local",
+        "meta",
+        "name",
+        "number",
+        "origin",
+        "outbox",
+        "random",
+        "rank",
+        "reads",
+        "roles",
+        "sequencer",
+        "storage",
+        "tag",
+        "timing",
+    )
+
+    def __init__(
+        self,
+        *,
+        config: GroupConfig,
+        timing: Timing,
+        budget: Budget,
+        random: random.Random,
+        storage: Storage,
+        ledger: Ledger,
+        meta: Meta,
+        member: Member,
+        reads: bool,
+        impaired_until: int,
+        is_tracing: bool,
+    ) -> None:
+        self.config, self.timing, self.budget, self.random = config, timing, budget, random
+        self.storage, self.ledger, self.meta = storage, ledger, meta
+        self.holdings = Holdings(budget.held_bytes_max)
+        self.journal = Journal()
+        self.outbox: list[Output] = []
+        self.local: list[Frame] = []  # what this member's roles say to each other
+        self.number, self.name, self.address = member.number, member.name, member.address
+        self.rank, self.tag, self.roles = member.rank, member.tag, Role(member.roles)
+        self.origin, self.incarnation = Origin(member.origin), member.incarnation
+        self.epoch = self.durable_epoch = meta.promised
+        self.sequencer = 0
+        self.addresses = {known.number: known.address for known in config.members}
+        self.is_barred = meta.is_voter_barred
+        self.reads = reads
+        self.impaired_until = impaired_until  # numbers through this one were accepted; records of them are damaged
+        self.is_tracing = is_tracing
+        self._is_dirty = False
+        self._system_counter = 0
+
+    def plays(self, role: Role) -> bool:
+        """Whether this member has the role."""
+        return role in self.roles
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether this member stores assignments."""
+        return bool(self.roles & (Role.DATA | Role.COMMIT))
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether the log counts this member as a commit server."""
+        member = self.ledger.state.members.get(self.number)
+        return member is not None and member.is_voter
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this member can tell all it ever promised, accepted and stored; only then may it vote or deny."""
+        return not self.is_barred and self.ledger.last >= self.impaired_until
+
+    def as_member(self) -> Member:
+        """This member as it asks to join."""
+        return Member(
+            self.number,
+            self.name,
+            self.address,
+            int(self.roles),
+            self.rank,
+            self.tag,
+            self.origin,
+            self.incarnation,
+        )
+
+    def send(self, to: str, body: Data | Body) -> None:
+        """A frame to a member's address or one of the group's."""
+        parts = encode(group=self.config.group, epoch=self.epoch, number=self.number, origin=self.origin, body=body)
+        self.outbox.append(Send(to, parts))
+
+    def tell(self, body: Body, *, self_too: bool = False) -> None:
+        """A frame to all others, and where asked to this member's own roles."""
+        self.send(CONTROL_GROUP, body)
+        if self_too:
+            self._say_here(body)
+
+    def send_member(self, number: int, body: Data | Body) -> bool:
+        """A frame to one member, where its address is known; this member's own roles hear it without the network."""
+        if number == self.number:
+            self._say_here(body)
+            return True
+        address = self.address_of(number)
+        if not address:
+            return False
+        self.send(address, body)
+        return True
+
+    def _say_here(self, body: Data | Body) -> None:
+        self.local.append(Frame(self.config.group, self.epoch, self.number, self.origin, body))
+
+    def address_of(self, number: int) -> str:
+        """Where a member is, or nothing."""
+        member = self.ledger.state.members.get(number)
+        return self.addresses.get(number) or (member.address if member else "")
+
+    def follow(self, epoch: int, sequencer: int) -> bool:
+        """Hears a sequencer; False when the fence is higher."""
+        if epoch < self.epoch:
+            return False
+        if epoch > self.epoch:
+            self.raise_fence(epoch)
+        self.sequencer = sequencer
+        return True
+
+    def raise_fence(self, epoch: int) -> None:
+        """Never listens to older epochs again, after this turn's writes and across restarts."""
+        assert epoch > self.epoch
+        self.epoch = epoch
+        self.sequencer = 0
+        self.remember(promised=epoch)
+        self.journal.then(lambda: self._fence_settled(epoch))
+
+    def _fence_settled(self, epoch: int) -> None:
+        self.durable_epoch = max(self.durable_epoch, epoch)
+
+    def remember(self, **changes: object) -> None:
+        """Changes the durable facts of this member, with this turn's writes."""
+        self.meta = msgspec.structs.replace(self.meta, **changes)
+        self._is_dirty = True
+
+    def write_meta(self, *, stored: int) -> None:
+        """The last write of a turn: facts that changed, and how far the log has come."""
+        if not self._is_dirty and not self.journal.has_writes:
+            return
+        self.meta = msgspec.structs.replace(self.meta, committed=self.ledger.committed, stored=stored)
+        self.journal.write(PutMeta(msgspec.msgpack.encode(self.meta)))
+        self._is_dirty = False
+
+    def system(self, entry: SystemEntry, epoch: int) -> Assignment:
+        """A system entry as an assignment of this epoch."""
+        self._system_counter += 1
+        batch = make_id(self.origin, Kind.NODE, self._system_counter)
+        return Assignment(epoch, batch, self.ledger.committed, 0, 0, encode_system(entry))
+
+    def trace(self, event: str, details: str = "") -> None:
+        """A line for the timeline, where somebody looks."""
+        if self.is_tracing:
+            self.outbox.append(Trace(event, details))

@@ -1,0 +1,278 @@
+"""How a member becomes sequencer: it asks a majority of commit servers, adopts what may be committed, and begins.
+
+States:  IDLE -> PREPARING (asks for promises) -> RESOLVING (looks for the batches of open numbers) -> the epoch begins.
+
+Rank only decides who asks first; a promise from a majority decides who may. Of the promised logs the one with the
+highest last epoch, and the longest of those, is adopted: whatever could have been committed is in it. Voters are
+counted by the newest configuration in that log. An open number whose batch nobody has must be cut off, with all after
+it, but only when so many in-sync data servers lack it that it cannot have been committed; until then the candidate
+waits for the others.
+"""
+
+import enum
+
+from alphorn.bus.commit_server import CommitServer
+from alphorn.bus.config import Role
+from alphorn.bus.entries import describe_epoch, epoch_counter, make_epoch
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import Absent, Fetch, Frame, NewEpoch, Prepare, Promise, Status
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.repair import Repairer
+from alphorn.bus.sequencer import Sequencer
+from alphorn.bus.station import Station
+from alphorn.model.ids import origin_of
+
+_NEVER = float("inf")
+
+
+class State(enum.Enum):
+    """Where a candidacy stands."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    RESOLVING = "resolving"
+
+
+class Takeover:
+    """One member's candidacy."""
+
+    __slots__ = (
+        "_attempts",
+        "_commit_server",
+        "_counter_seen",
+        "_denied",
+        "_due",
+        "_follower",
+        "_peers",
+        "_promises",
+        "_repairer",
+        "_sequencer",
+        "_station",
+        "_until",
+        "epochs",
+        "state",
+    )
+
+    def __init__(
+        self,
+        station: Station,
+        follower: Follower,
+        commit_server: CommitServer,
+        sequencer: Sequencer,
+        repairer: Repairer,
+        now: float,
+    ) -> None:
+        self._station = station
+        self._follower = follower
+        self._commit_server = commit_server
+        self._sequencer = sequencer
+        self._repairer = repairer
+        self._peers: dict[int, tuple[float, int]] = {}  # candidates: when heard, how much stored
+        self._promises: dict[int, Promise] = {}
+        self._denied: dict[bytes, set[int]] = {}
+        self._counter_seen = epoch_counter(station.epoch)
+        self._attempts = 0
+        self._until = _NEVER
+        self._due = now + station.timing.suspect_s
+        self.state = State.IDLE
+        self.epochs = 0
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether this member can be sequencer at all."""
+        return self._station.plays(Role.SEQUENCER) and self._commit_server.may_vote
+
+    def on_status(self, frame: Frame, body: Status, now: float) -> None:
+        """Candidates tell each other how much they hold, so that the up-to-date one of best rank asks first."""
+        member = self._station.ledger.state.members.get(frame.number)
+        if member is not None and member.has(Role.SEQUENCER):
+            self._peers[frame.number] = (now, body.delivered)
+
+    def seen(self, epoch: int) -> None:
+        """Somebody speaks of this epoch."""
+        self._counter_seen = max(self._counter_seen, epoch_counter(epoch))
+
+    # --- when ---
+
+    def next_deadline(self) -> float:
+        """When it wants to look again."""
+        if not self._station.plays(Role.SEQUENCER) or self._sequencer.is_active:
+            return _NEVER
+        return self._due
+
+    def on_time(self, now: float) -> None:
+        """Asks when the sequencer is silent and it is this member's turn; asks again while it is a candidate."""
+        if self._sequencer.is_active or now < self._due:
+            return
+        if self.state is State.IDLE:
+            self._consider(now)
+        elif self._station.epoch != self._asked or now >= self._until:
+            self._give_up(now)
+        elif self.state is State.PREPARING:
+            self._prepare(now)
+        else:
+            self._resolve(now)
+
+    def _consider(self, now: float) -> None:
+        timing = self._station.timing
+        silent_since = self._follower.heard_at + timing.suspect_s
+        turn = silent_since + timing.rank_delay_s * self._place(now)
+        if now < turn:
+            self._due = turn
+        elif self.may_ask and self._is_synchronised():
+            self.ask(now)
+        else:
+            self._due = now + timing.suspect_s
+
+    def _is_synchronised(self) -> bool:
+        station = self._station
+        return self._follower.collected <= station.ledger.committed
+
+    def _place(self, now: float) -> float:
+        """How many candidates go first: those that hold more of the log, then those of better rank."""
+        station = self._station
+        fresh = now - 4 * station.timing.status_s
+        sign = 1 if station.config.lowest_rank_first else -1
+        mine = (-station.ledger.committed, sign * station.rank, station.number)
+        members = station.ledger.state.members
+        place = 0
+        for number, (heard_at, delivered) in self._peers.items():
+            member = members.get(number)
+            if member is None or number == station.number or heard_at < fresh:
+                continue
+            if (-min(delivered, self._follower.known_committed), sign * member.rank, number) < mine:
+                place += 1
+        return place + station.random.uniform(0, 0.5)
+
+    # --- asking ---
+
+    @property
+    def _asked(self) -> int:
+        return make_epoch(self._counter_seen, self._station.number)
+
+    def ask(self, now: float) -> None:
+        """Claims a new epoch above all it has heard of."""
+        station = self._station
+        self._sequencer.stop("a new epoch is asked for")
+        self._counter_seen = max(self._counter_seen, epoch_counter(station.epoch)) + 1
+        self.state, self._promises, self._denied = State.PREPARING, {}, {}
+        self._until = now + 4 * station.timing.prepare_s
+        self.epochs += 1
+        station.raise_fence(self._asked)
+        station.trace("ask", f"epoch={describe_epoch(station.epoch)}")
+        self._prepare(now)
+
+    def _prepare(self, now: float) -> None:
+        station = self._station
+        self._due = now + station.timing.prepare_s * station.random.uniform(0.8, 1.2)
+        epoch, committed = station.epoch, station.ledger.committed
+
+        def say() -> None:
+            # The claim is on this member's own disk first: after a crash it never claims the same epoch again.
+            if station.epoch == epoch and self.state is State.PREPARING:
+                station.tell(Prepare(committed, station.incarnation), self_too=True)
+
+        station.journal.then(say)
+
+    def _give_up(self, now: float) -> None:
+        self._station.trace("give-up", self.state.value)
+        self.state = State.IDLE
+        self._due = now + self._station.timing.suspect_s * self._station.random.uniform(0.5, 1.5)
+
+    def on_promise(self, frame: Frame, body: Promise, now: float) -> None:
+        """A commit server's answer."""
+        self.seen(body.promised)
+        if self.state is not State.PREPARING or body.epoch != self._station.epoch:
+            return
+        if not body.is_granted:
+            self._give_up(now)
+            return
+        self._promises[frame.number] = body
+        self._count(now)
+
+    def _count(self, now: float) -> None:
+        station, ledger = self._station, self._station.ledger
+        best = max(self._promises.values(), key=lambda promise: (promise.last_epoch, promise.last))
+        is_mine = (best.last_epoch, best.last) == (ledger.last_epoch, ledger.last)
+        if not is_mine and (best.previous > ledger.committed or best.previous + len(best.assignments) < best.last):
+            return  # too far behind to adopt it: somebody else will ask, or this member catches up
+        tip = ledger.state.copy(station.config)
+        log = ledger.slice(ledger.committed, ledger.last) if is_mine else best.assignments
+        skip = 0 if is_mine else ledger.committed - best.previous
+        for assignment in log[skip:]:
+            tip.fold(tip.sequence + 1, assignment)
+        granted = sum(number in self._promises for number in tip.voters)
+        if granted >= tip.majority:
+            self._adopt(best, is_mine=is_mine, now=now)
+
+    def _adopt(self, best: Promise, *, is_mine: bool, now: float) -> None:
+        station, ledger = self._station, self._station.ledger
+        self.state = State.RESOLVING
+        self._until = now + station.timing.stall_s
+        if not is_mine:
+            self._follower.adopt(best.previous, best.assignments)
+        ledger.commit(max(promise.committed for promise in self._promises.values()))
+        station.trace("adopt", f"last={ledger.last} committed={ledger.committed} promises={sorted(self._promises)}")
+        self._resolve(now)
+
+    # --- the batches of open numbers ---
+
+    def on_absent(self, frame: Frame, body: Absent, now: float) -> None:
+        """A data server does not have these."""
+        if self.state is State.RESOLVING:
+            for batch in body.ids:
+                self._denied.setdefault(batch, set()).add(frame.number)
+            self._resolve(now, is_due=False)
+
+    def on_batch(self, now: float) -> None:
+        """A batch became whole here."""
+        if self.state is State.RESOLVING:
+            self._resolve(now, is_due=False)
+
+    def _resolve(self, now: float, *, is_due: bool = True) -> None:
+        station, ledger = self._station, self._station.ledger
+        if station.epoch != self._asked:
+            self._give_up(now)
+            return
+        missing: list[bytes] = []
+        tip = ledger.state.copy(station.config)
+        for sequence in range(ledger.committed + 1, ledger.last + 1):
+            assignment = ledger.get(sequence)
+            assert assignment is not None
+            tip.fold(sequence, assignment)
+            if assignment.system or self._repairer.payload_of(sequence) is not None:
+                continue
+            missing.append(assignment.id)
+        for batch in missing:
+            if self._cannot_be_committed(batch, tip):
+                self._follower.cut_tail(ledger.find(batch) - 1)
+                station.trace("abandon", f"after={ledger.last}")
+                missing = missing[: missing.index(batch)]
+                break
+        if missing:
+            if is_due:
+                self._look_for(missing, tip, now)
+        else:
+            self.state = State.IDLE
+            self._sequencer.begin(station.epoch, now)
+
+    def _cannot_be_committed(self, batch: bytes, tip: GroupState) -> bool:
+        """Committed means on `copies` in-sync servers; so many lack it that fewer than that can have it."""
+        denied = self._denied.setdefault(batch, set())
+        if self._station.plays(Role.DATA) and self._repairer.lacks(batch):
+            denied.add(self._station.number)
+        return len(denied & set(tip.in_sync)) > len(tip.in_sync) - tip.copies
+
+    def _look_for(self, missing: list[bytes], tip: GroupState, now: float) -> None:
+        station = self._station
+        self._due = now + station.timing.nack_repeat_s
+        station.tell(NewEpoch(station.ledger.last, station.ledger.last_epoch, station.address))
+        senders = {tip.number_of(origin_of(batch)) for batch in missing}
+        servers = {number for number, member in tip.members.items() if member.has(Role.DATA)}
+        for number in sorted((senders | servers) - {0, station.number}):
+            limit = station.budget.nack_numbers_max
+            station.send_member(number, Fetch(number, [], [(batch, 0, 0) for batch in missing[:limit]]))
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"state": self.state.value, "promises": sorted(self._promises), "asked": self.epochs}

@@ -1,0 +1,146 @@
+"""`alphorn sim`: simulates whole groups under faults: one seed with its timeline, a campaign, or the mutants."""
+
+import json
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from alphorn.testing.campaign import Totals, run_campaign
+from alphorn.testing.mutants import MUTANTS
+from alphorn.testing.plan import make_plan
+from alphorn.testing.run import Result, run_seed
+from alphorn.testing.timeline import Timeline
+
+FAILURE_LINES = 60
+MUTANT_SEEDS = 200
+FAILURES_MAX = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(sim)
+
+
+def sim(
+    *,
+    seed: Annotated[int | None, typer.Option(help="Run this one seed and print its timeline.")] = None,
+    last: Annotated[int | None, typer.Option(help="Print only so many last lines of the timeline.")] = None,
+    seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 200,
+    start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,
+    mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Simulate whole groups in virtual time under faults; exit code 1 if any promise of the log is broken."""
+    console = Console(stderr=as_json)
+    if seed is not None:
+        is_well = _run_one(seed, last, as_json=as_json)
+    elif mutants:
+        is_well = _run_mutants(console, start, jobs, as_json=as_json)
+    else:
+        is_well = _run_many(console, range(start, start + seeds), jobs, as_json=as_json)
+    if not is_well:
+        raise typer.Exit(1)
+
+
+def _run_one(seed: int, last: int | None, *, as_json: bool) -> bool:
+    timeline = Timeline(last)
+    result = run_seed(seed, timeline=timeline)
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+        return not result.failure
+    for line in timeline.lines(last):
+        print(line)
+    print(make_plan(seed).describe())
+    print(_describe(result))
+    return not result.failure
+
+
+def _run_many(console: Console, seeds: range, jobs: int, *, as_json: bool) -> bool:
+    with _progress(console) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+
+        def on_result(totals: Totals, result: Result) -> bool:
+            progress.advance(task)
+            return len(totals.failures) >= FAILURES_MAX
+
+        totals = run_campaign(seeds, jobs=jobs, on_result=on_result)
+    if as_json:
+        print(msgspec.json.encode(totals).decode())
+    else:
+        console.print(_table(totals))
+    for result in totals.failures:
+        _explain(result)
+    return not totals.failures
+
+
+def _run_mutants(console: Console, start: int, jobs: int, *, as_json: bool) -> bool:
+    caught: dict[str, dict[str, object]] = {}
+    with _progress(console) as progress:
+        task = progress.add_task("mutants", total=len(MUTANTS))
+        for mutant in MUTANTS:
+            totals = run_campaign(
+                range(start, start + MUTANT_SEEDS),
+                jobs=jobs,
+                mutant=mutant.name,
+                on_result=lambda totals, result: bool(totals.failures),
+            )
+            first = totals.failures[0] if totals.failures else None
+            caught[mutant.name] = {
+                "description": mutant.description,
+                "seeds": totals.seeds,
+                "checker": first.checker if first else "",
+                "seed": first.seed if first else None,
+            }
+            progress.advance(task)
+    if as_json:
+        print(json.dumps(caught))
+    else:
+        table = Table("mutant", "what is wrong", "caught by", "after seeds")
+        for name, row in caught.items():
+            table.add_row(name, str(row["description"]), str(row["checker"]) or "NOT CAUGHT", str(row["seeds"]))
+        console.print(table)
+    return all(row["checker"] for row in caught.values())
+
+
+def _explain(result: Result) -> None:
+    """Replays a failed seed and prints its end, on standard error."""
+    timeline = Timeline(FAILURE_LINES)
+    run_seed(result.seed, timeline=timeline)
+    for line in timeline.lines():
+        print(line, file=sys.stderr)
+    print(f"{_describe(result)}\nreplay with: alphorn sim --seed {result.seed} --last {FAILURE_LINES}", file=sys.stderr)
+
+
+def _describe(result: Result) -> str:
+    verdict = f"seed {result.seed} FAILED: {result.failure}\n{result.details}" if result.failure else "all is well"
+    return (
+        f"{verdict.strip()}\n"
+        f"{result.virtual_s:.1f} virtual s, {result.events} events, {result.committed} numbers committed, "
+        f"{result.ordered} batches ordered, {result.unknown} unknown, healed in {result.healed_s:.1f} s, "
+        f"trace {result.trace_hash}"
+    )
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _table(totals: Totals) -> Table:
+    table = Table(title=f"{totals.seeds} seeds, {len(totals.failures)} failed", show_header=False)
+    rate = totals.seeds / totals.elapsed_s if totals.elapsed_s else 0.0
+    table.add_row("seeds per second", f"{rate:.1f}")
+    table.add_row("virtual seconds", f"{totals.virtual_s:.0f}")
+    table.add_row("events", f"{totals.events}")
+    table.add_row("batches committed", f"{totals.ordered}")
+    table.add_row("seeds run twice, same trace", f"{totals.replayed}")
+    table.add_row("slowest healing", f"{totals.healed_s_max:.1f} s")
+    for fault, count in sorted(totals.faults.items()):
+        table.add_row(f"fault: {fault}", f"{count}")
+    return table

@@ -1,0 +1,168 @@
+"""The one loop that runs any machine: inputs in, one timer, one outbox.
+
+Inputs reach the machine at once. The turn then ends once, in the loop's next pass, however many inputs arrived on
+however many sockets meanwhile: due time is given, outputs are taken and performed in order, and the owner's `end_turn`
+sends what they added up to. So batches grow with load, and nothing waits when there is none.
+
+An exception from the machine or from an output is a bug or a lost disk: the driver stops for good and says so.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable
+
+from alphorn.bus.machine import Input, Machine, Output
+from alphorn.model.errors import PeerViolation
+
+ROUNDS_MAX = 8  # of outputs that cause inputs, before other work of the loop gets its turn
+
+_log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Runs one machine on the running event loop.
+
+    `perform` is called for each output and may call `receive` again. `end_turn` is called once after the last output of
+    a turn. `on_failure` is called at most once, after which nothing more is performed.
+    """
+
+    __slots__ = (
+        "_armed_at",
+        "_end_turn",
+        "_has_inputs",
+        "_is_closed",
+        "_loop",
+        "_machine",
+        "_on_failure",
+        "_perform",
+        "_timer",
+        "_turn",
+        "turns",
+        "violations",
+    )
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        perform: Callable[[Output], None],
+        end_turn: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._perform = perform
+        self._end_turn = end_turn
+        self._on_failure = on_failure
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = math.inf
+        self._turn: asyncio.Handle | None = None
+        self._is_closed = False
+        self._has_inputs = False
+        self.turns = 0
+        self.violations = 0  # inputs the machine refused: a peer of another version, or a stranger
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the machine has been stopped, by its owner or by a failure."""
+        return self._is_closed
+
+    def start(self) -> None:
+        """Performs what the machine already wants and arms the timer."""
+        self._finish_soon()
+
+    def receive(self, item: Input) -> None:
+        """Hands one input over; its outputs are performed when the turn ends. Ignored after closing."""
+        self.receive_all((item,))
+
+    def receive_all(self, items: Iterable[Input]) -> None:
+        """Hands over all that arrived together."""
+        if self._is_closed:
+            return
+        self._has_inputs = True
+        now = self._loop.time()
+        receive = self._machine.receive
+        try:
+            for item in items:
+                try:
+                    receive(item, now)
+                except PeerViolation as violation:  # One peer's words are refused; the others are heard.
+                    self.violations += 1
+                    _log.debug("event=peer_refused reason=%s", violation)
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._turn is None:
+            self._finish_soon()
+
+    def finish_turn(self) -> None:
+        """Ends the turn now: for a last word before closing."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._finish_turn()
+
+    def close(self) -> None:
+        """Stops the machine: no input is taken and no output performed any more."""
+        self._is_closed = True
+        for handle in (self._timer, self._turn):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._turn = None
+
+    def _finish_soon(self) -> None:
+        self._turn = self._loop.call_soon(self._finish_turn)
+
+    def _finish_turn(self) -> None:
+        if self._is_closed:
+            return
+        machine = self._machine
+        self.turns += 1
+        try:
+            now = self._loop.time()
+            if machine.next_deadline() <= now:
+                machine.on_time(now)
+            is_done = self._perform_all()
+            self._end_turn()
+        except Exception as error:
+            self._fail(error)
+            return
+        if self.is_closed:  # One of the outputs, or the end of the turn, stopped this machine.
+            return
+        self._turn = None
+        if not is_done:
+            self._finish_soon()
+        self._arm()
+
+    def _perform_all(self) -> bool:
+        """Performs outputs, and those of the inputs they cause; False when there may be more."""
+        for _ in range(ROUNDS_MAX):
+            self._has_inputs = False
+            for output in list(self._machine.take_outputs()):
+                if self._is_closed:
+                    return True
+                self._perform(output)
+            if not self._has_inputs:
+                return True
+        return False
+
+    def _arm(self) -> None:
+        # A timer that is armed too early only wakes up to be armed again: cheaper than replacing it in each turn.
+        deadline = self._machine.next_deadline()
+        if deadline >= self._armed_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = deadline
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._armed_at = math.inf
+        if self._turn is None:
+            self._finish_turn()
+
+    def _fail(self, error: Exception) -> None:
+        _log.critical("event=machine_failed error=%r", error, exc_info=error)
+        self.close()
+        self._on_failure(error)

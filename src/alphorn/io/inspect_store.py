@@ -1,0 +1,166 @@
+"""A store as rows to print. Reads only, and beside a running node too.
+
+`inspect_store` gives one row for each record, with the verdict of its checksum. Nothing is repaired, nothing created:
+a running node is not disturbed, except that it cannot use free pages again while the rows are being read.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from alphorn.bus.entries import Assignment, decode_system, describe_epoch, digest_of
+from alphorn.bus.storage import DAMAGED
+from alphorn.io import records
+from alphorn.io.store_files import DATA_FILE, LOCK_FILE, bytes_claimed, check_version
+from alphorn.model.errors import Corruption, Misuse
+from alphorn.model.ids import describe_id
+
+OK = "ok"
+DAMAGED_VERDICT = "damaged"
+MISSING = "missing"
+
+_Cursor = Iterator[tuple[bytes, memoryview]]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of an inspection."""
+
+    table: str  # meta, bounds, assignment, entry, group state, checkpoint, chunk
+    key: str
+    verdict: str  # ok, damaged or missing
+    details: str = ""
+
+
+def inspect_store(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """Every record of the store in this directory, table by table.
+
+    Raises `Misuse` when there is no store or it is of another version, and `Corruption` when LMDB cannot read it.
+    """
+    directory = Path(path)
+    if not (directory / DATA_FILE).is_file():
+        raise Misuse(f"{directory} is no store, it has no {DATA_FILE}; name a node's store directory")
+    try:
+        # Without the table of readers a running node could use pages again while they are read here.
+        has_lock = os.access(directory / LOCK_FILE, os.W_OK)
+        map_bytes = (directory / DATA_FILE).stat().st_size
+        with lmdb.open(
+            str(directory), map_size=map_bytes, readonly=True, max_dbs=len(records.TABLES), lock=has_lock, create=False
+        ) as environment:
+            yield from _rows(directory, environment)
+    except lmdb.Error as error:
+        raise Corruption(
+            f"store {directory} cannot be read on ({error}); start its node on a blank directory, so that it "
+            "rejoins as a member that lost its disk"
+        ) from error
+
+
+def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
+    if bytes_claimed(environment) > (directory / DATA_FILE).stat().st_size:
+        raise Corruption(
+            f"store {directory} is cut off, its file is shorter than its last commit says; start its node, which finds "
+            "what is missing and fetches it"
+        )
+    tables = {name: environment.open_db(name, create=False) for name in records.TABLES}
+    with environment.begin(buffers=True) as txn:
+        version = txn.get(records.VERSION_KEY, db=tables[records.META])
+        check_version(directory, None if version is None else bytes(version))
+        yield Row(table="version", key="", verdict=OK, details=str(records.VERSION))
+        yield from _singles(txn, tables[records.META], tables[records.STATE])
+        for key, record in _items(txn, tables[records.ASSIGNMENTS]):
+            yield _row_of_assignment(key, record)
+        for table, heads, payloads in (
+            ("entry", records.HEADS, records.LOG),
+            ("chunk", records.CHUNK_HEADS, records.CHUNKS),
+        ):
+            for key, head in _items(txn, tables[heads]):
+                yield _row_of_payload(table, heads, key, head, txn.get(key, db=tables[payloads]))
+            for key, payload in _items(txn, tables[payloads]):
+                if txn.get(key, db=tables[heads]) is None:
+                    yield Row(table=table, key=_key(key), verdict=MISSING, details=f"no head, size={len(payload)}")
+        for key, record in _items(txn, tables[records.CHECKPOINTS]):
+            yield _row_of_checkpoint(key, record)
+
+
+def _items(txn: "lmdb.Transaction[memoryview]", table: "lmdb._Database") -> _Cursor:
+    with txn.cursor(table) as cursor:
+        for key, value in cursor:
+            yield bytes(key), value
+
+
+def _key(key: bytes) -> str:
+    """A key as people read it; bytes of any other length are shown as they are."""
+    if len(key) == 8:
+        return str(records.number_of(key))
+    if len(key) == 12:
+        return f"{records.number_of(key)}/{records.chunk_of(key)}"
+    return key.hex()
+
+
+def _singles(txn: "lmdb.Transaction[memoryview]", meta: "lmdb._Database", state: "lmdb._Database") -> Iterator[Row]:
+    if (record := txn.get(records.META_KEY, db=meta)) is None:
+        yield Row(table="meta", key="", verdict=MISSING)
+    elif (found := records.unpack_meta(record)) is DAMAGED:
+        yield Row(table="meta", key="", verdict=DAMAGED_VERDICT)
+    else:
+        details = (
+            f"member={found.number} incarnation={found.incarnation} start={found.start:x} "
+            f"promised={describe_epoch(found.promised)} committed={found.committed} "
+            f"barred={'yes' if found.is_voter_barred else 'no'} config={found.config.hex()}"
+        )
+        yield Row(table="meta", key="", verdict=OK, details=details)
+    if (record := txn.get(records.BOUNDS_KEY, db=meta)) is None:
+        yield Row(table="bounds", key="", verdict=MISSING)
+    elif (bounds := records.unpack_bounds(record)) is DAMAGED:
+        yield Row(table="bounds", key="", verdict=DAMAGED_VERDICT)
+    else:
+        yield Row(table="bounds", key="", verdict=OK, details=f"first={bounds[0]} last={bounds[1]}")
+    if (record := txn.get(records.GROUP_KEY, db=state)) is None:
+        yield Row(table="group state", key="", verdict=MISSING)
+    elif (group := records.unpack_group_state(record)) is DAMAGED:
+        yield Row(table="group state", key="", verdict=DAMAGED_VERDICT, details=f"size={len(record)}")
+    else:
+        yield Row(table="group state", key=str(group[0]), verdict=OK, details=f"size={len(group[1])}")
+
+
+def _row_of_assignment(key: bytes, record: memoryview) -> Row:
+    found = records.unpack_assignment(key, record)
+    if found is DAMAGED:
+        return Row(table="assignment", key=_key(key), verdict=DAMAGED_VERDICT, details=f"size={len(record)}")
+    return Row(table="assignment", key=_key(key), verdict=OK, details=describe_assignment(found))
+
+
+def describe_assignment(assignment: Assignment) -> str:
+    """An assignment as people read it."""
+    start = f"epoch={describe_epoch(assignment.epoch)} id={describe_id(assignment.id)}"
+    if not assignment.system:
+        return f"{start} timestamp={assignment.timestamp} size={assignment.size} digest={assignment.digest:016x}"
+    try:
+        return f"{start} system={decode_system(assignment.system)!r}"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return f"{start} system entry cannot be decoded: {error}"
+
+
+def _row_of_payload(table: str, heads: bytes, key: bytes, record: memoryview, payload: memoryview | None) -> Row:
+    head = records.unpack_head(heads, key, record)
+    if payload is None:
+        return Row(table=table, key=_key(key), verdict=MISSING, details="the head is there, its bytes are not")
+    if head is DAMAGED:
+        return Row(table=table, key=_key(key), verdict=DAMAGED_VERDICT, details=f"head damaged, size={len(payload)}")
+    digest, size = head
+    is_good = len(payload) == size and digest_of(payload) == digest
+    details = f"size={size} digest={digest:016x}"
+    return Row(table=table, key=_key(key), verdict=OK if is_good else DAMAGED_VERDICT, details=details)
+
+
+def _row_of_checkpoint(key: bytes, record: memoryview) -> Row:
+    found = records.unpack_checkpoint(key, record)
+    if found is DAMAGED:
+        return Row(table="checkpoint", key=_key(key), verdict=DAMAGED_VERDICT, details=f"size={len(record)}")
+    details = (
+        f"epoch={describe_epoch(found.epoch)} size={found.size} chunks={found.chunks} digest={found.digest:016x} "
+        f"group state size={len(found.state)}"
+    )
+    return Row(table="checkpoint", key=_key(key), verdict=OK, details=details)

@@ -1,0 +1,383 @@
+"""The store: one group's log, assignments, promises and checkpoints on stable storage.
+
+Theory of operation. The owner's thread calls `submit` and the reads of `Storage`; it never waits for the disk. The
+store's own thread takes everything that was submitted meanwhile, performs it in one LMDB transaction, and reports it
+durable after the commit's fsync: under load many writes share one fsync, without load each has its own at once.
+
+- A read sees every write submitted before it: first in the overlay of uncommitted writes, then in LMDB.
+- All reads of one turn use one read transaction. `end_turn` gives it back, so that no idle reader keeps LMDB from
+  using free pages again. Views into LMDB are valid until then, and never after `close`.
+- After a failed write or fsync nothing is retried, because a kernel may report a lost page as written the second time:
+  the store stops for good, says so once, and takes no further writes.
+- Every record is checked as it is read (records.py). One that fails reads as `DAMAGED`.
+- Assignments are contiguous; their bounds are a record of their own, so that one whose key is damaged is missed.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import lmdb
+import msgspec
+import xxhash
+
+from alphorn.bus.entries import Assignment, digest_of
+from alphorn.bus.machine import (
+    DropAfter,
+    DropThrough,
+    Persist,
+    PutAssignments,
+    PutChunk,
+    PutEntry,
+    SealCheckpoint,
+    Write,
+)
+from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
+from alphorn.io import records, store_files
+from alphorn.io.overlay import Overlay
+from alphorn.io.store_writes import WriteTransaction
+from alphorn.model.errors import Corruption, Unavailable
+
+MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
+TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
+COMMITS_BETWEEN_READER_CHECKS: Final = 1024
+EMPTY_BOUNDS: Final = (1, 0)
+
+
+class _Job(msgspec.Struct, frozen=True, gc=False):
+    """Writes that become durable together, and whom to tell."""
+
+    number: int
+    token: int  # of the owner's `Persist`; 0 for the store's own
+    writes: list[Write]
+    bounds: tuple[int, int]  # after these writes
+    size: int
+    on_written: Callable[[], None] | None = None
+
+
+class Store:
+    """Obeys `Storage`; takes `Persist`.
+
+    `on_durable(token)`, `on_failure(sentence)` and the callbacks of `write_checkpoint` are called on the store's own
+    thread; everything else is called by one thread, the owner's. `map_bytes` is the most the store may take on disk;
+    at that size it fails as a full disk does.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[str], None],
+        map_bytes: int = MAP_BYTES,
+    ) -> None:
+        """Opens the store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
+        self.path = Path(path)
+        self._map_bytes = map_bytes
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._owner = store_files.take_ownership(self.path)
+        try:
+            self._environment = store_files.open_environment(self.path, map_bytes)
+            try:
+                self._tables = store_files.open_tables(self.path, self._environment)
+                self._bounds, self._newest_checkpoint = self._load_bounds(), self._load_newest_checkpoint()
+            except BaseException:
+                self._environment.close()
+                raise
+        except BaseException:
+            os.close(self._owner)
+            raise
+        self._reader: lmdb.Transaction[memoryview] | None = None
+        self._overlay = Overlay()
+        self._changed = threading.Condition()
+        self._queue: list[_Job] = []  # guarded by _changed
+        self._submitted = 0  # number of the last job taken over,
+        self._committed = 0  # of the last that readers which begin now see,
+        self._reported = 0  # and of the last whose owner was told
+        self._is_closing = False
+        self._failure = ""
+        self._commits = 0
+        self._thread = threading.Thread(target=self._run, name=f"store {self.path.name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, persist: Persist) -> None:
+        """Takes over writes; `on_durable` follows. Payloads must not change before that.
+
+        Raises `Unavailable`, with nothing done, when the store has stopped.
+        """
+        self._enqueue(persist.token, persist.writes)
+
+    def write_checkpoint(
+        self,
+        sequence: int,
+        epoch: int,
+        state: bytes,
+        chunks: Iterable[bytes],
+        on_written: Callable[[CheckpointInfo], None],
+    ) -> CheckpointInfo:
+        """Stores the upper layer's state at `sequence` as the newest checkpoint; `on_written` when it is durable.
+
+        The chunks are taken at once and written behind what is already queued, in transactions of bounded size; a
+        crash in between leaves the checkpoint before this one in force.
+        """
+        digest, size, count = xxhash.xxh3_64(), 0, 0
+        for payload in chunks:
+            self._enqueue(0, [PutChunk(sequence, count, payload)])
+            digest.update(payload)
+            size, count = size + len(payload), count + 1
+        info = CheckpointInfo(
+            sequence=sequence, epoch=epoch, size=size, chunks=count, digest=digest.intdigest(), state=state
+        )
+        self._enqueue(0, [SealCheckpoint(sequence, epoch, size, count, info.digest, state)], lambda: on_written(info))
+        return info
+
+    def end_turn(self) -> None:
+        """Gives back the turn's read transaction: views handed out before are no longer valid."""
+        if self._reader is not None:
+            self._reader.abort()
+            self._reader = None
+        self._overlay.forget(self._committed)
+
+    def flush(self) -> None:
+        """Waits until everything submitted is durable and reported; raises `Unavailable` when the store stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or self._reported == self._submitted)
+            if self._failure:
+                raise Unavailable(self._failure)
+
+    def close(self) -> None:
+        """Writes what is queued, ends the thread and gives the store to whoever opens it next. Views die with it."""
+        self._end(keeps_queue=True)
+
+    def abandon(self) -> None:
+        """As `close`, but loses what is queued, as a crash would."""
+        self._end(keeps_queue=False)
+
+    def describe(self) -> dict[str, object]:
+        """The store's printable state."""
+        first, last = self._bounds
+        return {
+            "path": str(self.path),
+            "first": first,
+            "last": last,
+            "checkpoint": self._newest_checkpoint,
+            "queued": self._submitted - self._committed,
+            "uncommitted": len(self._overlay),
+            "commits": self._commits,
+            "failure": self._failure,
+        }
+
+    # Storage, the read side.
+
+    def meta(self) -> Meta | Damaged | None:
+        """See `Storage`."""
+        if pending := self._overlay.metas.get(None):
+            return records.decode_meta(pending[1])
+        record = self._get(records.META, records.META_KEY)
+        return record if record is None or record is DAMAGED else records.unpack_meta(record)
+
+    def assignment_bounds(self) -> tuple[int, int]:
+        """See `Storage`."""
+        return self._bounds
+
+    def assignment(self, sequence: int) -> Assignment | Damaged | None:
+        """See `Storage`."""
+        if pending := self._overlay.assignments.get(sequence):
+            return pending[1]
+        first, last = self._bounds
+        if not first <= sequence <= last:
+            return None
+        key = records.number_key(sequence)
+        record = self._get(records.ASSIGNMENTS, key)
+        return DAMAGED if record is None or record is DAMAGED else records.unpack_assignment(key, record)
+
+    def entry(self, sequence: int) -> bytes | memoryview | Damaged | None:
+        """See `Storage`."""
+        if pending := self._overlay.entries.get(sequence):
+            return pending[1]
+        if self._overlay.is_dropped(sequence):
+            return None
+        return self._get_checked(records.HEADS, records.LOG, records.number_key(sequence))
+
+    def group_state(self) -> tuple[int, bytes] | Damaged | None:
+        """See `Storage`."""
+        if pending := self._overlay.group_states.get(None):
+            return pending[1]
+        record = self._get(records.STATE, records.GROUP_KEY)
+        return record if record is None or record is DAMAGED else records.unpack_group_state(record)
+
+    def checkpoint(self) -> CheckpointInfo | Damaged | None:
+        """See `Storage`."""
+        if not self._newest_checkpoint:
+            return None
+        if pending := self._overlay.checkpoints.get(self._newest_checkpoint):
+            return pending[1]
+        key = records.number_key(self._newest_checkpoint)
+        record = self._get(records.CHECKPOINTS, key)
+        return DAMAGED if record is None or record is DAMAGED else records.unpack_checkpoint(key, record)
+
+    def checkpoint_chunk(self, sequence: int, chunk: int) -> bytes | memoryview | Damaged | None:
+        """See `Storage`."""
+        if pending := self._overlay.chunks.get((sequence, chunk)):
+            return pending[1]
+        if sequence < self._overlay.dropped_checkpoints_below:
+            return None
+        return self._get_checked(records.CHUNK_HEADS, records.CHUNKS, records.chunk_key(sequence, chunk))
+
+    def _get(self, table: bytes, key: bytes) -> memoryview | Damaged | None:
+        if self._reader is None:
+            # In this order: what counts as committed here must be visible to the reader that begins next.
+            committed = self._committed
+            self._reader = self._environment.begin(buffers=True)
+            self._overlay.forget(committed)
+        try:
+            return self._reader.get(key, db=self._tables[table])
+        except lmdb.Error:
+            return DAMAGED  # LMDB met a page on the way that cannot be one of its own
+
+    def _get_checked(self, head_table: bytes, table: bytes, key: bytes) -> memoryview | Damaged | None:
+        record = self._get(head_table, key)
+        if record is None or record is DAMAGED:
+            return record
+        head = records.unpack_head(head_table, key, record)
+        payload = self._get(table, key)
+        if head is DAMAGED or payload is None or payload is DAMAGED:
+            return DAMAGED
+        digest, size = head
+        return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
+
+    def _enqueue(self, token: int, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
+        if self._failure:
+            raise Unavailable(self._failure)
+        if self._is_closing:
+            raise Unavailable(f"store {self.path} is closed; open it again to write")
+        if self._reader is None:
+            self._overlay.forget(self._committed)
+        number, size = self._submitted + 1, 0
+        for write in writes:
+            self._overlay.add(number, write, self._newest_checkpoint)
+            size += self._note(write)
+        with self._changed:
+            self._submitted = number
+            self._queue.append(_Job(number, token, writes, self._bounds, size, on_written))
+            self._changed.notify_all()
+
+    def _end(self, *, keeps_queue: bool) -> None:
+        with self._changed:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            if not keeps_queue:
+                self._queue = []
+            self._changed.notify_all()
+        self._thread.join()
+        self.end_turn()
+        self._environment.close()
+        os.close(self._owner)
+
+    def _note(self, write: Write) -> int:
+        """Follows bounds and newest checkpoint; gives the bytes of the payload."""
+        first, last = self._bounds
+        match write:
+            case PutEntry(_, payload, _) | PutChunk(_, _, payload):
+                return len(payload)
+            case PutAssignments(start, assignments) if assignments:
+                end = start + len(assignments) - 1
+                self._bounds = (start, end) if first > last else (min(first, start), max(last, end))
+            case DropAfter(sequence) if sequence < last:
+                self._bounds = (first, sequence) if first <= sequence else EMPTY_BOUNDS
+            case DropThrough(sequence) if sequence >= first:
+                self._bounds = (sequence + 1, last) if sequence < last else EMPTY_BOUNDS
+            case SealCheckpoint(sequence):
+                self._newest_checkpoint = max(self._newest_checkpoint, sequence)
+        return 0
+
+    # The store's own thread.
+
+    def _run(self) -> None:
+        while jobs := self._take():
+            try:
+                self._commit(jobs)
+            except Exception as error:  # whatever it is, what was promised is not on disk
+                self._fail(error)
+                return
+            self._report(jobs)
+
+    def _take(self) -> list[_Job]:
+        """Everything that arrived meanwhile, up to the size of one transaction; nothing when closing."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._is_closing)
+            size = count = 0
+            while count < len(self._queue) and size < TRANSACTION_BYTES_MAX:
+                size += self._queue[count].size
+                count += 1
+            jobs, self._queue = self._queue[:count], self._queue[count:]
+            return jobs
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        with self._environment.begin(write=True) as txn:
+            transaction = WriteTransaction(txn, self._tables)
+            for job in jobs:
+                for write in job.writes:
+                    transaction.apply(write)
+            transaction.put_bounds(*jobs[-1].bounds)
+            transaction.finish()
+        self._commits += 1
+        if self._commits % COMMITS_BETWEEN_READER_CHECKS == 0:
+            self._environment.reader_check()  # an inspecting process that was killed must not keep pages for ever
+        self._committed = jobs[-1].number
+
+    def _report(self, jobs: list[_Job]) -> None:
+        token = max(job.token for job in jobs)
+        if token:
+            self._on_durable(token)
+        for job in jobs:
+            if job.on_written is not None:
+                job.on_written()
+        with self._changed:
+            self._reported = jobs[-1].number
+            self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, lmdb.MapFullError):
+            cause = f"has reached its limit of {self._map_bytes} bytes; raise the limit, then start this node again"
+        else:
+            cause = f"could not write ({error}); see to the disk, then start this node again"
+        with self._changed:
+            self._failure = f"store {self.path} {cause}"
+            self._queue = []
+            self._changed.notify_all()
+        self._on_failure(self._failure)
+
+    # Opening.
+
+    def _load_bounds(self) -> tuple[int, int]:
+        with self._environment.begin(db=self._tables[records.META]) as txn:
+            record = txn.get(records.BOUNDS_KEY)
+        bounds = EMPTY_BOUNDS if record is None else records.unpack_bounds(record)
+        if bounds is not DAMAGED:
+            return bounds
+        first, last = self._edge_numbers(records.ASSIGNMENTS)
+        return (first, last) if first <= last else EMPTY_BOUNDS
+
+    def _load_newest_checkpoint(self) -> int:
+        first, last = self._edge_numbers(records.CHECKPOINTS)
+        return last if first <= last else 0
+
+    def _edge_numbers(self, table: bytes) -> tuple[int, int]:
+        """Lowest and highest key of a table; (1, 0) when it has none."""
+        try:
+            with self._environment.begin(db=self._tables[table]) as txn, txn.cursor() as cursor:
+                if not cursor.first():
+                    return EMPTY_BOUNDS
+                first = records.number_of(cursor.key())
+                cursor.last()
+                return first, records.number_of(cursor.key())
+        except lmdb.Error as error:
+            raise Corruption(
+                f"store {self.path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
+                "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
+            ) from error

@@ -1,0 +1,140 @@
+"""The files of a store: who may open them, who may read them, and what is refused.
+
+directory/          0700
+  owner             0600  locked by the one process that has the store open
+  data.mdb          0600  LMDB's pages: all tables
+  lock.mdb          0600  LMDB's table of readers
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+import lmdb
+
+from alphorn.bus.storage import DAMAGED
+from alphorn.io import records
+from alphorn.model.errors import Corruption, Misuse
+
+OWNER_FILE = "owner"
+DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
+
+Tables = dict[bytes, "lmdb._Database"]
+
+
+def take_ownership(path: Path) -> int:
+    """Creates the directory if need be and locks it for this store; gives the descriptor that holds the lock."""
+    if not path.is_dir():
+        path.mkdir(mode=0o700, parents=True)
+        sync_directory(path.parent)
+    path.chmod(0o700)
+    owner = os.open(path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(owner, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(owner)
+        raise Misuse(
+            f"store {path} is open in process {holder}; stop that process, or give this node a directory of its own"
+        ) from error
+    os.ftruncate(owner, 0)
+    os.pwrite(owner, f"{os.getpid()}\n".encode(), 0)
+    return owner
+
+
+def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
+    """Opens LMDB for one writing process.
+
+    Options, as measured by benchmarks/store.py:
+    - sync and metasync stay on. Without metasync a power cut may undo the last commit, which was reported durable.
+    - writemap stays off: it dirties the page cache through page faults and msync walks the whole map, which was several
+      times slower than pwrite, and a stray write of this process could reach the file.
+    - meminit stays on: it costs nothing that shows, and unused bytes of a page never hold what the heap held before.
+    - readahead stays off: numbers are read in ranges soon after they were written, or once in order.
+    - The map has its final size from the start. It takes address space, not memory or disk, and so it never has to be
+      resized, which would pull the ground from under every view that a reader still holds.
+    """
+    for name in (DATA_FILE, LOCK_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            (path / name).chmod(0o600)
+    try:
+        environment = lmdb.open(
+            str(path),
+            map_size=map_bytes,
+            mode=0o700,
+            readahead=False,
+            max_dbs=len(records.TABLES),
+            max_readers=16,
+            max_spare_txns=1,
+            lib_version=0,
+        )
+    except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
+        raise Corruption(
+            f"store {path} cannot be opened, its first pages are damaged ({error}); move the directory away and start "
+            "this node on a blank one, so that it rejoins as a member that lost its disk"
+        ) from error
+    except lmdb.Error as error:
+        raise Misuse(f"store {path} cannot be opened: {error}; check the directory's owner and the disk") from error
+    _extend_to_map(path, environment)
+    return environment
+
+
+def open_tables(path: Path, environment: lmdb.Environment) -> Tables:
+    """Opens or creates the tables; refuses a store of another kind or version."""
+    try:
+        with environment.begin(write=True) as txn:
+            is_blank = txn.stat()["entries"] == 0
+            tables = {name: environment.open_db(name, txn=txn, create=is_blank) for name in records.TABLES}
+            if is_blank:
+                version = records.pack_version(records.VERSION)
+                txn.put(records.VERSION_KEY, version, db=tables[records.META])
+            found = txn.get(records.VERSION_KEY, db=tables[records.META])
+    except lmdb.Error as error:
+        raise Corruption(
+            f"store {path} cannot be opened, its table of tables is damaged or not a store's ({error}); move the "
+            "directory away and start this node on a blank one, so that it rejoins as a member that lost its disk"
+        ) from error
+    if is_blank:
+        sync_directory(path)
+    check_version(path, found)
+    return tables
+
+
+def check_version(path: Path, found: bytes | None) -> None:
+    """Raises unless the version record is there and names the version this node reads."""
+    version = DAMAGED if found is None else records.unpack_version(found)
+    if not isinstance(version, int):
+        raise Corruption(
+            f"store {path} has no readable version record; move the directory away and start this node on a blank one, "
+            "so that it rejoins as a member that lost its disk"
+        )
+    if version != records.VERSION:
+        raise Misuse(
+            f"store {path} is of version {version}, and this node reads version {records.VERSION}; start the release "
+            "that wrote it"
+        )
+
+
+def bytes_claimed(environment: lmdb.Environment) -> int:
+    """How long the data file must be for every page of the last commit to be inside it."""
+    return (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+
+
+def sync_directory(path: Path) -> None:
+    """Makes names created in a directory durable."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _extend_to_map(path: Path, environment: lmdb.Environment) -> None:
+    """Makes a cut-off file as long as its last commit says: reading past its end would kill the process, while zeros
+    are found to be damaged. A file may be a little short without fault, when its last pages were freed before written.
+    """
+    claimed = bytes_claimed(environment)
+    if (path / DATA_FILE).stat().st_size < claimed:
+        os.truncate(path / DATA_FILE, claimed)

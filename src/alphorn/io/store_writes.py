@@ -1,0 +1,121 @@
+"""Writes of the bus, performed inside one LMDB transaction.
+
+Puts are gathered per table and given to LMDB in one call each, because each call gives up and takes back the
+interpreter, which costs up to a switch interval when the event loop is busy. Deletions go in key order and in bulk:
+the pages of whole batches become free side by side, so the next batches find runs long enough for them.
+"""
+
+from collections.abc import Callable
+
+import lmdb
+import xxhash
+
+from alphorn.bus.machine import (
+    DropAfter,
+    DropThrough,
+    PutAssignments,
+    PutChunk,
+    PutEntry,
+    PutGroupState,
+    PutMeta,
+    SealCheckpoint,
+    Write,
+)
+from alphorn.bus.storage import CheckpointInfo
+from alphorn.io import records
+from alphorn.io.store_files import Tables
+
+Item = tuple[bytes, bytes | memoryview]
+
+
+class WriteTransaction:
+    """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's."""
+
+    __slots__ = ("_gathered", "_tables", "_txn")
+
+    def __init__(self, txn: "lmdb.Transaction[bytes]", tables: Tables) -> None:
+        self._txn = txn
+        self._tables = tables
+        self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
+
+    def apply(self, write: Write) -> None:
+        """Performs one write."""
+        gathered = self._gathered
+        match write:
+            case PutEntry(sequence, payload, digest):
+                key = records.number_key(sequence)
+                gathered[records.LOG].append((key, payload))
+                gathered[records.HEADS].append((key, records.pack_head(records.HEADS, key, digest, len(payload))))
+            case PutAssignments(first, assignments):
+                for sequence, assignment in enumerate(assignments, first):
+                    key = records.number_key(sequence)
+                    gathered[records.ASSIGNMENTS].append((key, records.pack_assignment(key, assignment)))
+            case PutMeta(data):
+                gathered[records.META].append((records.META_KEY, records.pack_meta(data)))
+            case PutGroupState(sequence, data):
+                gathered[records.STATE].append((records.GROUP_KEY, records.pack_group_state(sequence, data)))
+            case PutChunk(sequence, chunk, payload):
+                key = records.chunk_key(sequence, chunk)
+                digest = xxhash.xxh3_64_intdigest(payload)
+                head = records.pack_head(records.CHUNK_HEADS, key, digest, len(payload))
+                gathered[records.CHUNKS].append((key, payload))
+                gathered[records.CHUNK_HEADS].append((key, head))
+            case SealCheckpoint():
+                self._seal(write)
+            case DropAfter(sequence):
+                self._drop_numbers(first=sequence + 1, last=records.NUMBER_MAX)
+            case DropThrough(sequence):
+                self._drop_numbers(first=0, last=sequence)
+                self._drop_checkpoints_below(self._newest_checkpoint())
+            case _:
+                raise AssertionError(f"{type(write).__name__} is not a write this store knows")
+
+    def put_bounds(self, first: int, last: int) -> None:
+        """Records the numbers that have an assignment."""
+        self._gathered[records.META].append((records.BOUNDS_KEY, records.pack_bounds(first, last)))
+
+    def finish(self) -> None:
+        """Puts what was gathered."""
+        for name, items in self._gathered.items():
+            if items:
+                self._txn.cursor(self._tables[name]).putmulti(items)
+                items.clear()
+
+    def _seal(self, write: SealCheckpoint) -> None:
+        info = CheckpointInfo(
+            sequence=write.sequence,
+            epoch=write.epoch,
+            size=write.size,
+            chunks=write.chunks,
+            digest=write.digest,
+            state=write.state,
+        )
+        self._gathered[records.CHECKPOINTS].append((records.number_key(write.sequence), records.pack_checkpoint(info)))
+        self._drop_checkpoints_below(write.sequence)
+        # A transfer that was given up may have left more chunks of the same checkpoint than it has now.
+        surplus = records.chunk_key(write.sequence, write.chunks)
+        end = records.chunk_key(write.sequence, 0xFFFFFFFF)
+        self._delete((records.CHUNKS, records.CHUNK_HEADS), surplus, lambda key: key <= end)
+
+    def _newest_checkpoint(self) -> int:
+        self.finish()
+        cursor = self._txn.cursor(self._tables[records.CHECKPOINTS])
+        return records.number_of(cursor.key()) if cursor.last() else 0
+
+    def _drop_numbers(self, *, first: int, last: int) -> None:
+        end = records.number_key(last)
+        names = (records.ASSIGNMENTS, records.HEADS, records.LOG)
+        self._delete(names, records.number_key(first), lambda key: key <= end)
+
+    def _drop_checkpoints_below(self, sequence: int) -> None:
+        end = records.number_key(sequence)
+        names = (records.CHECKPOINTS, records.CHUNK_HEADS, records.CHUNKS)
+        self._delete(names, b"\0", lambda key: key[:8] < end)
+
+    def _delete(self, names: tuple[bytes, ...], start: bytes, is_within: Callable[[bytes], bool]) -> None:
+        self.finish()
+        for name in names:
+            cursor = self._txn.cursor(self._tables[name])
+            found = cursor.set_range(start)
+            while found and is_within(cursor.key()):
+                found = cursor.delete() and bool(cursor.key())

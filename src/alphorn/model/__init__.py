@@ -1,0 +1,1 @@
+"""Nouns shared by every room: ids, limits and errors. Imports nothing of alphorn."""

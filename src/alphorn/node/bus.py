@@ -1,0 +1,367 @@
+"""Runs the room `bus/`: one member of one group, from its disk to the network, for an upper layer.
+
+Everything happens in turns of one event loop (io/driver.py): what arrived goes into the endpoint, and what it wants
+done is done here, in one `match`, in order. At the end of a turn datagrams leave and the turn's view of the disk is
+given back.
+
+A member that cannot go on (a failed disk, a broken invariant, a `Stop` of the protocol) falls silent at once and says
+why: to the upper layer by `on_stop`, to its owner by `stopped`. It is never restarted within the process.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.bus.entries import Assignment, Member
+from alphorn.bus.machine import (
+    CheckpointInstalled,
+    CheckpointWritten,
+    Deliver,
+    Durable,
+    Goodbye,
+    Input,
+    InstallCheckpoint,
+    Machine,
+    MemberChanged,
+    Order,
+    Ordered,
+    Output,
+    Persist,
+    PrimaryChanged,
+    Received,
+    Refused,
+    Send,
+    Stop,
+    SynchronisedChanged,
+    TakeCheckpoint,
+    Trace,
+    WindowChanged,
+)
+from alphorn.bus.storage import CheckpointInfo, Storage
+from alphorn.io.connections import ConnectionSettings
+from alphorn.io.driver import Driver
+from alphorn.io.memory_storage import MemoryStorage
+from alphorn.io.multicast import MulticastSettings
+from alphorn.io.store import MAP_BYTES, Store
+from alphorn.io.transport import Transport, TransportSettings
+from alphorn.model.errors import Corruption, Misuse, Unavailable
+from alphorn.model.ids import host_bytes
+
+_log = logging.getLogger(__name__)
+
+
+class Upper(Protocol):
+    """What stands on the log. Called within a turn: it may call `order`, and must not block.
+
+    Payloads may be views that end with the turn; what is kept must be copied. An exception stops the member.
+    """
+
+    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
+        """The next committed batch; numbers only grow, and are the same everywhere."""
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """The batch that `order` took is committed."""
+
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
+        """The batch was not taken; or, when unknown, it may yet be committed or not."""
+
+    def on_window(self, *, is_open: bool) -> None:
+        """Whether to order more now, or to wait."""
+
+    def on_member(self, sequence: int, event: str, member: Member) -> None:
+        """Someone joined, left or failed, or a voter was added or removed, at this place of the log."""
+
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
+        """Who is primary from this place of the log on."""
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """Whether this member follows the log closely."""
+
+    def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
+        """The state exactly as it is after `sequence`: the same bytes on every member, in pieces of any size."""
+
+    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
+        """Replaces the state by the bytes another member gave; they are cut differently."""
+
+    def on_stop(self, reason: str) -> None:
+        """This member has fallen silent and does nothing more."""
+
+
+class BusMachine(Machine, Protocol):
+    """An endpoint: a machine that knows its run."""
+
+    @property
+    def origin(self) -> bytes:
+        """The origin in all its frames."""
+
+
+class LogStore(Storage, Protocol):
+    """Where the endpoint reads and the node writes: io.store.Store, or io.memory_storage.MemoryStorage."""
+
+    def submit(self, persist: Persist) -> None:
+        """Takes over writes; raises `Unavailable` when the disk has failed."""
+
+    def write_checkpoint(
+        self,
+        sequence: int,
+        epoch: int,
+        state: bytes,
+        chunks: Iterable[bytes],
+        on_written: Callable[[CheckpointInfo], None],
+    ) -> CheckpointInfo:
+        """Stores the upper layer's state."""
+
+    def end_turn(self) -> None:
+        """Views handed out are no longer used."""
+
+    def close(self) -> None:
+        """Writes what is queued."""
+
+    def describe(self) -> dict[str, object]:
+        """The printable state."""
+
+
+class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of one group on this machine."""
+
+    config: GroupConfig
+    me: MemberConfig  # its address is IPv4 host:port; port 0 takes a free one, for members that are not configured
+    store: Path | None = None  # directory of the store; None for a client, which keeps nothing
+    store_bytes_max: int = MAP_BYTES
+    founding: bool = False  # only at the very first start of a configured member
+    site: int | None = None  # site id, where addresses are private and may repeat between sites
+    interface: str = ""  # by name, where the address is not the first of its interface
+    data_address: str = ""  # "host:port" of the group's bulk lane; empty derives it from the group's id
+    control_address: str = ""  # of the control lane
+    ttl: int = 1  # routers that multicast may cross, plus one
+    reads: bool = True  # False for a witness: it votes, is given no batches, and joins the control lane only
+    history: bool = True  # False begins at the newest number; only for members that keep no log
+    is_tracing: bool = False  # logs every step of the protocol, for finding faults
+    cluster_key: Path | None = None  # seals everything said; the same key on all members
+    capture: Path | None = None  # records every frame
+    timing: Timing = Timing()
+    budget: Budget = Budget()  # datagram_bytes is lowered to what the interface carries
+    connections: ConnectionSettings = ConnectionSettings()
+
+    def transport(self) -> TransportSettings:
+        """The part that the transport needs; raises `Misuse` for an address without a port."""
+        host, _, port = self.me.address.rpartition(":")
+        if not port.isdigit():
+            raise Misuse(f"member {self.me.name} has the address {self.me.address!r}; write it as host:port")
+        multicast = MulticastSettings(
+            group=self.config.group,
+            host=host,
+            port=int(port),
+            interface=self.interface,
+            data=self.data_address,
+            control=self.control_address,
+            ttl=self.ttl,
+            receives_data=self.reads or Role.DATA in self.me.roles,
+        )
+        return TransportSettings(
+            multicast=multicast, connections=self.connections, cluster_key=self.cluster_key, capture=self.capture
+        )
+
+
+class BusNode:
+    """One member. `start`, `order` any number of batches, `stop`. All calls belong to the thread of the event loop.
+
+    `machine` makes the endpoint; the parameters are those of `bus.endpoint.Endpoint`.
+    """
+
+    def __init__(self, settings: BusSettings, upper: Upper, *, machine: Callable[..., BusMachine]) -> None:
+        settings.config.check()
+        self._settings = settings
+        self._upper = upper
+        self._make_machine = machine
+        self._transport = Transport(settings.transport(), on_frames=self._on_frames)
+        self._handle = 0
+
+    @property
+    def address(self) -> str:
+        """Where other members reach this one, once started."""
+        return self._transport.address
+
+    async def start(self) -> None:
+        """Opens disk and network and begins to take part.
+
+        Raises `Misuse` or `Corruption`, with everything closed again, when this member cannot start as it is set up.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[str] = self._loop.create_future()  # gets the reason
+        self._store: LogStore = self._open_store()
+        try:
+            self._transport.open()
+            self._machine = self._build_machine()
+            self._driver = Driver(
+                self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
+            )
+            await self._transport.start(self._machine.origin)
+        except BaseException:
+            await self._transport.close()
+            self._store.close()
+            raise
+        self._driver.start()
+
+    async def stop(self) -> None:
+        """Says goodbye, if this member has not fallen silent already, and closes everything."""
+        if not self._driver.is_closed:
+            self._driver.receive(Goodbye())
+            self._driver.finish_turn()
+            self._halt("it was told to stop")
+        await self._transport.close()
+        self._store.close()
+
+    def order(self, payload: bytes) -> int:
+        """Asks for a place in the log; `on_ordered` or `on_refused` answers with the handle returned here.
+
+        The batch leaves at the end of the turn, together with all that was ordered meanwhile. Raises `Unavailable` when
+        this member has stopped.
+        """
+        if self._driver.is_closed:
+            raise Unavailable(f"member {self._settings.me.name} has stopped; start it again, or use another")
+        self._handle += 1
+        self._driver.receive(Order(payload, self._handle))
+        return self._handle
+
+    def tell(self, item: Input) -> None:
+        """Hands an administrator's wish (`ChangeVoters`, `ChangeInterval`) to the endpoint."""
+        self._driver.receive(item)
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return {
+            "endpoint": self._machine.describe(),
+            "transport": self._transport.describe(),
+            "store": self._store.describe(),
+            "turns": self._driver.turns,
+        }
+
+    def _perform(self, output: Output) -> None:
+        match output:
+            case Send(to, parts):
+                self._transport.send(to, parts)
+            case Deliver(sequence, assignment, payload):
+                self._upper.on_deliver(sequence, assignment, payload)
+            case Persist():
+                self._store.submit(output)
+            case Ordered(handle, sequence):
+                self._upper.on_ordered(handle, sequence)
+            case Trace(event, details):
+                _log.debug("event=%s member=%s %s", event, self._settings.me.name, details)
+            case WindowChanged(is_open):
+                self._upper.on_window(is_open=is_open)
+            case Refused(handle, reason, is_unknown):
+                self._upper.on_refused(handle, reason, is_unknown=is_unknown)
+            case MemberChanged(sequence, event, member):
+                self._upper.on_member(sequence, event, member)
+            case PrimaryChanged(sequence, epoch, number, is_self):
+                self._upper.on_primary(sequence, epoch, number, is_self=is_self)
+            case SynchronisedChanged(is_synchronised):
+                self._upper.on_synchronised(is_synchronised=is_synchronised)
+            case TakeCheckpoint(sequence, epoch, state):
+                chunks = cut_chunks(self._upper.give_checkpoint(sequence), self._settings.budget.chunk_bytes)
+                self._store.write_checkpoint(sequence, epoch, state, chunks, self._on_checkpoint_written)
+            case InstallCheckpoint(sequence):
+                self._upper.install_checkpoint(sequence, self._read_checkpoint(sequence))
+                self._driver.receive(CheckpointInstalled(sequence))
+            case Stop(reason):
+                self._halt(reason)
+            case _:
+                raise AssertionError(f"the node does not know the output {output!r}")
+
+    def _end_turn(self) -> None:
+        self._transport.flush()  # First: frames may refer to the store's views.
+        self._store.end_turn()
+
+    def _on_frames(self, frames: list[bytes]) -> None:
+        self._driver.receive_all(map(Received, frames))
+
+    def _read_checkpoint(self, sequence: int) -> Iterator[bytes]:
+        info = self._store.checkpoint()
+        if not isinstance(info, CheckpointInfo) or info.sequence != sequence:
+            raise Corruption(
+                f"the checkpoint at {sequence} is not in the store any more; start this node on a blank disk"
+            )
+        for number in range(info.chunks):
+            chunk = self._store.checkpoint_chunk(sequence, number)
+            if not isinstance(chunk, bytes | memoryview):
+                raise Corruption(
+                    f"chunk {number} of the checkpoint at {sequence} is damaged; start this node on a blank disk"
+                )
+            yield bytes(chunk)
+
+    # The store's thread calls these three.
+
+    def _on_durable(self, token: int) -> None:
+        self._loop.call_soon_threadsafe(self._driver_receive, Durable(token))
+
+    def _on_checkpoint_written(self, info: CheckpointInfo) -> None:
+        self._loop.call_soon_threadsafe(self._driver_receive, CheckpointWritten(info.sequence))
+
+    def _on_store_failure(self, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._halt, reason)
+
+    def _driver_receive(self, item: Input) -> None:
+        self._driver.receive(item)
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._halt(f"{type(error).__name__}: {error}")
+
+    def _halt(self, reason: str) -> None:
+        self._driver.close()
+        if self.stopped.done():
+            return
+        _log.error("event=member_stopped member=%s reason=%s", self._settings.me.name, reason)
+        self.stopped.set_result(reason)
+        self._upper.on_stop(reason)
+
+    def _open_store(self) -> LogStore:
+        if self._settings.store is None:
+            return MemoryStorage(on_durable=self._on_durable)
+        return Store(
+            self._settings.store,
+            on_durable=self._on_durable,
+            on_failure=self._on_store_failure,
+            map_bytes=self._settings.store_bytes_max,
+        )
+
+    def _build_machine(self) -> BusMachine:
+        settings, address = self._settings, self._transport.address
+        host, _, port = address.rpartition(":")
+        datagram_bytes = min(settings.budget.datagram_bytes, self._transport.datagram_bytes)
+        return self._make_machine(
+            config=settings.config,
+            me=msgspec.structs.replace(settings.me, address=address),
+            storage=self._store,
+            host=host_bytes(host, site=settings.site),
+            port=int(port),
+            unix_s=time.time(),
+            founding=settings.founding,
+            random=random.Random(),
+            timing=settings.timing,
+            budget=msgspec.structs.replace(settings.budget, datagram_bytes=datagram_bytes),
+            now=self._loop.time(),
+            reads=settings.reads,
+            history=settings.history,
+            is_tracing=settings.is_tracing,
+        )
+
+
+def cut_chunks(pieces: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
+    """The same bytes in chunks of equal size but the last, so that a transfer may change servers half-way."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= chunk_bytes:
+            yield bytes(held[:chunk_bytes])
+            del held[:chunk_bytes]
+    if held:
+        yield bytes(held)

@@ -1,0 +1,95 @@
+"""Many seeds on every core, and what they add up to.
+
+Each seed can be run twice, which must give the same trace: a difference is a failure of its own. Worker processes are
+started fresh with hash randomisation on, so that a dependence on the order of hashed strings shows between them.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+
+import msgspec
+
+from alphorn.testing.mutants import MUTANTS, Mutant
+from alphorn.testing.run import Result, run_seed
+
+TWICE_EVERY = 10  # one seed in so many is run a second time
+CHUNK = 4
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """A campaign so far."""
+
+    seeds: int = 0
+    failures: list[Result] = msgspec.field(default_factory=list)
+    virtual_s: float = 0.0
+    events: int = 0
+    committed: int = 0
+    ordered: int = 0
+    unknown: int = 0
+    faults: dict[str, int] = msgspec.field(default_factory=dict)
+    healed_s_max: float = 0.0
+    replayed: int = 0
+    elapsed_s: float = 0.0
+
+    def add(self, result: Result) -> None:
+        """Counts one more seed."""
+        self.seeds += 1
+        self.virtual_s += result.virtual_s
+        self.events += result.events
+        self.committed += result.committed
+        self.ordered += result.ordered
+        self.unknown += result.unknown
+        self.healed_s_max = max(self.healed_s_max, result.healed_s)
+        self.replayed += result.seed % TWICE_EVERY == 0
+        for fault, count in result.faults.items():
+            self.faults[fault] = self.faults.get(fault, 0) + count
+        if result.failure:
+            self.failures.append(result)
+
+
+def run_campaign(
+    seeds: Iterable[int],
+    *,
+    jobs: int = 0,
+    mutant: str = "",
+    on_result: Callable[[Totals, Result], bool] = lambda totals, result: False,
+) -> Totals:
+    """Runs all seeds, or until `on_result` says that it is enough."""
+    totals = Totals()
+    started = time.perf_counter()
+    for result in _results(list(seeds), jobs or multiprocessing.cpu_count(), mutant):
+        totals.add(result)
+        totals.elapsed_s = time.perf_counter() - started
+        if on_result(totals, result):
+            break
+    return totals
+
+
+def run_checked(seed: int, mutant: str = "") -> Result:
+    """Runs one seed, now and then twice, and compares the traces."""
+    chosen = find_mutant(mutant) if mutant else None
+    with chosen.apply() if chosen else nullcontext():
+        result = run_seed(seed)
+        if seed % TWICE_EVERY == 0 and not result.failure:
+            again = run_seed(seed)
+            if again.trace_hash != result.trace_hash:
+                result.checker = "one seed, one trace"
+                result.failure = f"{result.checker}: {result.trace_hash} and then {again.trace_hash}"
+    return result
+
+
+def find_mutant(name: str) -> Mutant:
+    """The mutant of this name; raises `KeyError`."""
+    return {mutant.name: mutant for mutant in MUTANTS}[name]
+
+
+def _results(seeds: list[int], jobs: int, mutant: str) -> Iterator[Result]:
+    work = partial(run_checked, mutant=mutant)
+    if jobs == 1:
+        yield from map(work, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(work, seeds, chunksize=CHUNK)

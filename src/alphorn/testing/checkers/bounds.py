@@ -1,0 +1,78 @@
+"""Checkers of quantity: memory and queues stay within the budget, and healing causes no storm of repairs."""
+
+from alphorn.bus.frames import REPAIR_TYPE
+from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP
+from alphorn.testing.checkers.facts import TYPE_PLACE, Facts
+from alphorn.testing.node import SimulatedNode
+from alphorn.testing.watch import Violation
+from alphorn.testing.workload import Workload
+
+SAMPLE_S = 0.5
+REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
+REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
+
+
+class WithinBounds:
+    """No machine holds more than its budget allows, at every sample."""
+
+    __slots__ = ("_facts",)
+    name = "memory and queues are within bounds"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        facts.simulation.schedule.after(SAMPLE_S, self._sample)
+
+    def _sample(self) -> None:
+        simulation = self._facts.simulation
+        limits = limits_of(simulation.budget.held_bytes_max, simulation.budget.open_numbers_max)
+        for node in simulation.up():
+            if node.machine is not None:
+                self._look(node, node.machine.describe(), limits)
+        simulation.schedule.after(SAMPLE_S, self._sample)
+
+    def _look(self, node: SimulatedNode, described: dict[str, object], limits: dict[str, int]) -> None:
+        for key, value in described.items():
+            if isinstance(value, dict):
+                self._look(node, value, limits)
+            elif key in limits and isinstance(value, int) and value > limits[key]:
+                raise Violation(self.name, f"{node.name} has {key} {value}, above {limits[key]}")
+
+
+class NoRepairStorm:
+    """After healing, what is repaired by multicast is bounded; the rest is caught up by unicast."""
+
+    __slots__ = ("_facts", "_payload_at_heal", "_repaired", "_workload", "is_healed")
+    name = "no rebroadcast storm after healing"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._workload = workload
+        self._repaired = 0
+        self._payload_at_heal = 0
+        self.is_healed = False
+        facts.simulation.watch.sent.append(self._on_sent)
+
+    def heal(self) -> None:
+        """From here on repairs are counted."""
+        self.is_healed = True
+        self._payload_at_heal = self._payload()
+
+    def _payload(self) -> int:
+        return sum(batch.size for batch in self._workload.batches.values())
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if self.is_healed and data[TYPE_PLACE] == REPAIR_TYPE and to in (DATA_GROUP, CONTROL_GROUP):
+            self._repaired += len(data)
+
+    def finish(self) -> None:
+        """Compares what was repaired with what was sent anew."""
+        allowed = REPAIR_BYTES_FREE + REPAIR_SHARE_MAX * (self._payload() - self._payload_at_heal)
+        if self._repaired > allowed:
+            raise Violation(
+                self.name, f"{self._repaired} bytes of repairs went to the group; {allowed:.0f} are allowed"
+            )
+
+
+def limits_of(held_bytes_max: int, open_numbers_max: int) -> dict[str, int]:
+    """Bound of each figure that machines print under these names."""
+    return {"held_bytes": held_bytes_max, "open_numbers": open_numbers_max}

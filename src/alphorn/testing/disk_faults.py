@@ -1,0 +1,154 @@
+"""Faults of disks: slow, failing, full, rotten, lost, and an old image put back by mistake.
+
+What may be destroyed is limited by `Ruin`. An old image is the one fault a member cannot notice by itself: the
+sequencer finds it out from the member's incarnation. So it is injected only while a sequencer is established elsewhere
+and everyone is well, and nothing else goes wrong until that member follows the log again.
+"""
+
+from typing import TYPE_CHECKING
+
+from alphorn.bus.config import Role
+from alphorn.testing.disk import DiskState, Key
+from alphorn.testing.node import NodeState, SimulatedNode
+from alphorn.testing.node_faults import sequencer_of
+from alphorn.testing.ruin import all_calm
+
+if TYPE_CHECKING:
+    from alphorn.testing.faults import Nemesis
+
+CALM_POLL_S = 0.1
+CALM_S_MAX = 20.0
+
+
+def slow(nemesis: "Nemesis") -> str:
+    """One disk takes up to 200 ms for an fsync."""
+    node = nemesis.draw_node()
+    if node is None:
+        return ""
+    node.disk.slow_chance = nemesis.stream.choice((0.1, 1.0))
+    nemesis.after(nemesis.draw_s(1.5), _hasten, node)
+    return node.name
+
+
+def fail_sync(nemesis: "Nemesis") -> str:
+    """The next fsync of one disk fails: its member must stop. It starts again on a repaired disk."""
+    node = nemesis.draw_node()
+    if node is None:
+        return ""
+    node.disk.is_failing = True
+    nemesis.after(nemesis.draw_s(1.5), _repair, nemesis, node)
+    return node.name
+
+
+def fill(nemesis: "Nemesis") -> str:
+    """One disk is full for a while: its member must stop, as often as it is started."""
+    node = nemesis.draw_node()
+    if node is None:
+        return ""
+    node.disk.is_full = True
+    nemesis.after(nemesis.draw_s(1.5), _repair, nemesis, node)
+    return node.name
+
+
+def damage(nemesis: "Nemesis") -> str:
+    """Some stored records of one disk rot. Its member may be restarted to find out."""
+    node = nemesis.stream.choice(nemesis.simulation.servers())
+    keys = [key for key in _draw_keys(nemesis, node) if _may_damage(nemesis, node, key)]
+    for key in keys:
+        node.disk.damage(key)
+    if keys and node.is_up and nemesis.stream.random() < 0.5:
+        nemesis.crash(node, "crash")
+        nemesis.after(nemesis.draw_s(0.3), nemesis.restart, node)
+    return f"{node.name} {' '.join(f'{kind}:{number}' for kind, number, _ in keys)}" if keys else ""
+
+
+def lose(nemesis: "Nemesis") -> str:
+    """One member comes back with a blank disk."""
+    node = nemesis.stream.choice(nemesis.simulation.servers())
+    if not node.has_founded or not nemesis.ruin.may_lose_disk(node):
+        return ""
+    if node.is_up:
+        nemesis.crash(node, "crash")
+    node.disk.lose()
+    nemesis.after(nemesis.draw_s(0.5), nemesis.restart, node)
+    return node.name
+
+
+def restore_old(nemesis: "Nemesis") -> str:
+    """Takes an image of one disk; later its member is restarted on that image."""
+    sequencer = sequencer_of(nemesis)
+    nodes = [node for node in nemesis.simulation.servers() if node is not sequencer and node.has_founded]
+    if not nodes or any(node.disk.durable.meta is None for node in nodes):
+        return ""
+    node = nemesis.stream.choice(nodes)
+    nemesis.after(0.5 + nemesis.draw_s(2.0), _restore, nemesis, node, node.disk.durable.copy(), 0)
+    return f"{node.name}: image taken"
+
+
+def _restore(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, attempt: int) -> None:
+    simulation = nemesis.simulation
+    if nemesis.is_calm:
+        return
+    if not attempt:
+        simulation.network.heal()
+    sequencer = sequencer_of(nemesis)
+    is_ready = all_calm(nemesis.facts) and nemesis.ruin.has_sequencer and sequencer is not node
+    if not is_ready or not nemesis.ruin.may_lose_disk(node):
+        if attempt < 5:
+            nemesis.after(CALM_POLL_S, _restore, nemesis, node, image, attempt + 1)
+        return
+    nemesis.is_calm = True
+    simulation.network.heal()
+    for other in simulation.nodes:
+        other.disk.repair()
+        other.nap_s = 0.0
+    node.end("crash", keeps_prefix=False)
+    node.disk.restore(image)
+    node.start_again()
+    simulation.tell_fault("old-disk", f"{node.name}: image restored")
+    nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, simulation.now + CALM_S_MAX)
+
+
+def _wait_for(nemesis: "Nemesis", node: SimulatedNode, until: float) -> None:
+    if (node.state is NodeState.UP and node.is_synchronised) or nemesis.simulation.now > until:
+        nemesis.is_calm = False
+    else:
+        nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, until)
+
+
+def _draw_keys(nemesis: "Nemesis", node: SimulatedNode) -> list[Key]:
+    state, stream = node.disk.durable, nemesis.stream
+    draw = stream.random()
+    if draw < 0.6 and state.entries:
+        numbers = sorted(state.entries)
+        return [("entry", number, 0) for number in stream.sample(numbers, min(len(numbers), stream.randint(1, 5)))]
+    if draw < 0.8 and state.assignments:
+        return [("assignment", stream.choice(sorted(state.assignments)), 0)]
+    if draw < 0.9 and state.chunks:
+        sequence, chunk = stream.choice(sorted(state.chunks))
+        return [("chunk", sequence, chunk)]
+    if draw < 0.95 and state.group_state is not None:
+        return [("group_state", 0, 0)]
+    if state.checkpoint is not None:
+        return [("checkpoint", 0, 0)]
+    return []
+
+
+def _may_damage(nemesis: "Nemesis", node: SimulatedNode, key: Key) -> bool:
+    ruin = nemesis.ruin
+    match key[0]:
+        case "entry":
+            return ruin.may_damage_entry(node, key[1])
+        case "assignment":
+            return ruin.may_damage_assignment(node)
+        case _:
+            return Role.DATA not in node.me.roles or ruin.may_damage_checkpoint(node)
+
+
+def _hasten(node: SimulatedNode) -> None:
+    node.disk.slow_chance = 0.01
+
+
+def _repair(nemesis: "Nemesis", node: SimulatedNode) -> None:
+    node.disk.is_failing = node.disk.is_full = False
+    nemesis.restart(node)

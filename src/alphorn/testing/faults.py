@@ -1,0 +1,140 @@
+"""The nemesis: draws faults from the enabled classes, injects them one after another, and takes them back in time.
+
+A fault is a function that does something to the simulation and says what, or says nothing because it cannot be done
+now. Its name in `FAULTS` is its class. Limits of the fault model, beyond which no log can keep its promise, are where
+the faults are: `disk_faults` never destroys the last copy of anything.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from alphorn.testing import disk_faults, network_faults, node_faults
+from alphorn.testing.checkers.facts import Facts
+from alphorn.testing.node import NodeState, SimulatedNode
+from alphorn.testing.ruin import Ruin
+from alphorn.testing.simulator import Simulation
+from alphorn.testing.workload import Workload
+
+Fault = Callable[["Nemesis"], str]
+
+FAULTS: dict[str, Fault] = {
+    "loss": network_faults.lose,
+    "duplication": network_faults.duplicate,
+    "delay": network_faults.delay,
+    "bit-flip": network_faults.flip,
+    "clog": network_faults.clog,
+    "isolate": network_faults.isolate,
+    "halves": network_faults.halve,
+    "one-way": network_faults.cut_one_way,
+    "ring": network_faults.ring,
+    "bridge": network_faults.bridge,
+    "crash": node_faults.crash,
+    "crash-all": node_faults.crash_all,
+    "crash-sequencer": node_faults.crash_sequencer,
+    "pause": node_faults.pause,
+    "slow-node": node_faults.slow,
+    "clock-jump": node_faults.jump_clock,
+    "client": node_faults.change_clients,
+    "voters": node_faults.change_voters,
+    "slow-disk": disk_faults.slow,
+    "fsync-error": disk_faults.fail_sync,
+    "full-disk": disk_faults.fill,
+    "damage": disk_faults.damage,
+    "lost-disk": disk_faults.lose,
+    "old-disk": disk_faults.restore_old,
+}
+
+
+class Nemesis:
+    """Injects faults from `start` to `stop`."""
+
+    __slots__ = (
+        "_enabled",
+        "_is_running",
+        "_pace_s",
+        "clients",
+        "counts",
+        "facts",
+        "is_calm",
+        "ruin",
+        "simulation",
+        "stream",
+        "workload",
+    )
+
+    def __init__(self, facts: Facts, workload: Workload, *, enabled: tuple[str, ...], pace_s: float) -> None:
+        self.facts = facts
+        self.simulation: Simulation = facts.simulation
+        self.workload = workload
+        self.stream: Random = facts.simulation.streams.faults
+        self.ruin = Ruin(facts)
+        self.counts: dict[str, int] = {}
+        self.clients = 0  # how many came later
+        self.is_calm = False  # a fault that bears no other is under way
+        self._enabled = enabled
+        self._pace_s = pace_s
+        self._is_running = False
+
+    def start(self) -> None:
+        """Begins to inject, after a while."""
+        self._is_running = True
+        self.simulation.schedule.after(self.draw_s(), self._inject)
+
+    def stop(self) -> None:
+        """Injects nothing more and takes back everything: links whole, disks well, every member running."""
+        self._is_running = False
+        self.simulation.network.heal()
+        for node in self.simulation.nodes:
+            node.disk.repair()
+            node.nap_s = 0.0
+            node.resume()
+            if node.state is NodeState.DOWN and not node.has_left:
+                node.start_again()
+
+    def inject(self, fault: str) -> str:
+        """Injects one fault of this class now; says what it did, or nothing."""
+        details = FAULTS[fault](self)
+        if details:
+            self.counts[fault] = self.counts.get(fault, 0) + 1
+            self.simulation.tell_fault(fault, details)
+        return details
+
+    def after(self, delay_s: float, action: Callable[..., None], *arguments: object) -> None:
+        """Takes a fault back later, unless everything is healed by then."""
+        self.simulation.schedule.after(delay_s, self._if_running, action, arguments)
+
+    def draw_s(self, mean_s: float | None = None) -> float:
+        """A random stretch of time."""
+        return self.stream.expovariate(1.0) * (self._pace_s if mean_s is None else mean_s)
+
+    def draw_node(self, *, is_up: bool = True) -> SimulatedNode | None:
+        """Any member that runs, or that does not."""
+        nodes = [node for node in self.simulation.nodes if node.is_up == is_up and not node.has_left]
+        return self.stream.choice(nodes) if nodes else None
+
+    def crash(self, node: SimulatedNode, reason: str) -> None:
+        """Ends a process as a power cut does."""
+        node.end(reason, keeps_prefix=self.stream.random() < 0.5, tears=self.stream.random() < 0.3)
+
+    def restart(self, node: SimulatedNode) -> None:
+        """Starts a process again, if it is down and meant to run."""
+        if node.state is NodeState.DOWN and not node.has_left:
+            node.start_again()
+
+    def _if_running(self, action: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if self._is_running:
+            action(*arguments)
+
+    def _inject(self) -> None:
+        if not self._is_running:
+            return
+        if not self.is_calm:
+            self.inject(self.stream.choice(self._enabled))
+            self._restart_forgotten()
+        self.simulation.schedule.after(self.draw_s(), self._inject)
+
+    def _restart_forgotten(self) -> None:
+        """Starts what a failed disk or its own machine ended, some time later."""
+        for node in self.simulation.nodes:
+            if node.state is NodeState.DOWN and not node.has_left and self.stream.random() < 0.2:
+                self.restart(node)

@@ -1,0 +1,104 @@
+"""What one seed stands for: the shape of the group, its settings, the faults enabled and how long they last."""
+
+from random import Random
+
+import msgspec
+
+from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.testing.faults import FAULTS
+from alphorn.testing.schedule import Streams
+
+SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
+WITNESS = Role.COMMIT
+SHAPES = ((2, 1), (3, 0), (3, 0), (3, 2), (4, 1), (5, 0))  # servers and witnesses
+FAULT_CLASSES_MIN = 10
+DATAGRAM_BYTES = 1200
+CALM_START_S = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is drawn before a run begins."""
+
+    seed: int
+    config: GroupConfig
+    timing: Timing
+    budget: Budget
+    clients: int
+    faults: tuple[str, ...]
+    pace_s: float  # mean time between two faults
+    safety_s: float  # how long faults last
+    liveness_s: float  # within which everything must work again
+    think_s: float
+    size_max: int
+    outstanding_max: int
+    turn_s: float
+
+    def describe(self) -> str:
+        """One line for people."""
+        names = ",".join(member.name for member in self.config.members)
+        config = self.config
+        return (
+            f"seed {self.seed}: {names} and {self.clients} clients, copies {config.copies}/{config.copies_min}, "
+            f"report {config.report_quorum}, interval {config.checkpoint_interval}, {self.safety_s:.0f} s of "
+            f"{' '.join(self.faults)}"
+        )
+
+
+def make_plan(seed: int) -> Plan:
+    """Draws the plan of a seed."""
+    stream = Streams(seed).plan
+    servers, witnesses = stream.choice(SHAPES)
+    config = _draw_config(stream, servers, witnesses)
+    names = list(FAULTS)
+    count = stream.randint(FAULT_CLASSES_MIN, len(names))
+    return Plan(
+        seed=seed,
+        config=config,
+        timing=Timing(),
+        budget=Budget(
+            datagram_bytes=DATAGRAM_BYTES,
+            window_bytes=stream.choice((16_000, 64_000)),
+            window_batches=stream.choice((4, 64)),
+            held_bytes_max=1 << 20,
+            open_numbers_max=stream.choice((16, 256)),
+            nack_numbers_max=stream.choice((8, 64)),
+            repair_bytes_per_s=1 << 20,
+            range_bytes=stream.choice((4_000, 64_000)),
+            chunk_bytes=stream.choice((500, 4_000)),
+            batch_bytes_max=16_000,
+        ),
+        clients=stream.randint(1, 2),
+        faults=tuple(sorted(stream.sample(names, count))),
+        pace_s=stream.choice((0.2, 0.5, 1.0)),
+        safety_s=stream.uniform(8.0, 16.0),
+        liveness_s=30.0,
+        think_s=stream.choice((0.1, 0.3)),
+        size_max=stream.choice((300, 3_000, 8_000)),
+        outstanding_max=stream.choice((2, 8, 64)),
+        turn_s=stream.choice((0.0, 0.0, 0.0001, 0.001)),
+    )
+
+
+def _draw_config(stream: Random, servers: int, witnesses: int) -> GroupConfig:
+    roles = [SERVER] * servers + [WITNESS] * witnesses
+    copies = stream.choice((1, 2, 2, 2, min(3, servers)))
+    return GroupConfig(
+        group=7,
+        members=tuple(
+            MemberConfig(
+                number=place + 1,
+                name=f"{'S' if role is SERVER else 'W'}{place + 1}",
+                address=f"{'S' if role is SERVER else 'W'}{place + 1}",
+                roles=role,
+                rank=place,
+                tag="server" if role is SERVER else "witness",
+            )
+            for place, role in enumerate(roles)
+        ),
+        copies=copies,
+        copies_min=stream.randint(1, copies),
+        report_quorum=stream.randint(1, min(2, servers)),
+        stable_before_submit=stream.random() < 0.3,
+        checkpoint_interval=stream.choice((16, 64, 200)),
+        lowest_rank_first=stream.random() < 0.8,
+    )

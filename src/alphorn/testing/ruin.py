@@ -1,0 +1,116 @@
+"""How much may be destroyed: the limits of the fault model.
+
+No log survives the loss of every copy. A disk, or a record of it, may be destroyed only if every number it holds and
+every checkpoint stays intact on another disk, and if a majority of commit servers keeps disks that remember their
+promises.
+"""
+
+import msgspec
+
+from alphorn.bus.config import Role
+from alphorn.bus.storage import Meta
+from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
+from alphorn.testing.disk import DiskState
+from alphorn.testing.node import NodeState, SimulatedNode
+
+HEARTBEAT_TYPE = 7
+SEQUENCER_SILENT_S = 0.15
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
+class Ruin:
+    """Knows what is still intact, and who is the sequencer."""
+
+    __slots__ = ("_facts", "_spoke_at", "newest_epoch")
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._spoke_at = 0.0
+        self.newest_epoch = 0
+        facts.simulation.watch.sent.append(self._on_sent)
+
+    @property
+    def has_sequencer(self) -> bool:
+        """Whether a sequencer spoke a moment ago."""
+        return bool(self.newest_epoch) and self._facts.simulation.now - self._spoke_at < SEQUENCER_SILENT_S
+
+    def may_lose_disk(self, victim: SimulatedNode) -> bool:
+        """Whether the group can do without everything on this disk."""
+        return self._keeps_majority(victim) and self._keeps_entries(victim) and self._keeps_checkpoint(victim)
+
+    def may_damage_assignment(self, victim: SimulatedNode) -> bool:
+        """Whether the group can do without this member's vote until it has asked its peers."""
+        return self._keeps_majority(victim)
+
+    def may_damage_entry(self, victim: SimulatedNode, sequence: int) -> bool:
+        """Whether another data server has the same entry."""
+        return any(is_intact(node.disk.durable, sequence) for node in self._others(victim))
+
+    def may_damage_checkpoint(self, victim: SimulatedNode) -> bool:
+        """Whether another disk has a checkpoint that serves as well."""
+        return self._keeps_checkpoint(victim)
+
+    def may_remove_voter(self, index: int) -> bool:
+        """Whether the remaining commit servers can form a majority of disks that remember."""
+        for voters in self._facts.voter_sets(self._facts.last + 1):
+            remaining = voters - {index}
+            if len(remaining) < 2 or self._count_whole(remaining) < len(remaining) // 2 + 1:
+                return False
+        return True
+
+    def _keeps_majority(self, victim: SimulatedNode) -> bool:
+        for voters in self._facts.voter_sets(self._facts.last + 1):
+            if self._count_whole(voters - {victim.index}) < len(voters) // 2 + 1:
+                return False
+        return True
+
+    def _count_whole(self, indices: frozenset[int]) -> int:
+        return sum(remembers(self._facts.simulation.nodes[index].disk.durable) for index in sorted(indices))
+
+    def _keeps_entries(self, victim: SimulatedNode) -> bool:
+        if any(copies < 2 for _, copies in self._facts.in_sync_rules(self._facts.last + 1)):
+            return False
+        others = self._others(victim)
+        held = set(victim.disk.durable.entries) | set(victim.disk.visible.entries)
+        return all(any(is_intact(node.disk.durable, sequence) for node in others) for sequence in sorted(held))
+
+    def _keeps_checkpoint(self, victim: SimulatedNode) -> bool:
+        needed = victim.disk.durable.checkpoint
+        if needed is None:
+            return True
+        for node in self._others(victim):
+            other = node.disk.durable.checkpoint
+            is_whole = not any(key[0] in ("checkpoint", "chunk") for key in node.disk.durable.damaged)
+            if other is not None and other.sequence >= needed.sequence and is_whole:
+                return True
+        return False
+
+    def _others(self, victim: SimulatedNode) -> list[SimulatedNode]:
+        nodes = self._facts.simulation.servers()
+        return [node for node in nodes if node is not victim and Role.DATA in node.me.roles]
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if data[TYPE_PLACE] == HEARTBEAT_TYPE or data[TYPE_PLACE] == COMMIT_TYPE:
+            epoch = int.from_bytes(data[EPOCH_PLACE], "big")
+            if epoch >= self.newest_epoch:
+                self.newest_epoch = epoch
+                self._spoke_at = self._facts.simulation.now
+
+
+def is_intact(state: DiskState, sequence: int) -> bool:
+    """Whether a disk has this entry and can read it."""
+    return sequence in state.entries and ("entry", sequence, 0) not in state.damaged
+
+
+def remembers(state: DiskState) -> bool:
+    """Whether a disk knows every promise its member made."""
+    if state.meta is None or any(key[0] in ("meta", "assignment") for key in state.damaged):
+        return False
+    return not _decode_meta(state.meta).is_voter_barred
+
+
+def all_calm(facts: Facts) -> bool:
+    """Whether every member runs and follows the log."""
+    return all(
+        node.state is NodeState.UP and node.is_synchronised for node in facts.simulation.nodes if not node.has_left
+    )

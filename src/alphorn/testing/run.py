@@ -1,0 +1,164 @@
+"""One seed from start to verdict: found the group, faults and load, heal, then everything must work again.
+
+The *safety phase* demands nothing but that no checker objects. Then everything is healed, and the *liveness phase*
+demands that within its time every member follows the log, and that new batches of every member are committed and
+delivered to all. A run ends as soon as that is so.
+"""
+
+import traceback
+
+import msgspec
+
+from alphorn.bus.config import Role
+from alphorn.testing.checkers import CheckerSet
+from alphorn.testing.checkers.facts import Facts
+from alphorn.testing.faults import Nemesis
+from alphorn.testing.node import MachineFactory, SimulatedNode
+from alphorn.testing.plan import CALM_START_S, Plan, make_plan
+from alphorn.testing.simulator import Simulation
+from alphorn.testing.timeline import Timeline
+from alphorn.testing.watch import Violation
+from alphorn.testing.workload import Batch, Outcome, Workload
+
+POLL_S = 0.25
+LAST_BATCHES = 3  # of each member, after healing
+LAST_BATCH_BYTES = 100
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What a run of one seed came to."""
+
+    seed: int
+    failure: str = ""  # one sentence; empty when all is well
+    checker: str = ""
+    details: str = ""  # a traceback, where a machine raised
+    trace_hash: str = ""
+    virtual_s: float = 0.0
+    healed_s: float = 0.0  # how long after healing everything worked
+    events: int = 0
+    datagrams: int = 0
+    committed: int = 0
+    ordered: int = 0
+    unknown: int = 0
+    refused: int = 0
+    epochs: int = 0
+    faults: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def run_seed(seed: int, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> Result:
+    """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
+    return Run(make_plan(seed), machine=machine, timeline=timeline).finish()
+
+
+class Run:
+    """A simulation with its load, its nemesis and its checkers."""
+
+    __slots__ = ("checkers", "facts", "nemesis", "plan", "result", "simulation", "workload")
+
+    def __init__(self, plan: Plan, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> None:
+        self.plan = plan
+        self.result = Result(seed=plan.seed)
+        self.simulation = Simulation(
+            plan.seed,
+            plan.config,
+            timing=plan.timing,
+            budget=plan.budget,
+            machine=machine,
+            turn_s=plan.turn_s,
+            is_tracing=timeline is not None,
+        )
+        for number in range(plan.clients):
+            self.simulation.add_client(f"C{number + 1}")
+        if timeline is not None:
+            timeline.attach(self.simulation)
+        self.facts = Facts(self.simulation)
+        self.workload = Workload(
+            self.simulation, think_s=plan.think_s, size_max=plan.size_max, outstanding_max=plan.outstanding_max
+        )
+        self.checkers = CheckerSet(self.facts, self.workload)
+        self.nemesis = Nemesis(self.facts, self.workload, enabled=plan.faults, pace_s=plan.pace_s)
+
+    def finish(self) -> Result:
+        """Runs to the end and gives the verdict."""
+        try:
+            self._run_safety()
+            self._run_liveness()
+            self.checkers.finish()
+        except Violation as violation:
+            self.result.failure, self.result.checker = str(violation), violation.checker
+        except Exception as error:  # a machine that raises is a finding like any other
+            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
+            self.result.checker = "machines do not raise"
+            self.result.details = traceback.format_exc()
+        self._sum_up()
+        return self.result
+
+    def _run_safety(self) -> None:
+        self.simulation.found()
+        self.simulation.run_until(CALM_START_S)
+        for node in self.simulation.nodes:
+            if node.is_client or Role.DATA in node.me.roles:
+                self.workload.add_sender(node)
+        self.nemesis.start()
+        self.simulation.run_until(CALM_START_S + self.plan.safety_s)
+
+    def _run_liveness(self) -> None:
+        simulation = self.simulation
+        self.nemesis.stop()
+        self.workload.stop()
+        self.checkers.heal()
+        healed_at = simulation.now
+        simulation.tell_fault("heal", "everything")
+        end = healed_at + self.plan.liveness_s
+        last: dict[int, list[Batch]] = {}
+        while missing := self._find_missing(last):
+            if simulation.now >= end:
+                raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
+            simulation.run_until(simulation.now + POLL_S)
+            for node in self._members():
+                self._order_last(node, last)
+                if not node.is_up:
+                    node.start_again()  # a machine may stop itself, to be started again
+        self.result.healed_s = simulation.now - healed_at
+
+    def _members(self) -> list[SimulatedNode]:
+        return [node for node in self.simulation.nodes if not node.has_left]
+
+    def _order_last(self, node: SimulatedNode, last: dict[int, list[Batch]]) -> None:
+        batches = last.setdefault(node.index, [])
+        is_trying = any(batch.outcome in (Outcome.OPEN, Outcome.ORDERED) for batch in batches)
+        if node.is_witness:
+            return
+        if not is_trying and node.is_up and node.is_synchronised and node.is_window_open:
+            last[node.index] = [self.workload.order(node, LAST_BATCH_BYTES) for _ in range(LAST_BATCHES)]
+
+    def _find_missing(self, last: dict[int, list[Batch]]) -> str:
+        members = self._members()
+        for node in members:
+            if not node.is_up:
+                return f"{node.name} is down: {node.last_words}"
+            if not node.is_synchronised:
+                return f"{node.name} is not synchronised"
+            if node.is_witness:
+                continue
+            batches = last.get(node.index, [])
+            ordered = [batch for batch in batches if batch.outcome is Outcome.ORDERED]
+            if len(ordered) < LAST_BATCHES:
+                return f"{len(ordered)} of {len(batches)} batches of {node.name} are committed"
+        newest = max(batch.sequence for batches in last.values() for batch in batches)
+        for node in members:
+            if not node.is_witness and node.replica.applied < newest:
+                return f"{node.name} was given {node.replica.applied} of {newest}"
+        return ""
+
+    def _sum_up(self) -> None:
+        simulation, result = self.simulation, self.result
+        result.trace_hash = simulation.trace_hash
+        result.virtual_s = simulation.now
+        result.events = simulation.schedule.events
+        result.datagrams = simulation.network.datagrams
+        result.committed = len(self.facts.committed)
+        result.ordered = self.workload.count(Outcome.ORDERED)
+        result.unknown = self.workload.count(Outcome.UNKNOWN)
+        result.refused = self.workload.count(Outcome.REFUSED)
+        result.faults = dict(sorted(self.nemesis.counts.items()))

@@ -1,0 +1,85 @@
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+import alphorn
+from alphorn.cli import main as cli
+from alphorn.model.errors import Unavailable
+
+
+class FakeCommand:
+    """A sub-command that does what it was made with."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self._name = name
+        self._act = act
+
+    def register(self, app: typer.Typer) -> None:
+        app.command(self._name)(self._act)
+
+
+def run(act: Callable[[], None], *arguments: str) -> int:
+    commands = [FakeCommand("act", act), FakeCommand("rest", lambda: None)]
+    return cli.run(cli.build_app(commands), arguments)
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda: None, "--version") == 0
+    assert capsys.readouterr().out == f"alphorn {alphorn.__version__}\n"
+
+
+def test_a_command_that_succeeds_exits_with_zero() -> None:
+    assert run(lambda: None, "act") == 0
+
+
+def test_an_error_becomes_one_sentence_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    def act() -> None:
+        raise Unavailable("queue orders is draining;\n  retry after 200 ms")
+
+    assert run(act, "act") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "alphorn: queue orders is draining; retry after 200 ms\n"
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    def act() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(act, "act")
+
+
+def test_a_command_chooses_its_exit_code() -> None:
+    def act() -> None:
+        raise typer.Exit(3)
+
+    assert run(act, "act") == 3
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda: None, "yodel") == 2
+    assert "yodel" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(f"alphorn.cli.{name}") for name in cli.COMMANDS),
+    reason="not every sub-command is written yet",
+)
+def test_the_help_lists_every_expected_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(cli.build_app(cli.load_commands()), ["--help"]) == 0
+    words = capsys.readouterr().out.split()
+    assert [name for name in cli.COMMANDS if name not in words] == []
+
+
+def test_python_without_assertions_is_refused() -> None:
+    code = "import typer; from alphorn.cli import main; raise SystemExit(main.run(typer.Typer()))"
+    source = Path(alphorn.__file__).parent.parent
+    ended = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False, cwd=source)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("alphorn: Python runs with -O")

@@ -1,0 +1,129 @@
+"""The storages that must pass check_storage, each with what a test does to them."""
+
+import random
+from pathlib import Path
+
+import lmdb
+
+from alphorn.bus.machine import Persist
+from alphorn.bus.storage import Storage
+from alphorn.io import records
+from alphorn.io.store import Store
+from alphorn.io.store_files import DATA_FILE
+from alphorn.testing.disk import SimulatedDisk
+from alphorn.testing.schedule import Schedule
+
+META, STATE, CHECKPOINTS, CHUNKS = records.META, records.STATE, records.CHECKPOINTS, records.CHUNKS
+
+
+def read_record(path: Path, table: bytes, key: bytes) -> bytes:
+    """A record as it is stored, read past the store."""
+    with lmdb.open(str(path), readonly=True, max_dbs=16) as environment:
+        database = environment.open_db(table, create=False)
+        with environment.begin(db=database) as txn:
+            record = txn.get(key)
+    assert record is not None
+    return record
+
+
+def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0) -> None:
+    """Flips one bit of a stored record, in every copy of it that the data file has."""
+    data = bytearray((path / DATA_FILE).read_bytes())
+    spoiled = bytearray(record)
+    spoiled[offset] ^= 1 << bit
+    start = data.find(record)
+    assert start >= 0
+    while start >= 0:
+        data[start : start + len(record)] = spoiled
+        start = data.find(record, start)
+    (path / DATA_FILE).write_bytes(data)
+
+
+class RealStorage:
+    """The store on LMDB."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        self.durable: list[int] = []
+        self.failures: list[str] = []
+        self.store = Store(
+            self._path, on_durable=self.durable.append, on_failure=self.failures.append, map_bytes=256 << 20
+        )
+
+    @property
+    def storage(self) -> Storage:
+        self.store.end_turn()
+        return self.store
+
+    def submit(self, persist: Persist) -> None:
+        self.store.submit(persist)
+
+    def flush(self) -> int:
+        self.store.flush()
+        return self.durable[-1]
+
+    def reopen(self) -> None:
+        self.store.close()
+        self._open()
+
+    def crash(self) -> None:
+        self.store.abandon()
+        self._open()
+
+    def damage(self, kind: str, sequence: int, chunk: int) -> None:
+        table, key = {
+            "meta": (META, records.META_KEY),
+            "assignment": (records.ASSIGNMENTS, records.number_key(sequence)),
+            "entry": (records.LOG, records.number_key(sequence)),
+            "group_state": (STATE, records.GROUP_KEY),
+            "checkpoint": (CHECKPOINTS, records.number_key(sequence)),
+            "chunk": (CHUNKS, records.chunk_key(sequence, chunk)),
+        }[kind]
+        self.store.close()
+        record = read_record(self._path, table, key)
+        flip_in_file(self._path, record, len(record) // 2)
+        self._open()
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class SimulatedStorage:
+    """The simulator's disk."""
+
+    def __init__(self) -> None:
+        self._schedule = Schedule(random.Random(1))
+        self._token = 0
+        self.storage = SimulatedDisk(
+            self._schedule, random.Random(2), on_durable=self._on_durable, on_error=self._on_error
+        )
+
+    def submit(self, persist: Persist) -> None:
+        self.storage.persist(persist)
+
+    def flush(self) -> int:
+        self._schedule.run_until(self._schedule.now + 10.0)
+        return self._token
+
+    def reopen(self) -> None:
+        self.flush()
+        self.storage.crash(keeps_prefix=False, tears=False)
+
+    def crash(self) -> None:
+        self.storage.crash(keeps_prefix=True, tears=False)
+
+    def damage(self, kind: str, sequence: int, chunk: int) -> None:
+        is_numbered = kind in ("assignment", "entry", "chunk")
+        self.storage.damage((kind, sequence if is_numbered else 0, chunk))
+
+    def close(self) -> None:
+        pass
+
+    def _on_durable(self, persists: list[Persist]) -> None:
+        self._token = persists[-1].token
+
+    def _on_error(self, reason: str) -> None:
+        raise AssertionError(reason)

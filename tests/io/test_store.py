@@ -1,0 +1,533 @@
+"""The store on LMDB: what it promises, and what it does when the disk breaks its own promises."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alphorn.bus.entries import digest_of
+from alphorn.bus.machine import (
+    DropAfter,
+    DropThrough,
+    Persist,
+    PutChunk,
+    PutGroupState,
+    PutMeta,
+    Write,
+)
+from alphorn.bus.storage import DAMAGED, CheckpointInfo
+from alphorn.io import records
+from alphorn.io.store import Store
+from alphorn.io.store_files import DATA_FILE
+from alphorn.model.errors import Corruption, Misuse, Unavailable
+from alphorn.testing.check_storage import (
+    CHECKS,
+    StorageUnderTest,
+    check_storage,
+    checkpoint_writes,
+    make_meta,
+    make_payload,
+    put_assignments,
+    put_entry,
+    put_log,
+)
+from alphorn.testing.disk import DiskState
+from tests.io.storages import RealStorage, SimulatedStorage, flip_in_file, read_record
+
+CHILD = Path(__file__).with_name("store_child.py")
+SHIM = Path(__file__).with_name("failing_fdatasync.c")
+MAP_BYTES = 64 << 20
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+def open_store(path: Path, map_bytes: int = MAP_BYTES) -> Store:
+    return Store(path, on_durable=ignore, on_failure=ignore, map_bytes=map_bytes)
+
+
+@pytest.fixture(params=["real", "simulated"])
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorageUnderTest]:
+    made = RealStorage(tmp_path / "store") if request.param == "real" else SimulatedStorage()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[RealStorage]:
+    made = RealStorage(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.mark.requirement("BUS-25")
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_every_storage_passes_the_same_checks(
+    subject: StorageUnderTest, check: Callable[[StorageUnderTest], None]
+) -> None:
+    check(subject)
+
+
+def test_the_whole_suite_runs_against_a_factory() -> None:
+    check_storage(SimulatedStorage)
+
+
+def test_the_suite_refuses_a_storage_that_forgets() -> None:
+    class Forgetful(SimulatedStorage):
+        def reopen(self) -> None:
+            self.storage.lose()
+
+    with pytest.raises(AssertionError):
+        check_storage(Forgetful)
+
+
+# Random writes against the simulator's disk as the model: the overlay and the tables must agree at every moment.
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, list[Write]]]:
+    """Persists, ends of turns and flushes; assignments stay contiguous, as the bus keeps them."""
+    steps: list[tuple[str, list[Write]]] = []
+    last, newest = 0, 0
+    for index in range(draw(st.integers(1, 25))):
+        kind = draw(
+            st.sampled_from(["log", "log", "log", "after", "through", "chunk", "seal", "state", "turn", "flush"])
+        )
+        writes: list[Write] = []
+        if kind == "log":
+            count = draw(st.integers(1, 3))
+            payload = make_payload(index, draw(st.sampled_from([1, 900, 5000])))
+            writes = [put_assignments(last + 1, last + count), put_entry(last + 1, payload)]
+            last += count
+        elif kind == "after":
+            last = draw(st.integers(max(0, last - 3), last))
+            writes = [DropAfter(last)]
+        elif kind == "through":
+            writes = [DropThrough(draw(st.integers(0, last)))]
+        elif kind == "chunk":
+            writes = [PutChunk(draw(st.integers(1, 30)), draw(st.integers(0, 2)), b"chunk %d" % index)]
+        elif kind == "seal":
+            newest = draw(st.integers(newest + 1, newest + 5))
+            writes = checkpoint_writes(newest, [b"c%d" % index] * draw(st.integers(0, 2)))
+        elif kind == "state":
+            writes = [PutGroupState(last, b"state %d" % index), PutMeta(msgspec.msgpack.encode(make_meta(index)))]
+        steps.append((kind, writes))
+    return steps
+
+
+def assert_same(store: Store, model: DiskState) -> None:
+    for sequence in range(60):
+        assert store.entry(sequence) == model.entries.get(sequence)
+        assert store.assignment(sequence) == model.assignments.get(sequence)
+    numbers = model.assignments
+    assert store.assignment_bounds() == ((min(numbers), max(numbers)) if numbers else (1, 0))
+    assert store.group_state() == model.group_state
+    assert store.checkpoint() == model.checkpoint
+    meta = store.meta()
+    assert (meta and msgspec.msgpack.encode(meta)) == model.meta
+    sealed = model.checkpoint
+    for sequence in range(1, 36):
+        count = sealed.chunks if sealed and sealed.sequence == sequence else 3
+        for chunk in range(count):
+            assert store.checkpoint_chunk(sequence, chunk) == model.chunks.get((sequence, chunk))
+
+
+@settings(max_examples=40)
+@given(steps=histories())
+def test_reads_agree_with_the_model_whatever_is_committed_meanwhile(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[Write]]]
+) -> None:
+    path = tmp_path_factory.mktemp("store")
+    store, model, token = open_store(path), DiskState(), 0
+    try:
+        for kind, writes in steps:
+            if kind == "turn":
+                store.end_turn()
+            elif kind == "flush":
+                store.flush()
+            else:
+                token += 1
+                store.submit(Persist(token, writes))
+                for write in writes:
+                    model.apply(write)
+            assert_same(store, model)
+        store.close()
+        store = open_store(path)
+        assert_same(store, model)
+    finally:
+        store.close()
+        shutil.rmtree(path)
+
+
+# Group commit and reports.
+
+
+@pytest.mark.requirement("BUS-26")
+def test_nothing_is_reported_before_it_can_be_read_by_another_process(tmp_path: Path) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def on_durable(token: int) -> None:
+        script = "import sys; from tests.io.storages import read_record; from pathlib import Path; " + (
+            "read_record(Path(sys.argv[1]), b'assignments', int(sys.argv[2]).to_bytes(8, 'big'))"
+        )
+        command = [sys.executable, "-c", script, str(tmp_path / "store"), str(token)]
+        done = subprocess.run(command, check=False, env=child_environment())
+        seen.append((token, done.returncode == 0))
+
+    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=ignore, map_bytes=MAP_BYTES)
+    store.submit(Persist(1, put_log(1, 1)))
+    store.flush()
+    store.close()
+    assert seen == [(1, True)]
+
+
+def test_writes_that_arrive_during_a_commit_share_the_next_one(tmp_path: Path) -> None:
+    tokens: list[int] = []
+    first_reported, may_go_on = threading.Event(), threading.Event()
+
+    def on_durable(token: int) -> None:
+        tokens.append(token)
+        first_reported.set()
+        may_go_on.wait()
+
+    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=ignore, map_bytes=MAP_BYTES)
+    store.submit(Persist(1, put_log(1, 1)))
+    first_reported.wait()
+    for sequence in range(2, 40):
+        store.submit(Persist(sequence, put_log(sequence, sequence)))
+    may_go_on.set()
+    store.flush()
+    commits = store.describe()["commits"]
+    store.close()
+    assert tokens == [1, 39]
+    assert commits == 2
+
+
+def test_a_checkpoint_written_by_the_upper_layer_is_durable_when_reported(real: RealStorage) -> None:
+    written: list[CheckpointInfo] = []
+    chunks = [b"a" * 70_000, b"b" * 70_000, b"c"]
+    info = real.store.write_checkpoint(40, 65537, b"group", chunks, written.append)
+    assert real.store.checkpoint() == info
+    real.store.flush()
+    assert written == [info]
+    assert info.digest == digest_of(b"".join(chunks))
+    real.crash()
+    assert real.storage.checkpoint() == info
+    assert [real.storage.checkpoint_chunk(40, index) for index in range(4)] == [*chunks, None]
+
+
+def test_sealing_drops_surplus_chunks_of_an_abandoned_transfer(real: RealStorage) -> None:
+    real.submit(Persist(1, [PutChunk(10, index, b"stale") for index in range(5)]))
+    real.submit(Persist(2, checkpoint_writes(10, [b"fresh"])))
+    real.flush()
+    assert [real.storage.checkpoint_chunk(10, index) for index in range(3)] == [b"fresh", None, None]
+
+
+def test_a_view_stays_good_until_the_turn_ends_while_the_number_is_dropped_and_pages_are_reused(
+    real: RealStorage,
+) -> None:
+    real.submit(Persist(1, put_log(1, 20)))
+    real.flush()
+    view = real.storage.entry(7)
+    assert isinstance(view, memoryview)
+    for token in range(2, 30):
+        real.submit(Persist(token, [DropThrough(20 * token - 20), *put_log(20 * token - 19, 20 * token)]))
+        real.store.flush()
+    assert view == make_payload(7)
+
+
+def test_free_pages_are_used_again(real: RealStorage, tmp_path: Path) -> None:
+    sizes = []
+    for token in range(1, 60):
+        entries = [put_entry(10 * token + index, make_payload(index, 65_536)) for index in range(10)]
+        real.submit(Persist(token, [*entries, DropThrough(max(0, 10 * token - 20))]))
+        real.flush()
+        real.store.end_turn()
+        sizes.append((tmp_path / "store" / DATA_FILE).stat().st_size)
+    assert sizes[-1] == sizes[20]
+    assert sizes[-1] < 6 << 20
+
+
+# Opening.
+
+
+def test_directory_and_files_are_for_the_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "node" / "store"
+    previous = os.umask(0)
+    try:
+        open_store(path).close()
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()}
+    assert modes == {"data.mdb": 0o600, "lock.mdb": 0o600, "owner": 0o600}
+
+
+def test_a_second_opener_is_refused_and_told_who_has_the_store(real: RealStorage, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=rf"store .* is open in process {os.getpid()}; stop that process"):
+        open_store(tmp_path / "store")
+
+
+def test_another_process_is_refused_too(real: RealStorage, tmp_path: Path) -> None:
+    done = run_child("write", tmp_path / "store")
+    assert done.returncode != 0
+    assert f"is open in process {os.getpid()}" in done.stderr
+
+
+def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    with lmdb.open(str(tmp_path), max_dbs=16) as environment:
+        table = environment.open_db(records.META)
+        with environment.begin(write=True, db=table) as txn:
+            txn.put(records.VERSION_KEY, records.pack_version(2))
+    with pytest.raises(Misuse, match="is of version 2, and this node reads version 1; start the release that wrote it"):
+        open_store(tmp_path)
+
+
+def test_a_damaged_version_record_is_corruption(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    flip_in_file(tmp_path, records.pack_version(1), 3)
+    with pytest.raises(Corruption, match="has no readable version record"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("spoil", [lambda data: b"\0" * len(data), lambda data: b"\xa5" * len(data)])
+def test_a_file_damaged_beyond_opening_is_corruption(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    open_store(tmp_path).close()
+    data = (tmp_path / DATA_FILE).read_bytes()
+    (tmp_path / DATA_FILE).write_bytes(spoil(data))
+    with pytest.raises(Corruption, match="move the directory away and start this node on a blank one"):
+        open_store(tmp_path)
+
+
+def test_a_store_refused_can_be_opened_after_it_was_put_right(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    good = (tmp_path / DATA_FILE).read_bytes()
+    (tmp_path / DATA_FILE).write_bytes(b"\xa5" * len(good))
+    with pytest.raises(Corruption):
+        open_store(tmp_path)
+    (tmp_path / DATA_FILE).write_bytes(good)
+    open_store(tmp_path).close()
+
+
+def test_a_cut_off_file_gives_damaged_entries_and_no_crash(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for token in range(1, 31):
+        store.submit(Persist(token, [put_entry(token, make_payload(token, 65_536))]))
+        store.flush()
+    store.submit(Persist(31, put_log(31, 31)))  # so that the last pages of the tables are not the last of the file
+    store.close()
+    size = (tmp_path / DATA_FILE).stat().st_size
+    os.truncate(tmp_path / DATA_FILE, size - 40 * 4096)
+    done = run_child("read", tmp_path)
+    assert done.returncode in (0, 3), done.stderr  # 3 is a plain refusal with `Corruption`; a signal would be negative
+    assert "damaged" in done.stdout.lower()
+
+
+# Damage.
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "read"),
+    [
+        (records.META, records.META_KEY, lambda store: store.meta()),
+        (records.ASSIGNMENTS, records.number_key(2), lambda store: store.assignment(2)),
+        (records.HEADS, records.number_key(2), lambda store: store.entry(2)),
+        (records.LOG, records.number_key(2), lambda store: store.entry(2)),
+        (records.STATE, records.GROUP_KEY, lambda store: store.group_state()),
+        (records.CHECKPOINTS, records.number_key(2), lambda store: store.checkpoint()),
+        (records.CHUNK_HEADS, records.chunk_key(2, 0), lambda store: store.checkpoint_chunk(2, 0)),
+        (records.CHUNKS, records.chunk_key(2, 0), lambda store: store.checkpoint_chunk(2, 0)),
+    ],
+    ids=lambda value: value.decode() if value in records.TABLES else "",
+)
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.99])
+def test_a_flipped_bit_in_the_file_reads_as_damaged(
+    tmp_path: Path, table: bytes, key: bytes, read: Callable[[Store], object], place: float
+) -> None:
+    store = open_store(tmp_path)
+    others = [PutMeta(msgspec.msgpack.encode(make_meta(5))), PutGroupState(2, b"g" * 200)]
+    store.submit(Persist(1, [*put_log(1, 3), *others, *checkpoint_writes(2, [b"chunk of state " * 400])]))
+    store.close()
+    record = read_record(tmp_path, table, key)
+    flip_in_file(tmp_path, record, int(len(record) * place), bit=5)
+    store = open_store(tmp_path)
+    assert read(store) is DAMAGED
+    assert store.assignment_bounds() == (1, 3)
+    assert store.entry(3) == make_payload(3)
+    store.close()
+
+
+def test_an_assignment_whose_key_is_damaged_is_missed(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.submit(Persist(1, put_log(1, 9)))
+    store.close()
+    key = records.number_key(9)
+    stored = key + read_record(tmp_path, records.ASSIGNMENTS, key)
+    flip_in_file(tmp_path, stored, 0, bit=6)
+    store = open_store(tmp_path)
+    assert store.assignment_bounds() == (1, 9)
+    assert store.assignment(9) is DAMAGED
+    assert store.assignment(8) is not DAMAGED
+    store.close()
+
+
+def test_damaged_bounds_are_found_again_from_the_assignments(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.submit(Persist(1, put_log(4, 9)))
+    store.close()
+    flip_in_file(tmp_path, records.pack_bounds(4, 9), 12)
+    store = open_store(tmp_path)
+    assert store.assignment_bounds() == (4, 9)
+    store.close()
+
+
+def test_a_record_at_another_key_reads_as_damaged(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.submit(Persist(1, put_log(1, 3)))
+    store.close()
+    with lmdb.open(str(tmp_path), max_dbs=16) as environment:
+        for name in (records.ASSIGNMENTS, records.HEADS, records.LOG):
+            table = environment.open_db(name)
+            with environment.begin(write=True, db=table) as txn:
+                txn.put(records.number_key(2), txn.get(records.number_key(1), b""))
+    store = open_store(tmp_path)
+    assert store.assignment(2) is DAMAGED
+    assert store.entry(2) is DAMAGED
+    store.close()
+
+
+def test_a_batch_that_vanished_behind_its_head_is_damaged_not_absent(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.submit(Persist(1, put_log(1, 3)))
+    store.close()
+    with lmdb.open(str(tmp_path), max_dbs=16) as environment:
+        table = environment.open_db(records.LOG)
+        with environment.begin(write=True, db=table) as txn:
+            txn.delete(records.number_key(2))
+    store = open_store(tmp_path)
+    assert store.entry(2) is DAMAGED
+    store.close()
+
+
+# Failing disks.
+
+
+def test_a_full_store_stops_for_good_and_names_its_limit(tmp_path: Path) -> None:
+    failures: list[str] = []
+    durable: list[int] = []
+    store = Store(tmp_path, on_durable=durable.append, on_failure=failures.append, map_bytes=1 << 20)
+    store.submit(Persist(1, put_log(1, 3)))
+    store.flush()
+    store.submit(Persist(2, [put_entry(4, b"x" * (2 << 20))]))
+    with pytest.raises(Unavailable, match="has reached its limit of 1048576 bytes; raise the limit"):
+        store.flush()
+    with pytest.raises(Unavailable, match="has reached its limit"):
+        store.submit(Persist(3, put_log(5, 5)))
+    store.close()
+    assert durable == [1]
+    assert len(failures) == 1
+    store = open_store(tmp_path)
+    assert store.assignment_bounds() == (1, 3)
+    assert store.entry(4) is None
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that lets the n-th fdatasync fail with EIO."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the failing fdatasync with")
+    library = tmp_path_factory.mktemp("shim") / "failing_fdatasync.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"], check=True)
+    return library
+
+
+@pytest.mark.requirement("BUS-26")
+def test_a_failed_fsync_stops_the_store(tmp_path: Path, shim: Path) -> None:
+    # The child opens a store (one commit), then persists numbers one by one; its third fdatasync fails.
+    done = run_child("write", tmp_path, LD_PRELOAD=str(shim), FAIL_FDATASYNC_AT="3")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "durable 1"
+    assert lines[1].startswith("failed store ")
+    assert "could not write" in lines[1]
+    assert lines[2].startswith("refused store ")
+    assert len(lines) == 3
+    store = open_store(tmp_path)
+    assert store.assignment_bounds() == (1, 1)
+    assert store.entry(1) == make_payload(1)
+    assert store.entry(2) is None
+    store.close()
+
+
+def test_a_failed_write_stops_the_store(tmp_path: Path) -> None:
+    # A limit on file size makes the kernel refuse the write itself, as a full disk does.
+    done = run_child("limited", tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[-2].startswith("failed store ")
+    assert lines[-1].startswith("refused store ")
+    reported = int(lines[-3].split()[1])
+    store = open_store(tmp_path)
+    assert store.assignment_bounds() == (1, reported)
+    assert store.entry(reported) == make_payload(reported)
+    store.close()
+
+
+@pytest.mark.requirement("BUS-25", "BUS-26")
+@pytest.mark.parametrize("reports_before_kill", [1, 3, 10, 40, 150])
+def test_everything_reported_durable_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
+    # A child appends, drops what is 50 numbers old, and prints each report; it is killed in the middle of its writes.
+    child = subprocess.Popen(
+        child_command("write", tmp_path), stdout=subprocess.PIPE, text=True, env=child_environment()
+    )
+    assert child.stdout is not None
+    lines = [child.stdout.readline() for _ in range(reports_before_kill)]
+    child.send_signal(signal.SIGKILL)
+    lines += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+    child.wait()
+    child.stdout.close()
+    reported = int(lines[-1].split()[1])
+    store = open_store(tmp_path, map_bytes=256 << 20)
+    first, last = store.assignment_bounds()
+    assert last >= reported
+    assert first == max(1, last - 49)
+    for sequence in range(first, last + 1):
+        assert store.entry(sequence) == make_payload(sequence)
+        assert store.assignment(sequence) not in (None, DAMAGED)
+    assert store.entry(first - 1) is None
+    store.close()
+
+
+def child_command(*arguments: object) -> list[str]:
+    return [sys.executable, str(CHILD), *map(str, arguments)]
+
+
+def child_environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def run_child(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        child_command(*arguments), capture_output=True, text=True, check=False, env=child_environment() | environment
+    )
+
+
+def test_memory_for_uncommitted_writes_is_given_back(real: RealStorage) -> None:
+    for token in range(1, 50):
+        real.submit(Persist(token, put_log(token, token)))
+    real.flush()
+    real.store.end_turn()
+    assert real.store.describe()["uncommitted"] == 0
