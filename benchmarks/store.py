@@ -2,8 +2,9 @@
 
     python benchmarks/store.py [--entries 6000] [--kept 4000] [--directory DIR]
 
-Every row is in steady state: as many entries are dropped as are put. CPU is the whole process's, user and system,
-the kernel's copy of the bytes included. `fsync` is what a commit waited.
+Every row but the appended file is in steady state: as many entries are dropped as are put. CPU is the whole process's,
+user and system, the kernel's copy of the bytes included. Run it on an idle machine, and twice: disks shared with others
+stall for seconds now and then.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import lmdb
@@ -26,7 +29,9 @@ from alphorn.io.store import Store
 from alphorn.model.ids import Kind, make_id, make_origin
 
 ENTRY_BYTES = 65_536
-GROUPS = (1, 4, 16, 48)
+GROUPS = (4, 16, 48)
+LAST_MEASURE = 8
+Measure = Callable[[Path], tuple[str, ...]]
 ORIGIN = make_origin(bytes([127, 0, 0, 1]), 21_000, 1)
 
 
@@ -75,7 +80,7 @@ def measure_store(path: Path, group: int, entries: int, kept: int, *, drop_every
 
 
 def measure_lmdb(
-    path: Path, name: str, group: int, entries: int, kept: int, *, joins_head: bool = False, **options: bool
+    path: Path, *, name: str, group: int, entries: int, kept: int, joins_head: bool = False, **options: bool
 ) -> tuple[str, ...]:
     """Bare LMDB with other options, or with the head joined to the payload instead of in a table of its own."""
     environment = lmdb.open(str(path), map_size=4 << 30, max_dbs=2, **options)
@@ -119,6 +124,22 @@ def measure_file(path: Path, group: int, entries: int, *, is_new: bool) -> tuple
     return row
 
 
+def measures_of(group: int, entries: int, kept: int) -> list[Measure]:
+    """One for each row of a section of the table."""
+    bare = partial(measure_lmdb, group=group, entries=entries, kept=kept)
+    return [
+        partial(measure_store, group=group, entries=entries, kept=kept),
+        partial(measure_store, group=group, entries=entries, kept=kept, drop_every=1024 // group),
+        partial(bare, name="lmdb, as the store"),
+        partial(bare, name="lmdb, head joined", joins_head=True),
+        partial(bare, name="lmdb, metasync off (not safe)", metasync=False),
+        partial(bare, name="lmdb, meminit off", meminit=False),
+        partial(bare, name="lmdb, writemap", writemap=True, entries=entries // 4),
+        partial(measure_file, group=group, entries=entries, is_new=True),
+        partial(measure_file, group=group, entries=entries, is_new=False),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=6000)
@@ -130,26 +151,9 @@ def main() -> None:
     table = Table("what", "entries per commit", "MB/s", "CPU µs per entry", "file MB")
     try:
         for group in GROUPS:
-            rows = (
-                lambda path, group=group: measure_store(path, group, entries, kept),
-                lambda path, group=group: measure_store(path, group, entries, kept, drop_every=max(1, 1024 // group)),
-                lambda path, group=group: measure_lmdb(path, "lmdb, as the store", group, entries, kept),
-                lambda path, group=group: measure_lmdb(
-                    path, "lmdb, head joined", group, entries, kept, joins_head=True
-                ),
-                lambda path, group=group: measure_lmdb(
-                    path, "lmdb, metasync off (not safe)", group, entries, kept, metasync=False
-                ),
-                lambda path, group=group: measure_lmdb(path, "lmdb, meminit off", group, entries, kept, meminit=False),
-                lambda path, group=group: measure_lmdb(
-                    path, "lmdb, writemap", group, entries // 4, kept, writemap=True
-                ),
-                lambda path, group=group: measure_file(path, group, entries, is_new=True),
-                lambda path, group=group: measure_file(path, group, entries, is_new=False),
-            )
-            for index, measure in enumerate(rows):
+            for index, measure in enumerate(measures_of(group, entries, kept)):
                 path = root / f"{group}-{index}"
-                table.add_row(*measure(path), end_section=index == len(rows) - 1)
+                table.add_row(*measure(path), end_section=index == LAST_MEASURE)
                 shutil.rmtree(path)
     finally:
         shutil.rmtree(root)

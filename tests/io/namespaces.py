@@ -47,6 +47,8 @@ def switch(machines: int) -> Iterator[list[str]]:
             ip("-n", name, "link", "set", "eth0", "addrgenmode", "none")
             ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
+        while not is_forwarding(hub):  # The kernel brings ports up on its own time, and drops frames until then.
+            pass
         yield names
     finally:
         for name in made:
@@ -63,6 +65,13 @@ def inside(name: str) -> Iterator[None]:
             yield
         finally:
             assert library.setns(home.fileno(), _CLONE_NEWNET) == 0
+
+
+def is_forwarding(hub: str) -> bool:
+    """Whether all ports of the bridge pass frames on."""
+    links = json.loads(ip("-n", hub, "-d", "-j", "link", "show", "master", "bridge"))
+    states = [(link["operstate"], link["linkinfo"]["info_slave_data"]["state"]) for link in links]
+    return all(state == ("UP", "forwarding") for state in states)
 
 
 def bytes_sent(name: str) -> int:

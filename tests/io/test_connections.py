@@ -105,7 +105,10 @@ def test_a_member_with_another_key_is_disconnected(tmp_path):
 
     async def test():
         group = new_group()
-        async with speakers(group, 1, cluster_key=keys[0]) as (bob,), speakers(group, 2, cluster_key=keys[1]) as (_, eve):
+        async with (
+            speakers(group, 1, cluster_key=keys[0]) as (bob,),
+            speakers(group, 2, cluster_key=keys[1]) as (_, eve),
+        ):
             eve.say(bob.transport.address, eve.bulk(100_000))
             await until(lambda: bob.counters("connections")["violations"] == 1)
 

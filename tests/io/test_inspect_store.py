@@ -116,7 +116,7 @@ def test_a_damaged_record_is_shown_as_such(tmp_path: Path, table: bytes, key: by
 @pytest.mark.parametrize(
     "entry",
     [
-        MemberJoined(Member(3, "c", "10.0.0.3:1", Role.DATA | Role.COMMIT, 1, "queue", bytes(ORIGIN), 2)),
+        MemberJoined(Member(3, "c", "10.0.0.3:1", int(Role.DATA | Role.COMMIT), 1, "queue", bytes(ORIGIN), 2)),
         MemberLeft(3, bytes(ORIGIN), True),
         VoterAdded(4),
         VoterRemoved(4, True),

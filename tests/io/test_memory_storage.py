@@ -10,7 +10,7 @@ from alphorn.testing.check_storage import (
 
 
 class InMemory:
-    """A storage that lives and dies with its process: it is never reopened, never crashes and has no bytes to damage."""
+    """A storage that lives and dies with its process: never reopened, never recovered, with no bytes to damage."""
 
     def __init__(self) -> None:
         self.durable = 0

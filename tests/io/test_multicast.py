@@ -304,13 +304,15 @@ def test_a_capture_holds_every_frame_each_way_even_when_sealed(tmp_path):
 
     async def test():
         group = new_group()
-        async with speakers(group, 1, cluster_key=key, capture=path) as (alice,):
-            async with speakers(group, 2, cluster_key=key) as (_, bob):
-                alice.say(CONTROL_GROUP, alice.word(1))
-                await until(lambda: bool(bob.frames))
-                bob.say(alice.transport.address, bob.word(2))
-                await until(lambda: bool(alice.frames))
-                return b"".join(alice.word(1)), b"".join(bob.word(2)), alice.transport.address
+        async with (
+            speakers(group, 1, cluster_key=key, capture=path) as (alice,),
+            speakers(group, 2, cluster_key=key) as (_, bob),
+        ):
+            alice.say(CONTROL_GROUP, alice.word(1))
+            await until(lambda: bool(bob.frames))
+            bob.say(alice.transport.address, bob.word(2))
+            await until(lambda: bool(alice.frames))
+            return b"".join(alice.word(1)), b"".join(bob.word(2)), alice.transport.address
 
     async def compare():
         said, heard, address = await test()

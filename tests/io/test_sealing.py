@@ -19,8 +19,7 @@ KEY = bytes(range(32))
 ALICE, BOB = b"alice-----", b"bob-------"
 SALT = b"saltsa"
 GOLDEN = (  # origin, salt, counter, then ciphertext and tag
-    "616c6963652d2d2d2d2d73616c7473610000000000000001"
-    "7acf4cd7fca51052a0c8b9c41d033ee19b11b819ee4d"
+    "616c6963652d2d2d2d2d73616c74736100000000000000017acf4cd7fca51052a0c8b9c41d033ee19b11b819ee4d"
 )
 
 

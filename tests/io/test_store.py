@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from alphorn.bus.storage import DAMAGED, CheckpointInfo
 from alphorn.io import records
 from alphorn.io.store import Store
 from alphorn.io.store_files import DATA_FILE
-from alphorn.model.errors import Corruption, Misuse, Unavailable
+from alphorn.model.errors import Corruption, Misuse
 from alphorn.testing.check_storage import (
     CHECKS,
     StorageUnderTest,
@@ -44,9 +43,8 @@ from alphorn.testing.check_storage import (
 )
 from alphorn.testing.disk import DiskState
 from tests.io.storages import RealStorage, SimulatedStorage, flip_in_file, read_record
+from tests.io.store_children import child_environment, run_child
 
-CHILD = Path(__file__).with_name("store_child.py")
-SHIM = Path(__file__).with_name("failing_fdatasync.c")
 MAP_BYTES = 64 << 20
 
 
@@ -174,7 +172,6 @@ def test_reads_agree_with_the_model_whatever_is_committed_meanwhile(
 # Group commit and reports.
 
 
-@pytest.mark.requirement("BUS-26")
 def test_nothing_is_reported_before_it_can_be_read_by_another_process(tmp_path: Path) -> None:
     seen: list[tuple[int, bool]] = []
 
@@ -420,109 +417,6 @@ def test_a_batch_that_vanished_behind_its_head_is_damaged_not_absent(tmp_path: P
     store = open_store(tmp_path)
     assert store.entry(2) is DAMAGED
     store.close()
-
-
-# Failing disks.
-
-
-def test_a_full_store_stops_for_good_and_names_its_limit(tmp_path: Path) -> None:
-    failures: list[str] = []
-    durable: list[int] = []
-    store = Store(tmp_path, on_durable=durable.append, on_failure=failures.append, map_bytes=1 << 20)
-    store.submit(Persist(1, put_log(1, 3)))
-    store.flush()
-    store.submit(Persist(2, [put_entry(4, b"x" * (2 << 20))]))
-    with pytest.raises(Unavailable, match="has reached its limit of 1048576 bytes; raise the limit"):
-        store.flush()
-    with pytest.raises(Unavailable, match="has reached its limit"):
-        store.submit(Persist(3, put_log(5, 5)))
-    store.close()
-    assert durable == [1]
-    assert len(failures) == 1
-    store = open_store(tmp_path)
-    assert store.assignment_bounds() == (1, 3)
-    assert store.entry(4) is None
-    store.close()
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that lets the n-th fdatasync fail with EIO."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the failing fdatasync with")
-    library = tmp_path_factory.mktemp("shim") / "failing_fdatasync.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"], check=True)
-    return library
-
-
-@pytest.mark.requirement("BUS-26")
-def test_a_failed_fsync_stops_the_store(tmp_path: Path, shim: Path) -> None:
-    # The child opens a store (one commit), then persists numbers one by one; its third fdatasync fails.
-    done = run_child("write", tmp_path, LD_PRELOAD=str(shim), FAIL_FDATASYNC_AT="3")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "durable 1"
-    assert lines[1].startswith("failed store ")
-    assert "could not write" in lines[1]
-    assert lines[2].startswith("refused store ")
-    assert len(lines) == 3
-    store = open_store(tmp_path)
-    assert store.assignment_bounds() == (1, 1)
-    assert store.entry(1) == make_payload(1)
-    assert store.entry(2) is None
-    store.close()
-
-
-def test_a_failed_write_stops_the_store(tmp_path: Path) -> None:
-    # A limit on file size makes the kernel refuse the write itself, as a full disk does.
-    done = run_child("limited", tmp_path)
-    lines = done.stdout.splitlines()
-    assert lines[-2].startswith("failed store ")
-    assert lines[-1].startswith("refused store ")
-    reported = int(lines[-3].split()[1])
-    store = open_store(tmp_path)
-    assert store.assignment_bounds() == (1, reported)
-    assert store.entry(reported) == make_payload(reported)
-    store.close()
-
-
-@pytest.mark.requirement("BUS-25", "BUS-26")
-@pytest.mark.parametrize("reports_before_kill", [1, 3, 10, 40, 150])
-def test_everything_reported_durable_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
-    # A child appends, drops what is 50 numbers old, and prints each report; it is killed in the middle of its writes.
-    child = subprocess.Popen(
-        child_command("write", tmp_path), stdout=subprocess.PIPE, text=True, env=child_environment()
-    )
-    assert child.stdout is not None
-    lines = [child.stdout.readline() for _ in range(reports_before_kill)]
-    child.send_signal(signal.SIGKILL)
-    lines += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-    child.wait()
-    child.stdout.close()
-    reported = int(lines[-1].split()[1])
-    store = open_store(tmp_path, map_bytes=256 << 20)
-    first, last = store.assignment_bounds()
-    assert last >= reported
-    assert first == max(1, last - 49)
-    for sequence in range(first, last + 1):
-        assert store.entry(sequence) == make_payload(sequence)
-        assert store.assignment(sequence) not in (None, DAMAGED)
-    assert store.entry(first - 1) is None
-    store.close()
-
-
-def child_command(*arguments: object) -> list[str]:
-    return [sys.executable, str(CHILD), *map(str, arguments)]
-
-
-def child_environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-def run_child(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        child_command(*arguments), capture_output=True, text=True, check=False, env=child_environment() | environment
-    )
 
 
 def test_memory_for_uncommitted_writes_is_given_back(real: RealStorage) -> None:

@@ -47,7 +47,7 @@ EVENTS = [
 
 
 class Relay:
-    """Payloads are commands: `events`, `checkpoint`, `install`, `stop`, `large ADDRESS`, `quiet …`, `bug`; all else is relayed."""
+    """Payloads are commands, as `_on_order` lists them; all else is relayed."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings

@@ -91,8 +91,8 @@ def test_every_other_output_reaches_the_upper_layer_in_order():
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_checkpoint_is_taken_stored_in_equal_chunks_and_installed(tmp_path, is_stored):
     async def test():
-        stores = [tmp_path / name if is_stored else None for name in ("a", "b")]
-        async with nodes(*stores, budget=Budget(chunk_bytes=100)) as (alice, bob):
+        store = tmp_path / "store" if is_stored else None
+        async with nodes(store, budget=Budget(chunk_bytes=100)) as (alice,):
             alice.upper.state = [b"x" * 300]
             alice.bus.order(b"checkpoint")
             await until(lambda: alice.relay.heard == [CheckpointWritten(1)])
@@ -180,6 +180,17 @@ def test_a_member_that_cannot_open_its_port_gives_its_store_back(tmp_path):
             late = BusNode(settings, Listener(), machine=Relay)
             with pytest.raises(Misuse, match="cannot be opened"):
                 await late.start()
+
+        Store(tmp_path / "store", on_durable=lambda _: None, on_failure=lambda _: None).close()
+
+    run(test)
+
+
+def test_a_member_without_its_cluster_key_gives_its_store_back(tmp_path):
+    async def test():
+        node = Node(make_config(), "keyless", store=tmp_path / "store", cluster_key=tmp_path / "nokey")
+        with pytest.raises(Misuse, match="nokey cannot be read"):
+            await node.bus.start()
 
         Store(tmp_path / "store", on_durable=lambda _: None, on_failure=lambda _: None).close()
 

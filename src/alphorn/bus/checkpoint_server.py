@@ -4,6 +4,7 @@ The mark is an entry of the log, so all checkpoint servers consolidate at the sa
 state to storage; a report with the terminal number and the size follows once that is durable.
 """
 
+from alphorn.bus.config import Role
 from alphorn.bus.frames import CheckpointReport
 from alphorn.bus.station import Station
 from alphorn.bus.storage import CheckpointInfo
@@ -19,7 +20,8 @@ class CheckpointServer:
     def __init__(self, station: Station) -> None:
         self._station = station
         info = station.storage.checkpoint()
-        self.sequence = info.sequence if isinstance(info, CheckpointInfo) else 0
+        is_server = station.plays(Role.CHECKPOINT)
+        self.sequence = info.sequence if is_server and isinstance(info, CheckpointInfo) else 0
         self.reported = 0
         self._report_at = _NEVER
 

@@ -102,7 +102,7 @@ class DataServer:
         """Wants every batch between the last numbered one and the newest sent."""
         station = self._station
         first = station.ledger.state.senders.get(origin, 0) + 1
-        last = min(self._sent[origin], first + station.budget.window_batches)
+        last = min(self._sent.get(origin, 0), first + station.budget.window_batches)
         for counter in range(first, last + 1):
             batch = make_id(Origin(origin), Kind.BATCH, counter)
             if batch not in station.holdings and not station.ledger.find(batch):
@@ -211,6 +211,8 @@ class DataServer:
         if now >= self._report_at:
             self._report_at = _NEVER
             self.report_all()
+            senders = self._station.ledger.state.senders
+            self._sent = {origin: sent for origin, sent in self._sent.items() if origin in senders}
             for sequence, batch in list(self._missing.items())[: self._station.budget.nack_numbers_max]:
                 if sequence <= self._station.ledger.committed:
                     self._requests.want_sequence(sequence, now)

@@ -111,7 +111,11 @@ class Endpoint:
         self._repairer = Repairer(station, now)
         self._follower = Follower(station, durable=ledger.last, now=now)
         self._receiver = Receiver(
-            station, self._follower, self._requests, self._repairer, delivered=restored.checkpoint
+            station,
+            self._follower,
+            self._requests,
+            self._repairer,
+            delivered=restored.checkpoint if reads else ledger.committed,
         )
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
@@ -142,6 +146,11 @@ class Endpoint:
 
     def _speak(self) -> None:
         self._is_ready = True
+
+    @property
+    def origin(self) -> bytes:
+        """This run of this member, as all its frames name it."""
+        return self._station.origin
 
     # --- the five verbs ---
 
@@ -407,7 +416,8 @@ class Endpoint:
         if station.reads:
             self._receiver.is_held = True
             station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            self._checkpoints.on_written(offer.sequence, now)
+            if station.plays(Role.CHECKPOINT):
+                self._checkpoints.on_written(offer.sequence, now)
         self._catch_up.installed()
 
     def _go_on_from(self, state: GroupState) -> None:
@@ -479,7 +489,7 @@ class Endpoint:
             self._let_go()
             self._tell_synchronised()
             if self._sender.is_pending:
-                self._membership.status_soon(self._sender.sent_at + 2 * station.timing.heartbeat_busy_s)
+                self._membership.status_soon(self._sender.sent_at)
         station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             station.outbox.append(station.journal.take())

@@ -25,6 +25,7 @@ class Membership:
         "_standing",
         "_station",
         "_status_at",
+        "_told_at",
         "is_leaving",
         "is_welcome",
     )
@@ -44,6 +45,7 @@ class Membership:
         self._is_blank = is_blank
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
+        self._told_at = now
         self.is_welcome = False  # whether the sequencer answered this run
         self.is_leaving = False
 
@@ -73,9 +75,10 @@ class Membership:
         self.is_leaving = True
         self._station.tell(Leave(self._station.origin), self_too=True)
 
-    def status_soon(self, at: float) -> None:
-        """Batches are under way: tell how many, so that a lost one is missed."""
-        self._status_at = min(self._status_at, at)
+    def status_soon(self, sent_at: float) -> None:
+        """Batches are under way: tells how many, so that a lost one is missed; less and less often while they wait."""
+        wait = max(2 * self._station.timing.heartbeat_busy_s, self._told_at - sent_at)
+        self._status_at = min(self._status_at, max(sent_at, self._told_at) + wait)
 
     def next_deadline(self) -> float:
         """When it wants to speak."""
@@ -96,8 +99,9 @@ class Membership:
                 self._join()
         if now >= self._status_at:
             self._status_at = now + station.timing.status_s * station.random.uniform(0.8, 1.2)
+            self._told_at = now
             if station.number:
-                station.tell(self._standing())
+                station.tell(self._standing(), self_too=True)
 
     def _join(self) -> None:
         station = self._station

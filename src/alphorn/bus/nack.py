@@ -89,8 +89,8 @@ class Requests:
         for key, request in self._open.items():
             if request.due <= now:
                 target = self._whom(key, request.attempts)
-                wait = min(timing.nack_repeat_s * 2**request.attempts, timing.nack_repeat_s_max)
-                request.attempts = min(request.attempts + 1, 8)
+                wait = min(timing.nack_repeat_s * 2 ** min(request.attempts, 8), timing.nack_repeat_s_max)
+                request.attempts += 1
                 request.due = now + wait * station.random.uniform(0.8, 1.2)
                 if target and isinstance(key, int):
                     sequences.setdefault(target, []).append(key)
@@ -120,8 +120,10 @@ class Requests:
         order = backups + [n for n in servers if n == station.sequencer]
         if isinstance(key, bytes):
             sender = state.number_of(origin_of(key))
-            if sender and sender != station.number and not (station.ledger.find(key) and attempts % 2):
+            is_servers_turn = attempts % 2 == 1 and station.ledger.find(key)
+            if sender and sender != station.number and not is_servers_turn:
                 return sender
+            attempts //= 2
         if not order:
             return 0
         return order[(attempts + station.number) % len(order)]

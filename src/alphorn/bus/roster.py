@@ -209,9 +209,9 @@ class Roster:
         live = [n for n, m in tip.members.items() if m.is_live and self.silence(n, now) <= self._station.timing.evict_s]
         data = [self.stored(n) for n in live if tip.members[n].has(Role.DATA)]
         votes = [self.accepted(n) for n in live if tip.members[n].is_voter]
-        reported = [self.standings[n].checkpoint for n in live if n in self.standings]
-        servers = sum(member.has(Role.CHECKPOINT) for member in tip.members.values())
-        needed = min(tip.copies, servers)
+        servers = [n for n, member in tip.members.items() if member.has(Role.CHECKPOINT)]
+        reported = [self.standings[n].checkpoint for n in live if n in servers and n in self.standings]
+        needed = min(tip.copies, len(servers))
         covered = nth_largest(reported, needed) if needed else 0
         target = min(max(covered, state.aged_through(state.sequence)), state.mark)
         line = min([target, *data, *votes])

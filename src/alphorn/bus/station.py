@@ -124,6 +124,9 @@ class Station:
 
     def send(self, to: str, body: Data | Body) -> None:
         """A frame to a member's address or one of the group's."""
+        if to == self.address:
+            self._say_here(body)
+            return
         parts = encode(group=self.config.group, epoch=self.epoch, number=self.number, origin=self.origin, body=body)
         self.outbox.append(Send(to, parts))
 

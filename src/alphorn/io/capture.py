@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from alphorn.bus.frames import FRAME_BYTES_MAX
 from alphorn.model.errors import Corruption, Misuse
 
 START = b"AHCAP\x00\x00\x01"
@@ -94,11 +95,15 @@ def read_capture(path: Path) -> Iterator[Captured]:
             raise Corruption(f"{path} is not a frame capture of version {START[-1]}; choose another file")
         while len(head := file.read(_RECORD.size)) == _RECORD.size:
             unix_ns, size, direction, address_bytes = _RECORD.unpack(head)
+            if size > FRAME_BYTES_MAX:
+                raise Corruption(
+                    f"{path} has a record of {size} bytes, which no capture writes; what precedes was read"
+                )
             body = file.read(address_bytes + size)
             if len(body) < address_bytes + size:
                 return
             try:
                 way, address = Direction(direction), body[:address_bytes].decode()
             except ValueError as error:
-                raise Corruption(f"{path} has a record no capture writes; what precedes it was read") from error
+                raise Corruption(f"{path} has a record that no capture writes; what precedes was read") from error
             yield Captured(unix_ns, way, address, body[address_bytes:])

@@ -49,9 +49,9 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
 
     Options, as measured by benchmarks/store.py:
     - sync and metasync stay on. Without metasync a power cut may undo the last commit, which was reported durable.
-    - writemap stays off: it dirties the page cache through page faults and msync walks the whole map, which was several
-      times slower than pwrite, and a stray write of this process could reach the file.
-    - meminit stays on: it costs nothing that shows, and unused bytes of a page never hold what the heap held before.
+    - writemap stays off: it was two to four times slower than pwrite, and a stray write of this process could reach the
+      file.
+    - meminit stays on: it costs nothing beyond the noise, and unused bytes of a page never hold what the heap held.
     - readahead stays off: numbers are read in ranges soon after they were written, or once in order.
     - The map has its final size from the start. It takes address space, not memory or disk, and so it never has to be
       resized, which would pull the ground from under every view that a reader still holds.

@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import (
     CheckpointInstalled,
@@ -49,6 +50,7 @@ from alphorn.io.connections import ConnectionSettings
 from alphorn.io.driver import Driver
 from alphorn.io.memory_storage import MemoryStorage
 from alphorn.io.multicast import MulticastSettings
+from alphorn.io.process import keep_freed_memory
 from alphorn.io.store import MAP_BYTES, Store
 from alphorn.io.transport import Transport, TransportSettings
 from alphorn.model.errors import Corruption, Misuse, Unavailable
@@ -173,15 +175,15 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
 class BusNode:
     """One member. `start`, `order` any number of batches, `stop`. All calls belong to the thread of the event loop.
 
-    `machine` makes the endpoint; the parameters are those of `bus.endpoint.Endpoint`.
+    `machine` makes the endpoint; another than the real one takes the same parameters.
     """
 
-    def __init__(self, settings: BusSettings, upper: Upper, *, machine: Callable[..., BusMachine]) -> None:
+    def __init__(self, settings: BusSettings, upper: Upper, *, machine: Callable[..., BusMachine] = Endpoint) -> None:
         settings.config.check()
         self._settings = settings
         self._upper = upper
         self._make_machine = machine
-        self._transport = Transport(settings.transport(), on_frames=self._on_frames)
+        self._transport_settings = settings.transport()
         self._handle = 0
 
     @property
@@ -194,9 +196,15 @@ class BusNode:
 
         Raises `Misuse` or `Corruption`, with everything closed again, when this member cannot start as it is set up.
         """
+        keep_freed_memory()
         self._loop = asyncio.get_running_loop()
         self.stopped: asyncio.Future[str] = self._loop.create_future()  # gets the reason
         self._store: LogStore = self._open_store()
+        try:
+            self._transport = Transport(self._transport_settings, on_frames=self._on_frames)
+        except BaseException:
+            self._store.close()
+            raise
         try:
             self._transport.open()
             self._machine = self._build_machine()

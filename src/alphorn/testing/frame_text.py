@@ -54,12 +54,14 @@ def describe_body(body: object, name: Namer = short_id) -> str:
         case frames.DataReport():
             return " ".join(name(held.id) for held in body.held)
         case frames.CommitSubmit():
-            text = describe_assignments(body.previous + 1, body.assignments)
+            text = describe_assignments(body.previous + 1, body.assignments, name)
             return f"{text} after {body.previous}@{describe_epoch(body.previous_epoch)} committed={body.committed}"
         case frames.CommitAcknowledge():
             return f"accepted={body.accepted} stored={body.stored}"
         case frames.Commit():
-            return f"through {body.committed}: {describe_assignments(body.first, body.assignments)}"
+            return f"through {body.committed}: {describe_assignments(body.first, body.assignments, name)}"
+        case frames.AssignmentAnswer():
+            return describe_assignments(body.previous + 1, body.assignments, name)
         case frames.Fetch():
             wanted = [describe_range(first, last) for first, last in body.sequences]
             wanted += [f"{name(id_)}[{first}:{end}]" for id_, first, end in body.ids]
@@ -69,7 +71,7 @@ def describe_body(body: object, name: Namer = short_id) -> str:
         case frames.Range():
             return f"{describe_range(body.first, body.first + len(body.entries) - 1)} of {body.committed}"
         case frames.Promise():
-            text = describe_assignments(body.previous + 1, body.assignments)
+            text = describe_assignments(body.previous + 1, body.assignments, name)
             word = "granted" if body.is_granted else f"refused, promised {describe_epoch(body.promised)}"
             return (
                 f"{describe_epoch(body.epoch)} {word}: {text} after {body.previous} last={body.last}@"
@@ -87,10 +89,13 @@ def describe_body(body: object, name: Namer = short_id) -> str:
     return ""
 
 
-def describe_assignments(first: int, assignments: Sequence[Assignment]) -> str:
-    """Numbers and what they mean, batches shortened to ranges."""
+def describe_assignments(first: int, assignments: Sequence[Assignment], name: Namer = short_id) -> str:
+    """Numbers and what they mean; batches shortened to ranges where they have no names."""
     if not assignments:
         return "nothing"
+    if name is not short_id:
+        numbered = enumerate(assignments, first)
+        return " ".join(f"{n}={describe_system(a) if a.system else name(a.id)}" for n, a in numbered)
     systems = [
         f"{sequence}={describe_system(assignment)}"
         for sequence, assignment in enumerate(assignments, first)

@@ -45,6 +45,7 @@ from alphorn.testing.watch import Violation, Watch
 
 BACKLOG_MAX = 4096  # datagrams a paused member's socket buffer holds
 TURN_INPUTS_MAX = 64  # inputs a member that wakes up takes in before it performs their outputs
+TICKS_AT_ONCE_MAX = 500
 UNIX_START_S = 1_750_000_000.0
 CHECKPOINT_TOKEN = -1  # marks hand-overs of the upper layer, which no machine waits for
 
@@ -117,6 +118,8 @@ class SimulatedNode:
         "_offset",
         "_performers",
         "_tick_at",
+        "_ticked_at",
+        "_ticks",
         "around",
         "clock_skew_s",
         "disk",
@@ -163,6 +166,8 @@ class SimulatedNode:
         self._offset = 0.0  # its monotonic clock minus virtual time
         self._last_now = 0.0
         self._tick_at = float("inf")
+        self._ticked_at = -1.0
+        self._ticks = 0  # at that moment
         self._performers: dict[type[Output], Callable[[Any], None]] = {
             Send: self._send,
             Persist: self._persist,
@@ -300,7 +305,10 @@ class SimulatedNode:
         if machine is None:
             return
         performers = self._performers
-        for output in machine.take_outputs():
+        outputs = list(machine.take_outputs())
+        for observe in self.around.watch.turn:
+            observe(self, outputs)
+        for output in outputs:
             performer = performers.get(type(output))
             if performer is not None:
                 performer(output)
@@ -324,11 +332,21 @@ class SimulatedNode:
         self._tick_at = float("inf")
         deadline = machine.next_deadline()
         if deadline - self._offset <= self.around.schedule.now + 1e-9:
+            self._look_for_spinning(machine)
             self._last_now = max(self.local_now(), deadline)
             machine.on_time(self._last_now)
             self._settle()
         else:
             self._set_timer(machine)
+
+    def _look_for_spinning(self, machine: Machine) -> None:
+        """A machine whose deadline stays where it is would keep a real process busy for ever."""
+        now = self.around.schedule.now
+        if now != self._ticked_at:
+            self._ticked_at, self._ticks = now, 0
+        self._ticks += 1
+        if self._ticks > TICKS_AT_ONCE_MAX:
+            raise Violation("machines do not spin", f"{self.name} wants the same moment again and again")
 
     # Outputs.
 

@@ -72,7 +72,7 @@ def make_plan(seed: int) -> Plan:
         pace_s=stream.choice((0.2, 0.5, 1.0)),
         safety_s=stream.uniform(8.0, 16.0),
         liveness_s=30.0,
-        think_s=stream.choice((0.1, 0.3)),
+        think_s=stream.choice((0.2, 0.6)),
         size_max=stream.choice((300, 3_000, 8_000)),
         outstanding_max=stream.choice((2, 8, 64)),
         turn_s=stream.choice((0.0, 0.0, 0.0001, 0.001)),

@@ -136,6 +136,7 @@ class Scenario:
             delay_mean=0.0,
             sync_mean_s=0.0,
             is_tracing=True,
+            is_shuffled=False,
         )
         for name in settings.clients:
             simulation.add_client(name)
@@ -155,7 +156,7 @@ class Scenario:
         for word in words[1:]:
             name, _, size = word.partition("*")  # big*5000 is a batch of 5000 bytes called big
             payload = name.encode().ljust(int(size or 0), b".")
-            self._told.call(payload, name)
+            self._told.call(name)
             self._workload.order_payload(node, payload)
 
     def _run(self, words: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Virtual time: a heap of events, and the random streams of one seed.
 
 Each stream serves one purpose, so that one more draw for a disk never shifts what the network does. Events at the same
-time run in an order drawn from the `schedule` stream, which finds hidden dependence on arrival order.
+time run in an order drawn from the `schedule` stream, which finds hidden dependence on arrival order; without a stream
+they run in the order in which they were asked for.
 """
 
 import random
@@ -32,10 +33,10 @@ class Schedule:
 
     __slots__ = ("_count", "_draw", "_heap", "events", "now")
 
-    def __init__(self, stream: random.Random) -> None:
+    def __init__(self, stream: random.Random | None) -> None:
         self.now = 0.0
         self.events = 0
-        self._draw = stream.random
+        self._draw: Callable[[], float] = _no_draw if stream is None else stream.random
         self._count = 0
         self._heap: list[tuple[float, float, int, Action, tuple[Any, ...]]] = []
 
@@ -60,3 +61,7 @@ class Schedule:
     def next_time(self) -> float | None:
         """When the next event runs; None when nothing is left."""
         return self._heap[0][0] if self._heap else None
+
+
+def _no_draw() -> float:
+    return 0.0

@@ -41,12 +41,13 @@ class Simulation:
         delay_mean: float = 0.0005,
         sync_mean_s: float = FSYNC_MEAN_S,
         is_tracing: bool = False,
+        is_shuffled: bool = True,
     ) -> None:
         config.check()
         self.config = config
         self.budget = budget or Budget()
         self.streams = Streams(seed)
-        self.schedule = Schedule(self.streams.schedule)
+        self.schedule = Schedule(self.streams.schedule if is_shuffled else None)
         self.watch = Watch()
         self.nodes: list[SimulatedNode] = []
         self.by_name: dict[str, SimulatedNode] = {}

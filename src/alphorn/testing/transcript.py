@@ -34,7 +34,7 @@ class Transcript:
         self._simulation = simulation
         self._began_at = 0.0
         self._lines: list[str] = []
-        self._names: dict[bytes, str] = {}  # payload → text
+        self._names: dict[bytes, str] = {}  # by id and by text
         self._delivered: dict[str, list[str]] = {}
         self.shown: frozenset[str] = frozenset()
         self.spoken_at = 0.0
@@ -60,9 +60,9 @@ class Transcript:
         lines, self._lines = self._lines, []
         return lines
 
-    def call(self, payload: bytes, name: str) -> None:
-        """Gives a batch its name."""
-        self._names[payload] = name
+    def call(self, name: str) -> None:
+        """From now on a batch that begins with this text is called so."""
+        self._names[name.encode()] = name
 
     def say(self, text: str) -> None:
         """A line of its own."""
@@ -95,22 +95,24 @@ class Transcript:
             is_shown = frame.name in self.shown or (not self.shown and frame.name not in PERIODIC)
             if frame.name not in PERIODIC:
                 self.spoken_at = self._simulation.now
+            if type(frame.body) is Data and frame.body.offset == 0:
+                self._remember(frame.body)
             if is_shown:
                 bad = "".join(f" ({what} at {self._simulation.nodes[at].name})" for at, what in troubles)
                 said = describe_body(frame.body, self._name)
                 self._line(node, _event_of(frame.name), f"{said} -> {to.removeprefix('*')}{bad}")
-            if type(frame.body) is Data and frame.body.fragments == 1:
-                self._remember(frame.body)
 
     def _remember(self, data: Data) -> None:
-        self._names.setdefault(data.id, self._names.get(bytes(data.payload), short_id(data.id)))
+        """The first fragment tells a batch's name: its text up to the dots that fill it."""
+        text = bytes(data.payload).rstrip(b".")
+        self._names.setdefault(data.id, self._names.get(text, short_id(data.id)))
 
     def _name(self, batch: bytes) -> str:
         return self._names.get(batch) or short_id(batch)
 
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
-        payload = bytes(output.payload)
-        name = self._names.get(payload) or short_id(output.assignment.id)
+        text = bytes(output.payload).rstrip(b".")
+        name = self._names.get(text) or short_id(output.assignment.id)
         self._names[output.assignment.id] = name
         self._delivered.setdefault(node.name, []).append(f"{output.sequence}={name}")
         self._line(node, "deliver", f"{output.sequence}={name}")

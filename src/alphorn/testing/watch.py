@@ -42,12 +42,14 @@ class Watch:
         "refused",
         "sent",
         "started",
+        "turn",
     )
 
     def __init__(self) -> None:
         self.started: list[NodeCallback] = []
         self.ended: list[Callable[[SimulatedNode, str], None]] = []  # the reason: crash, stopped, left
         self.sent: list[Callable[[SimulatedNode, str, bytes, Troubles], None]] = []  # to, data, what went wrong
+        self.turn: list[Callable[[SimulatedNode, list[Output]], None]] = []  # all outputs of a turn, before any is done
         self.input: list[Callable[[SimulatedNode, str, str], None]] = []  # event and details
         self.persisted: list[Callable[[SimulatedNode, Persist], None]] = []
         self.durable: list[Callable[[SimulatedNode, Persist], None]] = []

@@ -14,7 +14,7 @@ from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.simulator import Simulation
 
 HANDLE_BYTES = 8
-BURST_MAX = 5
+BURST_MAX = 3
 
 
 class Outcome(enum.Enum):

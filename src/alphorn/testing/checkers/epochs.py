@@ -3,16 +3,18 @@
 import msgspec
 
 from alphorn.bus.entries import describe_epoch
+from alphorn.bus.frames import CommitAcknowledge, Promise, decode_all
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Workload
 
-HEARTBEAT_TYPE = 7
-SUBMIT_TYPE = 4
-ACKNOWLEDGE_TYPE = 5
-PROMISE_TYPE = 19
+SUBMIT_TYPE, ACKNOWLEDGE_TYPE, HEARTBEAT_TYPE = 4, 5, 7
+PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE = 18, 19, 20
+BINDING_TYPES = frozenset(
+    {SUBMIT_TYPE, ACKNOWLEDGE_TYPE, COMMIT_TYPE, HEARTBEAT_TYPE, PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE}
+)
 ORIGIN_PLACE = slice(30, 40)
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
@@ -36,7 +38,10 @@ class OneSequencerPerEpoch:
 
 
 class EpochsOnlyGrow:
-    """A member never speaks under an older epoch than before, nor under one its disk does not know, across restarts."""
+    """A member never speaks under an older epoch than before, across restarts.
+
+    What binds it (promises, acknowledgements, a sequencer's words) it says only under an epoch that is on its disk.
+    """
 
     __slots__ = ("_durable", "_epochs", "_facts")
     name = "epochs only grow"
@@ -55,15 +60,13 @@ class EpochsOnlyGrow:
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
         epoch = int.from_bytes(data[EPOCH_PLACE], "big")
         before = self._epochs[node.index]
-        if epoch == before:
-            return
         if epoch < before:
             raise Violation(
                 self.name, f"{node.name} speaks under {describe_epoch(epoch)} after {describe_epoch(before)}"
             )
-        if self._promised(node) < epoch:
-            raise Violation(self.name, f"{node.name} speaks under {describe_epoch(epoch)} before that is on its disk")
         self._epochs[node.index] = epoch
+        if data[TYPE_PLACE] in BINDING_TYPES and self._promised(node) < epoch and _is_binding(data):
+            raise Violation(self.name, f"{node.name} speaks under {describe_epoch(epoch)} before that is on its disk")
 
     def _promised(self, node: SimulatedNode) -> int:
         data = node.disk.durable.meta
@@ -86,8 +89,6 @@ class AcknowledgesAreDurable:
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
         if data[TYPE_PLACE] != ACKNOWLEDGE_TYPE:
             return
-        from alphorn.bus.frames import CommitAcknowledge, decode_all
-
         for frame in decode_all(data):
             body = frame.body
             if isinstance(body, CommitAcknowledge) and body.accepted:
@@ -97,3 +98,8 @@ class AcknowledgesAreDurable:
         state = node.disk.durable
         if accepted not in state.assignments and state.assignments and accepted > max(state.assignments):
             raise Violation(self.name, f"{node.name} acknowledges {accepted}, which is not on its disk")
+
+
+def _is_binding(data: bytes) -> bool:
+    """Everything but a refusal to promise, which binds nobody."""
+    return not all(isinstance(frame.body, Promise) and not frame.body.is_granted for frame in decode_all(data))

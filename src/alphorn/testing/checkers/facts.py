@@ -9,7 +9,7 @@ from collections.abc import Callable
 from alphorn.bus.config import Role
 from alphorn.bus.entries import Assignment, InSyncChanged, SystemEntry, VoterAdded, VoterRemoved, decode_system
 from alphorn.bus.frames import Commit, decode_all
-from alphorn.bus.machine import Deliver, Persist, PutAssignments, PutEntry
+from alphorn.bus.machine import Deliver, Output, Persist, PutAssignments, PutEntry
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Violation
@@ -37,7 +37,7 @@ class Facts:
         simulation.watch.sent.append(self._on_sent)
         simulation.watch.delivered.append(self._on_delivered)
         simulation.watch.durable.append(self._on_durable)
-        simulation.watch.persisted.append(self._on_persisted)
+        simulation.watch.turn.append(self._on_turn)
 
     def claim(self, node: SimulatedNode, sequence: int, assignment: Assignment) -> None:
         """A member says that this number is final and means this."""
@@ -111,7 +111,13 @@ class Facts:
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
         self.claim(node, output.sequence, output.assignment)
 
-    def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
+    def _on_turn(self, node: SimulatedNode, outputs: list[Output]) -> None:
+        """A sequencer counts by the newest voters it has decided on, from that very turn on."""
+        for output in outputs:
+            if type(output) is Persist:
+                self._look_for_changes(output)
+
+    def _look_for_changes(self, persist: Persist) -> None:
         for write in persist.writes:
             if isinstance(write, PutAssignments):
                 for sequence, assignment in enumerate(write.assignments, write.first):

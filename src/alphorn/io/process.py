@@ -1,0 +1,24 @@
+"""Settings of the whole process that the data path wants."""
+
+import ctypes
+
+KEPT_BYTES = 64 << 20  # freed memory that stays with the process instead of going back to the kernel
+MAPPED_BYTES_MIN = 32 << 20  # only larger blocks are mapped on their own; the C library allows no more
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+
+
+def keep_freed_memory() -> bool:
+    """Lets the C library keep freed memory; False where it cannot be told.
+
+    By default glibc gives memory back as soon as 128 KiB are free at the end of the heap, which happens after every few
+    datagrams of 60 KB; the kernel then clears and maps the same pages again for the next ones. That took four fifths of
+    the kernel's time for receiving (docs/transport.md). Called more than once, it changes nothing.
+    """
+    try:
+        tell = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    settings = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_TOP_PAD, KEPT_BYTES // 4), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN))
+    answers = [tell(name, value) for name, value in settings]
+    return 0 not in answers
