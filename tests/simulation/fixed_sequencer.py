@@ -11,7 +11,7 @@ import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.entries import Assignment, digest_of, make_epoch
-from alphorn.bus.frames import Commit, CommitAcknowledge, CommitSubmit, Data, decode_all, encode, fragment_batch
+from alphorn.bus.frames import Commit, CommitAcknowledge, CommitSubmit, Data, Frame, decode_all, encode, fragment_batch
 from alphorn.bus.machine import (
     CONTROL_GROUP,
     DATA_GROUP,
@@ -69,6 +69,7 @@ class FixedSequencer:
         self.fragments: dict[bytes, dict[int, bytes]] = {}
         self.mine: dict[bytes, tuple[int, bytes]] = {}
         self.acknowledged: dict[int, int] = {}
+        self.positions: dict[bytes, int] = {self.ids.origin: 1 << 60}  # where each run stands, clients too
         self.committed = self.delivered = self.stored = 0
         self.deadline = now + REPEAT_S
         self.is_started = False
@@ -93,7 +94,7 @@ class FixedSequencer:
             case Received():
                 try:
                     for frame in decode_all(item.data):
-                        self._on_frame(frame.number, frame.body)
+                        self._on_frame(frame)
                 except PeerViolation:
                     return
             case Durable():
@@ -111,8 +112,7 @@ class FixedSequencer:
         for batch, (_, payload) in list(self.mine.items())[:1]:
             self._send_data(batch, payload)
         if self.is_sequencer:
-            first = max(0, min(self.acknowledged.values(), default=0))
-            first = min(first, self.committed)
+            first = min(self.committed, *self.positions.values())
             self._send(CONTROL_GROUP, CommitSubmit(first, EPOCH, self.committed, self.log[first : first + 8]))
             for assignment in self.log[first : first + 8]:
                 self._send_data(assignment.id, self.payloads[assignment.id])
@@ -131,15 +131,17 @@ class FixedSequencer:
     def describe(self) -> dict[str, object]:
         return {"committed": self.committed, "delivered": self.delivered}
 
-    def _on_frame(self, number: int, body: object) -> None:
+    def _on_frame(self, frame: Frame) -> None:
+        body = frame.body
         match body:
             case Data():
                 self._on_data(body)
             case CommitSubmit():
                 self._on_submit(body.previous, body.assignments)
             case CommitAcknowledge() if self.is_sequencer:
-                if number:
-                    self.acknowledged[number] = max(self.acknowledged.get(number, 0), body.stored)
+                self.positions[frame.origin] = max(self.positions.get(frame.origin, 0), body.stored)
+                if frame.number:
+                    self.acknowledged[frame.number] = max(self.acknowledged.get(frame.number, 0), body.stored)
                     self._commit()
             case Commit():
                 self._on_submit(body.first - 1, body.assignments)
@@ -216,6 +218,7 @@ class FixedSequencer:
 
     def _acknowledge(self, through: int | None = None) -> None:
         if not self.me.number:
+            self._send(self.config.members[0].address, CommitAcknowledge(0, self.delivered))
             return
         through = self.acknowledged.get(self.me.number, 0) if through is None else through
         self.acknowledged[self.me.number] = max(through, self.acknowledged.get(self.me.number, 0))

@@ -30,6 +30,11 @@ from alphorn.bus.storage import CheckpointInfo
 _NEVER = float("inf")
 
 
+def _key(offer: CheckpointOffer) -> tuple[int, int, int]:
+    """What two servers must have in common for one to go on where the other stopped."""
+    return offer.sequence, offer.digest, offer.chunks
+
+
 class _Transfer:
     """A checkpoint on its way here."""
 
@@ -152,13 +157,15 @@ class CatchUp:
     def on_offer(self, frame: Frame, body: CheckpointOffer, now: float) -> None:
         """The server has forgotten what was asked for and offers its state instead."""
         station = self._station
-        if not self.is_active or frame.number != self._server or body.sequence <= self._receiver.delivered:
+        if not self.is_active or self.sealed is not None or frame.number != self._server:
+            return
+        if body.sequence <= self._receiver.delivered:
             return
         if not station.reads:
             self.sealed = body
             return
         transfer = self._transfer
-        if transfer is None or (transfer.offer.sequence, transfer.offer.digest) != (body.sequence, body.digest):
+        if transfer is None or _key(transfer.offer) != _key(body):
             transfer = self._transfer = _Transfer(body, frame.number)
             transfer.have = {
                 chunk
@@ -223,7 +230,7 @@ class CatchUp:
         """The owner has gone on from the checkpoint."""
         self.sealed = None
         self._transfer = None
-        self._due = 0.0 if self.is_active else _NEVER
+        self.is_active, self._due = False, _NEVER
 
     @staticmethod
     def _next_chunk(transfer: _Transfer) -> int:

@@ -17,11 +17,9 @@ class CheckpointServer:
 
     __slots__ = ("_report_at", "_station", "reported", "sequence")
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Station, *, sequence: int) -> None:
         self._station = station
-        info = station.storage.checkpoint()
-        is_server = station.plays(Role.CHECKPOINT)
-        self.sequence = info.sequence if is_server and isinstance(info, CheckpointInfo) else 0
+        self.sequence = sequence if station.plays(Role.CHECKPOINT) else 0
         self.reported = 0
         self._report_at = _NEVER
 

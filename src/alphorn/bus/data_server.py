@@ -147,6 +147,10 @@ class DataServer:
             self._missing[sequence] = assignment.id
             self._requests.want_sequence(sequence, now)
 
+    def on_collected(self, through: int) -> None:
+        """Numbers through this one are forgotten: nobody has to have them."""
+        self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence > through}
+
     def is_missing(self, sequence: int) -> bool:
         """Whether this member should have this entry and has not."""
         return sequence in self._missing

@@ -120,7 +120,7 @@ class Endpoint:
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
         self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)
-        self._checkpoints = CheckpointServer(station)
+        self._checkpoints = CheckpointServer(station, sequence=restored.checkpoint)
         self._sequencer = Sequencer(station, self._follower, now)
         self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
         self._catch_up = CatchUp(station, self._follower, self._receiver)
@@ -549,6 +549,7 @@ class Endpoint:
         line = min(receiver.collected, done)
         if line > ledger.base:
             ledger.collect(line)
+            self._data.on_collected(line)
             if station.keeps_log:
                 station.journal.write(DropThrough(line))
         ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.released)

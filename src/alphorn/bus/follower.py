@@ -25,6 +25,7 @@ class Follower:
         "_pending",
         "_query_at",
         "_station",
+        "any_heard_at",
         "collected",
         "durable",
         "heard_at",
@@ -42,6 +43,7 @@ class Follower:
         self.known_assigned = 0
         self.collected = station.ledger.base  # what the sequencer says is forgotten
         self.heard_at = now  # when a sequencer of the current epoch last spoke
+        self.any_heard_at = now  # when one of any epoch did, be it behind the fence
         self.on_appended: Callable[[int], None] = lambda first: None
         self.on_cut: Callable[[int], None] = lambda after: None
         self.queries = 0
@@ -125,7 +127,10 @@ class Follower:
         self.known_committed = max(self.known_committed, ledger.committed)
 
     def _hears(self, frame: Frame, now: float) -> bool:
-        if epoch_number(frame.epoch) != frame.number or not self._station.follow(frame.epoch, frame.number):
+        if epoch_number(frame.epoch) != frame.number:
+            return False
+        self.any_heard_at = now
+        if not self._station.follow(frame.epoch, frame.number):
             return False
         self.heard_at = now
         return True

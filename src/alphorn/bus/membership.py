@@ -100,6 +100,8 @@ class Membership:
         if now >= self._status_at:
             self._status_at = now + station.timing.status_s * station.random.uniform(0.8, 1.2)
             self._told_at = now
+            if not self.is_joined and self._join_at == float("inf"):
+                self.join_again(now)  # it was reported as failed, and came past that in a checkpoint
             if station.number:
                 station.tell(self._standing(), self_too=True)
 

@@ -8,7 +8,7 @@ Whoever misses more than a bounded run is not served from here but by unicast ca
 from alphorn.bus.config import Role
 from alphorn.bus.frames import Fetch
 from alphorn.bus.station import Station
-from alphorn.model.ids import origin_of
+from alphorn.model.ids import counter_of, origin_of
 
 _NEVER = float("inf")
 Key = int | bytes  # a number, or a batch that has none yet
@@ -105,9 +105,11 @@ class Requests:
             station.tell(fetch)
 
     def _is_moot(self, key: Key) -> bool:
-        """Whether it has come another way meanwhile."""
+        """Whether it has come meanwhile, is asked for by its number from now on, or is forgotten by all."""
         station = self._station
-        return isinstance(key, bytes) and key in station.holdings
+        if isinstance(key, int):
+            return key <= station.ledger.base
+        return key in station.holdings or counter_of(key) <= station.ledger.state.senders.get(origin_of(key), 0)
 
     def _whom(self, key: Key, attempts: int) -> int:
         """The sender first for what has no number; then data servers, backups before the primary."""

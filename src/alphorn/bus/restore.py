@@ -7,6 +7,7 @@ Every start is a new incarnation, written before anything is said.
 import random
 
 import msgspec
+import xxhash
 
 from alphorn.bus.config import CONFIGURED_NUMBER_MAX, Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.entries import Assignment, Member
@@ -104,6 +105,17 @@ def _restore_ledger(
     return ledger, last if last >= first else 0, checkpoint, is_lost
 
 
+def _is_whole(info: CheckpointInfo, storage: Storage) -> bool:
+    """Whether every chunk of a checkpoint can be read and is what was written."""
+    digest = xxhash.xxh3_64()
+    for chunk in range(info.chunks):
+        payload = storage.checkpoint_chunk(info.sequence, chunk)
+        if not isinstance(payload, bytes | memoryview):
+            return False
+        digest.update(payload)
+    return digest.intdigest() == info.digest
+
+
 def _base_state(
     config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool, first: int, last: int
 ) -> tuple[GroupState | None, int]:
@@ -114,7 +126,7 @@ def _base_state(
         snapshots.append((info.sequence, info.state))
     if isinstance(mark, tuple) and (not reads or not snapshots):
         snapshots.append(mark)
-    checkpoint = info.sequence if reads and isinstance(info, CheckpointInfo) else 0
+    checkpoint = info.sequence if reads and isinstance(info, CheckpointInfo) and _is_whole(info, storage) else 0
     for sequence, data in snapshots:
         if sequence + 1 < first:
             continue

@@ -175,9 +175,9 @@ class Sequencer:
         self._care_at = 0.0
 
     def hear_epoch(self, frame: Frame, now: float) -> None:
-        """A voter has promised a higher epoch and will not listen to this one: ask for one above it."""
+        """A server has promised a higher epoch and will not listen to this one: one above it must be asked for."""
         member = self._tip.members.get(frame.number)
-        if self.is_active and member is not None and member.is_voter:
+        if self.is_active and member is not None and member.roles:
             self._higher_at = self._higher_at or now
             self._higher = max(self._higher, frame.epoch)
 

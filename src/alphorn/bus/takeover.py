@@ -37,7 +37,7 @@ class Takeover:
     """One member's candidacy."""
 
     __slots__ = (
-        "_attempts",
+        "_claimed",
         "_commit_server",
         "_counter_seen",
         "_denied",
@@ -71,7 +71,7 @@ class Takeover:
         self._promises: dict[int, Promise] = {}
         self._denied: dict[bytes, set[int]] = {}
         self._counter_seen = epoch_counter(station.epoch)
-        self._attempts = 0
+        self._claimed = -1  # an epoch that was asked for and has not begun
         self._until = _NEVER
         self._due = now + station.timing.suspect_s
         self.state = State.IDLE
@@ -115,7 +115,8 @@ class Takeover:
 
     def _consider(self, now: float) -> None:
         timing = self._station.timing
-        silent_since = self._follower.heard_at + timing.suspect_s
+        # A sequencer behind this member's fence is not followed, but it is alive, and will ask for a higher epoch.
+        silent_since = self._follower.any_heard_at + timing.suspect_s
         turn = silent_since + timing.rank_delay_s * self._place(now)
         if now < turn:
             self._due = turn
@@ -154,11 +155,14 @@ class Takeover:
         """Claims a new epoch above all it has heard of."""
         station = self._station
         self._sequencer.stop("a new epoch is asked for")
-        self._counter_seen = max(self._counter_seen, epoch_counter(station.epoch)) + 1
         self.state, self._promises, self._denied = State.PREPARING, {}, {}
         self._until = now + 4 * station.timing.prepare_s
-        self.epochs += 1
-        station.raise_fence(self._asked)
+        if self._claimed != station.epoch or self._counter_seen > epoch_counter(station.epoch):
+            # Asking again for an epoch nobody has answered to would only drive the numbers up.
+            self._counter_seen = max(self._counter_seen, epoch_counter(station.epoch)) + 1
+            self.epochs += 1
+            station.raise_fence(self._asked)
+            self._claimed = station.epoch
         station.trace("ask", f"epoch={describe_epoch(station.epoch)}")
         self._prepare(now)
 
@@ -253,7 +257,7 @@ class Takeover:
             if is_due:
                 self._look_for(missing, tip, now)
         else:
-            self.state = State.IDLE
+            self.state, self._claimed = State.IDLE, -1
             self._sequencer.begin(station.epoch, now)
 
     def _cannot_be_committed(self, batch: bytes, tip: GroupState) -> bool:

@@ -1,0 +1,29 @@
+"""A few seeds of the real protocol at every test run; `make sim SEEDS=2000` runs many."""
+
+import pytest
+
+from alphorn.testing.faults import FAULTS
+from alphorn.testing.plan import FAULT_CLASSES_MIN, make_plan
+from alphorn.testing.run import run_seed
+
+SEEDS = range(1, 21)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.requirement(
+    "BUS-4", "BUS-5", "BUS-8", "BUS-15", "BUS-18", "BUS-19", "HA-8", "HA-10", "HA-21", "CKP-5", "CKP-7"
+)
+def test_every_promise_of_the_log_holds_under_faults(seed: int) -> None:
+    result = run_seed(seed)
+    assert not result.failure, f"alphorn sim --seed {seed}\n{result.failure}\n{result.details}"
+
+
+def test_every_plan_enables_many_classes_of_faults() -> None:
+    plans = [make_plan(seed) for seed in range(200)]
+    assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)
+    assert {fault for plan in plans for fault in plan.faults} == set(FAULTS)
+
+
+def test_every_planned_group_is_a_valid_one() -> None:
+    for seed in range(200):
+        make_plan(seed).config.check()
