@@ -78,14 +78,15 @@ class CatchUp:
     def is_needed(self) -> bool:
         """Whether too much is missing to ask for it number by number."""
         station, follower = self._station, self._follower
-        behind = follower.known_committed - self._receiver.delivered
         if follower.collected > station.ledger.committed:
             return True
         if not station.reads:
             return follower.known_committed - station.ledger.committed > 4 * station.budget.nack_numbers_max
+        delivered = self._receiver.delivered
+        if station.ledger.committed > delivered and not self._receiver.is_waiting:
+            return False
         limit = 0 if self.is_active else station.budget.nack_numbers_max
-        has_next = station.ledger.committed > self._receiver.delivered and not self._receiver.is_waiting
-        return behind > limit and not has_next
+        return follower.collected > delivered or follower.known_committed - delivered > limit
 
     def plan(self, now: float) -> None:
         """Starts or ends, by what is needed."""
@@ -112,7 +113,7 @@ class CatchUp:
             station.send_member(self._server, CheckpointFetch(offer.sequence, offer.digest, chunk))
             return
         first = (self._receiver.delivered if station.reads else station.ledger.committed) + 1
-        station.send_member(self._server, RangeFetch(first))
+        station.send_member(self._server, RangeFetch(first, station.reads))
 
     def _choose(self) -> int:
         station = self._station
@@ -258,7 +259,7 @@ class CatchUpServer:
         if not frame.number:
             return
         if body.first <= ledger.base:
-            self._offer(frame.number)
+            self._offer(frame.number, reads=body.reads)
             return
         entries: list[RangeEntry] = []
         size = 0
@@ -276,12 +277,14 @@ class CatchUpServer:
         self.served += len(entries)
         station.send_member(frame.number, Range(body.first, ledger.committed, entries))
 
-    def _offer(self, to: int) -> None:
+    def _offer(self, to: int, *, reads: bool) -> None:
+        """A checkpoint; to a witness, or where nobody makes checkpoints, the group's own state is enough."""
         station = self._station
         info = station.storage.checkpoint()
+        has_servers = any(member.has(Role.CHECKPOINT) for member in station.ledger.state.members.values())
         if not isinstance(info, CheckpointInfo) or info.sequence < station.ledger.base:
             state = station.storage.group_state()
-            if isinstance(state, tuple) and state[0] >= station.ledger.base:
+            if isinstance(state, tuple) and state[0] >= station.ledger.base and not (reads and has_servers):
                 self._offer_state(to, *state)
             return
         station.send_member(
@@ -289,7 +292,6 @@ class CatchUpServer:
         )
 
     def _offer_state(self, to: int, sequence: int, state: bytes) -> None:
-        """Without a checkpoint of the upper layer only the group's own state is given: entries were too old to keep."""
         epoch = self._station.ledger.epoch_at(sequence)
         if epoch is not None:
             digest = xxhash.xxh3_64_intdigest(b"")
@@ -302,7 +304,7 @@ class CatchUpServer:
         if not isinstance(info, CheckpointInfo) or not frame.number:
             return
         if (info.sequence, info.digest) != (body.sequence, body.digest) or body.chunk >= info.chunks:
-            self._offer(frame.number)
+            self._offer(frame.number, reads=True)
             return
         payload = station.storage.checkpoint_chunk(info.sequence, body.chunk)
         if isinstance(payload, bytes | memoryview):

@@ -152,6 +152,7 @@ class RangeFetch(Body, frozen=True, array_like=True):
     """Unicast catch-up: committed entries from `first` on."""
 
     first: U64
+    reads: bool  # a witness wants no state of the upper layer
 
 
 class RangeEntry(Body, frozen=True, array_like=True):

@@ -55,11 +55,12 @@ class Roster:
 
     def hear(self, frame: Frame, now: float) -> Standing | None:
         """Any frame is a sign of life; a new run of a member starts from nothing."""
-        if not frame.number:
-            return None
-        standing = self.standings.get(frame.number)
-        if standing is None or standing.origin != frame.origin:
-            standing = self.standings[frame.number] = Standing(frame.origin, now)
+        return self._hear_run(frame.number, frame.origin, now) if frame.number else None
+
+    def _hear_run(self, number: int, origin: bytes, now: float) -> Standing:
+        standing = self.standings.get(number)
+        if standing is None or standing.origin != origin:
+            standing = self.standings[number] = Standing(origin, now)
         standing.heard_at = now
         return standing
 
@@ -94,7 +95,7 @@ class Roster:
         standing = self.standings.get(number)
         return standing.accepted if standing is not None else 0
 
-    def on_join(self, frame: Frame, body: Join, tip: GroupState, *, has_open_voters: bool) -> list[SystemEntry]:
+    def on_join(self, body: Join, tip: GroupState, *, has_open_voters: bool, now: float) -> list[SystemEntry]:
         """A run asks to be a member. Answers what is settled already; gives what must be proposed otherwise."""
         station, asked = self._station, body.member
         is_configured = 0 < asked.number <= CONFIGURED_NUMBER_MAX
@@ -108,6 +109,7 @@ class Roster:
         number = asked.number if is_configured else tip.number_of(asked.origin) or tip.free_number()
         committed = station.ledger.state.members.get(number)
         if committed is not None and committed.origin == asked.origin and committed.is_live:
+            self._hear_run(number, asked.origin, now)
             self._welcome(number, asked.address)
             return []
         known = tip.members.get(number)
@@ -121,6 +123,7 @@ class Roster:
                     return []
                 entries.append(VoterRemoved(number, False))
             self._forget(number)
+        self._hear_run(number, asked.origin, now)
         member = msgspec.structs.replace(asked, number=number)
         return [*entries, MemberJoined(member)]
 

@@ -72,6 +72,7 @@ class Sequencer:
         "_station",
         "_submitted",
         "_tip",
+        "_written",
         "commits",
         "epoch",
         "is_active",
@@ -91,6 +92,7 @@ class Sequencer:
         self.commits = 0
         self._tip: GroupState = station.ledger.state
         self._submitted = 0
+        self._written = 0  # the ledger through this number is handed to this member's disk
         self._higher = 0
         self._higher_at = 0.0  # since when a voter is known to follow a higher epoch
         self._reports: dict[bytes, dict[int, _Report]] = {}
@@ -117,7 +119,7 @@ class Sequencer:
         for sequence, assignment in enumerate(ledger.slice(ledger.committed, ledger.last), ledger.committed + 1):
             self._fold(sequence, assignment)
         station.sequencer = station.number
-        self._submitted = ledger.committed
+        self._submitted, self._written = ledger.committed, ledger.last
         self.start = ledger.last + 1
         station.trace("begin", f"epoch={describe_epoch(epoch)} first={self.start}")
         station.tell(NewEpoch(ledger.last, ledger.last_epoch, station.address))
@@ -131,6 +133,8 @@ class Sequencer:
             return
         self._station.trace("step-down", reason)
         self.is_active = False
+        if self._station.ledger.last > self._written:
+            self._station.ledger.cut(self._written)  # nobody has heard of these, and no disk has them
         self._heartbeat_at = self._care_at = _NEVER
         self._reports, self._rules = {}, []
         if self._station.sequencer == self._station.number:
@@ -166,7 +170,7 @@ class Sequencer:
 
     def on_join(self, frame: Frame, body: Join, now: float) -> None:
         """A run asks to be a member."""
-        for entry in self.roster.on_join(frame, body, self._tip, has_open_voters=self._has_open_voters):
+        for entry in self.roster.on_join(body, self._tip, has_open_voters=self._has_open_voters, now=now):
             self._propose(entry)
 
     def on_leave(self, origin: bytes) -> None:
@@ -247,9 +251,9 @@ class Sequencer:
 
     def _submit_new(self) -> None:
         station, ledger = self._station, self._station.ledger
-        first = max(self._submitted, ledger.confirmed) + 1
-        if ledger.last >= first:
+        if ledger.last > self._written:
             ledger.confirm(self.epoch, ledger.last)
+            first, self._written = self._written + 1, ledger.last
             self._follower.write_tail(first)
             if station.config.stable_before_submit:
                 epoch, through = self.epoch, ledger.last

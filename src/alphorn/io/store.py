@@ -15,6 +15,7 @@ durable after the commit's fsync: under load many writes share one fsync, withou
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -100,6 +101,8 @@ class Store:
         self._is_closing = False
         self._failure = ""
         self._commits = 0
+        self._commit_cpu_s = 0.0  # inside LMDB's commits, where pages are written and synced
+        self._commit_wall_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"store {self.path.name}", daemon=True)
         self._thread.start()
 
@@ -167,6 +170,8 @@ class Store:
             "queued": self._submitted - self._committed,
             "uncommitted": len(self._overlay),
             "commits": self._commits,
+            "commit_cpu_s": self._commit_cpu_s,
+            "commit_wall_s": self._commit_wall_s,
             "failure": self._failure,
         }
 
@@ -325,6 +330,9 @@ class Store:
                     transaction.apply(write)
             transaction.put_bounds(*jobs[-1].bounds)
             transaction.finish()
+            cpu, wall = time.thread_time(), time.monotonic()
+        self._commit_cpu_s += time.thread_time() - cpu
+        self._commit_wall_s += time.monotonic() - wall
         self._commits += 1
         if self._commits % COMMITS_BETWEEN_READER_CHECKS == 0:
             self._environment.reader_check()  # an inspecting process that was killed must not keep pages for ever

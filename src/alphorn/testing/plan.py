@@ -75,7 +75,7 @@ def make_plan(seed: int) -> Plan:
         think_s=stream.choice((0.2, 0.6)),
         size_max=stream.choice((300, 3_000, 8_000)),
         outstanding_max=stream.choice((2, 8, 64)),
-        turn_s=stream.choice((0.0, 0.0, 0.0001, 0.001)),
+        turn_s=stream.choice((0.0, 0.0001, 0.0003, 0.001)),
     )
 
 

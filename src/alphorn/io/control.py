@@ -1,0 +1,151 @@
+"""What a member process and the program that started it say to each other: one JSON object per line.
+
+Words (`Word`) go to the member's standard input, events (`Event`) come from its standard output. The end of the input
+asks the member to stop in good order, so members never outlive the program that started them.
+"""
+
+import msgspec
+
+
+class Describe(msgspec.Struct, frozen=True, tag="describe"):
+    """Asks for a `Described`."""
+
+
+class StartLoad(msgspec.Struct, frozen=True, kw_only=True, tag="start_load"):
+    """Asks the member to order numbered batches until told to stop. Answered by `LoadStarted`."""
+
+    size: int  # bytes of each batch
+    per_s: float = 0.0  # batches per second; 0 sends as fast as the window allows
+    in_flight: int = 64  # batches without an answer, at most
+
+
+class StopLoad(msgspec.Struct, frozen=True, tag="stop_load"):
+    """Asks the member to order no more; `LoadStopped` follows when every batch has its answer."""
+
+
+Word = Describe | StartLoad | StopLoad
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """The member takes part."""
+
+    address: str
+
+
+class Synchronised(msgspec.Struct, frozen=True, tag="synchronised"):
+    """Whether the member follows the log closely."""
+
+    is_synchronised: bool
+
+
+class Primary(msgspec.Struct, frozen=True, kw_only=True, tag="primary"):
+    """Who is primary from this number on, as this member delivered it."""
+
+    sequence: int
+    epoch: int
+    number: int
+    at: float  # CLOCK_MONOTONIC, which all processes of a machine share
+
+
+class LoadStarted(msgspec.Struct, frozen=True, tag="load_started"):
+    """From here on this member's batches carry this sender's name, in hexadecimal digits."""
+
+    sender: str
+
+
+class BatchesOrdered(msgspec.Struct, frozen=True, kw_only=True, tag="ordered"):
+    """Batches of this member that are committed: counters from `first` through `last`."""
+
+    first: int
+    last: int
+    at: float  # of the first
+
+
+class BatchRefused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """A batch that was not taken, or whose outcome cannot be known."""
+
+    counter: int
+    reason: str
+    is_unknown: bool
+
+
+class LoadStopped(msgspec.Struct, frozen=True, kw_only=True, tag="load_stopped"):
+    """Every batch has its answer."""
+
+    ordered: int
+    refused: int
+
+
+class Tallied(msgspec.Struct, frozen=True, kw_only=True, tag="tallied"):
+    """What this member has delivered, as one number that two members share only when they delivered the same."""
+
+    batches: int
+    chain: str
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one sender that were delivered, as inclusive ranges."""
+
+    sender: str
+    ranges: list[tuple[int, int]]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process has used since it began, in seconds."""
+
+    at: float
+    user_s: float
+    system_s: float
+    commit_cpu_s: float  # of the store's thread inside LMDB's commit: writing pages and fsync
+    commit_wall_s: float
+    commits: int
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True, tag="described"):
+    """The whole printable state."""
+
+    tally: Tallied
+    delivered_bytes: int
+    repeats: int  # batches delivered again, or out of their sender's order: must be 0
+    seen: list[Seen]
+    usage: Usage
+    node: dict[str, object]
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """The member has fallen silent."""
+
+    reason: str
+
+
+Event = (
+    Started
+    | Synchronised
+    | Primary
+    | LoadStarted
+    | BatchesOrdered
+    | BatchRefused
+    | LoadStopped
+    | Tallied
+    | Described
+    | Stopped
+)
+
+_encoder = msgspec.json.Encoder()
+_word_decoder: msgspec.json.Decoder[Word] = msgspec.json.Decoder(Word)
+_event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode_line(said: Word | Event) -> bytes:
+    """One line."""
+    return _encoder.encode(said) + b"\n"
+
+
+def decode_word(line: bytes) -> Word:
+    """A line from the program; raises `msgspec.DecodeError`."""
+    return _word_decoder.decode(line)
+
+
+def decode_event(line: bytes) -> Event:
+    """A line from the member; raises `msgspec.DecodeError`."""
+    return _event_decoder.decode(line)
