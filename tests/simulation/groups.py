@@ -5,9 +5,9 @@ from functools import partial
 import msgspec
 
 from alphorn.bus.config import GroupConfig, MemberConfig
-from alphorn.testing.node import MachineFactory
 from alphorn.testing.plan import SERVER, Plan, make_plan
 from alphorn.testing.run import Result, Run
+from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
 from tests.simulation.fixed_sequencer import FixedSequencer
 

@@ -53,6 +53,7 @@ class CatchUp:
         "_attempts",
         "_due",
         "_follower",
+        "_holes",
         "_receiver",
         "_server",
         "_station",
@@ -62,10 +63,11 @@ class CatchUp:
         "sealed",
     )
 
-    def __init__(self, station: Station, follower: Follower, receiver: Receiver) -> None:
+    def __init__(self, station: Station, follower: Follower, receiver: Receiver, holes: set[int]) -> None:
         self._station = station
         self._follower = follower
         self._receiver = receiver
+        self._holes = holes
         self._server = 0
         self._attempts = 0
         self._due = _NEVER
@@ -82,6 +84,8 @@ class CatchUp:
             return True
         if not station.reads:
             return follower.known_committed - station.ledger.committed > 4 * station.budget.nack_numbers_max
+        if self._holes:
+            return True
         delivered = self._receiver.delivered
         if station.ledger.committed > delivered and not self._receiver.is_waiting:
             return False
@@ -113,6 +117,8 @@ class CatchUp:
             station.send_member(self._server, CheckpointFetch(offer.sequence, offer.digest, chunk))
             return
         first = (self._receiver.delivered if station.reads else station.ledger.committed) + 1
+        if self._holes:
+            first = min(first, *self._holes)
         station.send_member(self._server, RangeFetch(first, station.reads))
 
     def _choose(self) -> int:
@@ -245,12 +251,12 @@ class CatchUp:
 class CatchUpServer:
     """The answering side, on data servers: ranges from the log, or the newest checkpoint."""
 
-    __slots__ = ("_receiver", "_repairer", "_station", "served")
+    __slots__ = ("_holes", "_repairer", "_station", "served")
 
-    def __init__(self, station: Station, receiver: Receiver, repairer: Repairer) -> None:
+    def __init__(self, station: Station, repairer: Repairer, holes: set[int]) -> None:
         self._station = station
-        self._receiver = receiver
         self._repairer = repairer
+        self._holes = holes
         self.served = 0
 
     def on_range_fetch(self, frame: Frame, body: RangeFetch) -> None:
@@ -266,6 +272,7 @@ class CatchUpServer:
         for sequence in range(body.first, ledger.committed + 1):
             assignment = ledger.get(sequence)
             if assignment is None:
+                self._holes.add(sequence)
                 break
             payload = b"" if assignment.system else self._repairer.payload_of(sequence)
             if payload is None:

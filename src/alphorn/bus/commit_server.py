@@ -40,8 +40,8 @@ class CommitServer:
 
     @property
     def may_vote(self) -> bool:
-        """Whether its word counts."""
-        return self._station.is_voter and self._station.is_whole and not self.is_returning
+        """Whether it may give its word. Who counts it decides by the newest voters in the log, not this member."""
+        return self._station.is_whole and not self.is_returning
 
     def on_welcome(self) -> None:
         """The sequencer knows this run and has nothing against its disk."""

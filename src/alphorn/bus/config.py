@@ -104,7 +104,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     catch_up_s: float = 0.3  # before a silent catch-up server is replaced by another
     report_repeat_s: float = 0.05  # data servers name again what has got no number
     join_s: float = 0.1  # between two requests to join
-    stall_s: float = 1.0  # a sequencer that cannot commit for this long begins a new epoch
+    stall_s: float = 3.0  # a sequencer that cannot commit for this long begins a new epoch
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

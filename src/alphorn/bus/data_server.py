@@ -27,6 +27,7 @@ class DataServer:
         "_station",
         "_unreported",
         "_writing",
+        "holes",
         "reports",
         "stored_log",
     )
@@ -39,6 +40,7 @@ class DataServer:
         self._missing: dict[int, bytes] = {}  # numbered, but the batch is not here
         self._writing: list[set[int]] = []
         self._unreported: list[Held] = []
+        self.holes: set[int] = set()  # committed numbers whose assignment cannot be read; catch-up fills them
         self._report_at = _NEVER
         self._sent: dict[bytes, int] = {}  # what each sender says it has sent
         self.reports = 0
@@ -51,13 +53,14 @@ class DataServer:
             return 0
         return min(self.stored_log, ledger.confirmed)
 
-    def restore(self, through: int) -> None:
+    def restore(self, through: int, now: float) -> None:
         """After a start: looks which entries of the ledger's tail are in the log on disk."""
         station = self._station
         for sequence in range(self.stored_log + 1, through + 1):
             assignment = station.ledger.get(sequence)
             if assignment is None:
-                break
+                self.holes.add(sequence)
+                continue
             entry = b"" if assignment.system else station.storage.entry(sequence)
             if isinstance(entry, bytes | memoryview):
                 self._durable.add(sequence)
@@ -65,6 +68,7 @@ class DataServer:
                     station.holdings.put(assignment.id, bytes(entry), assignment.timestamp, assignment.digest)
             else:
                 self._missing[sequence] = assignment.id
+        self._report_at = now
         self._advance()
 
     def on_batch(self, batch: bytes, whole: Batch, now: float) -> None:
@@ -150,21 +154,28 @@ class DataServer:
     def on_collected(self, through: int) -> None:
         """Numbers through this one are forgotten: nobody has to have them."""
         self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence > through}
+        for sequence in [sequence for sequence in self.holes if sequence <= through]:
+            self.holes.discard(sequence)
+            self._durable.add(sequence)
+        self._advance()
 
     def is_missing(self, sequence: int) -> bool:
         """Whether this member should have this entry and has not."""
         return sequence in self._missing
 
-    def store_late(self, sequence: int, payload: bytes | memoryview, digest: int) -> None:
+    def store_late(self, sequence: int, payload: bytes | memoryview, digest: int, *, system: bool = False) -> None:
         """A fetched or caught-up entry of a committed number."""
         self._missing.pop(sequence, None)
-        self._station.journal.write(PutEntry(sequence, payload, digest))
+        self.holes.discard(sequence)
+        if not system:
+            self._station.journal.write(PutEntry(sequence, payload, digest))
         self._settle_later({sequence})
 
     def reset(self, through: int) -> None:
         """The ledger starts anew after a checkpoint: what precedes it is not missed."""
         self.stored_log = through
         self._durable.clear()
+        self.holes.clear()
         self._missing.clear()
         self._writing.clear()
 
@@ -194,7 +205,7 @@ class DataServer:
     def _advance(self) -> None:
         while self.stored_log + 1 in self._durable:
             self.stored_log += 1
-            self._durable.discard(self.stored_log)
+        self._durable = {sequence for sequence in self._durable if sequence > self.stored_log}
 
     def flush(self, now: float) -> None:
         """Reports this turn's batches to the sequencer, in one frame."""

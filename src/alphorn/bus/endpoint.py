@@ -23,7 +23,15 @@ from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import Assignment, InSyncChanged, MemberLeft, SystemEntry, VoterAdded, describe_epoch
+from alphorn.bus.entries import (
+    Assignment,
+    InSyncChanged,
+    MemberLeft,
+    SystemEntry,
+    VoterAdded,
+    decode_system,
+    describe_epoch,
+)
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.group_state import GroupState
@@ -123,8 +131,8 @@ class Endpoint:
         self._checkpoints = CheckpointServer(station, sequence=restored.checkpoint)
         self._sequencer = Sequencer(station, self._follower, now)
         self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
-        self._catch_up = CatchUp(station, self._follower, self._receiver)
-        self._catch_up_server = CatchUpServer(station, self._receiver, self._repairer)
+        self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
+        self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
         self._membership = Membership(station, self._status, self._acknowledged, is_blank=restored.is_blank, now=now)
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
@@ -137,7 +145,7 @@ class Endpoint:
         station = self._station
         station.ledger.commit(min(station.meta.committed, station.ledger.last))
         if station.plays(Role.DATA):
-            self._data.restore(station.ledger.last)
+            self._data.restore(station.ledger.last, self._now)
         if checkpoint:
             self._receiver.is_held = True
             station.outbox.append(InstallCheckpoint(checkpoint))
@@ -183,6 +191,7 @@ class Endpoint:
         if not self._is_ready:
             return
         self._commit.on_time(now)
+        self._follower.heal(now)
         self._sequencer.on_time(now)
         if self._sequencer.wants_epoch:
             self._takeover.seen(self._sequencer.wants_epoch)
@@ -371,6 +380,7 @@ class Endpoint:
         if body.refusal:
             return
         self._commit.on_welcome()
+        self._follower.on_welcome(frame.epoch, body.assigned)
         self._follower.known_committed = max(self._follower.known_committed, body.sequence)
         if is_new and not self._history and not self._station.keeps_log and not self._receiver.delivered:
             state = self._catch_up.decode_state(f.CheckpointOffer(body.sequence, body.epoch, 0, 0, 0, body.state))
@@ -385,8 +395,10 @@ class Endpoint:
         station, ledger = self._station, self._station.ledger
         for sequence, entry in enumerate(body.entries, body.first):
             assignment = entry.assignment
-            if sequence <= ledger.committed and ledger.get(sequence) is None and sequence > ledger.base:
+            if ledger.base < sequence <= ledger.committed and ledger.get(sequence) is None:
                 station.journal.write(PutAssignments(sequence, [assignment]))  # it was damaged on this disk
+                if station.plays(Role.DATA):
+                    self._data.store_late(sequence, entry.payload, assignment.digest, system=bool(assignment.system))
             if assignment.system or sequence <= self._receiver.delivered or not station.reads:
                 continue
             whole = station.holdings.put(assignment.id, entry.payload, assignment.timestamp, assignment.digest)
@@ -435,6 +447,8 @@ class Endpoint:
     # --- the log moves ---
 
     def _on_appended(self, first: int) -> None:
+        if self._station.is_barred and self._station.plays(Role.COMMIT):
+            self._look_for_readmission(first)
         if self._station.plays(Role.DATA):
             self._data.on_appended(first, self._now)
 
@@ -450,19 +464,29 @@ class Endpoint:
             return
         if isinstance(entry, MemberLeft) and entry.origin == station.origin and not self._membership.is_leaving:
             self._membership.join_again(self._now)
-        if station.is_barred and self._is_readmitted(entry):
-            station.is_barred = False
-            station.remember(is_voter_barred=False)
+        if station.is_barred and not station.plays(Role.COMMIT) and isinstance(entry, InSyncChanged):
+            if station.number in entry.numbers and self._membership.is_joined:
+                self._readmit()
 
-    def _is_readmitted(self, entry: SystemEntry) -> bool:
-        """Whether the log counts this run in again, after its disk was lost."""
-        station = self._station
-        member = station.ledger.state.members.get(station.number)
-        if member is None or member.origin != station.origin:
-            return False
-        if station.plays(Role.COMMIT):
-            return isinstance(entry, VoterAdded) and entry.number == station.number
-        return isinstance(entry, InSyncChanged) and station.number in entry.numbers
+    def _look_for_readmission(self, first: int) -> None:
+        """A lost disk forgot promises. They bind nobody once the log removed this voter; added again, it may vote.
+
+        It must do so while the entry that adds it is still open, because that may need its own acceptance.
+        """
+        station, ledger = self._station, self._station.ledger
+        member = ledger.state.members.get(station.number)
+        if member is None or member.origin != station.origin or member.is_voter:
+            return
+        for assignment in ledger.slice(max(first - 1, ledger.committed), ledger.last):
+            entry = decode_system(assignment.system) if assignment.system else None
+            if isinstance(entry, VoterAdded) and entry.number == station.number:
+                self._readmit()
+                return
+
+    def _readmit(self) -> None:
+        self._station.trace("readmitted")
+        self._station.is_barred = False
+        self._station.remember(is_voter_barred=False)
 
     # --- the end of a turn ---
 

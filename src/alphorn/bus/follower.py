@@ -22,9 +22,11 @@ class Follower:
     __slots__ = (
         "_ahead",
         "_attempts",
+        "_heal_at",
         "_pending",
         "_query_at",
         "_station",
+        "_welcomed",
         "any_heard_at",
         "collected",
         "durable",
@@ -38,8 +40,9 @@ class Follower:
 
     def __init__(self, station: Station, *, durable: int, now: float) -> None:
         self._station = station
+        self._heal_at = now if station.impaired_until > station.ledger.last else _NEVER
         self.durable = durable  # assignments through this number are on this member's disk
-        self.known_committed = station.ledger.committed  # heard of; the ledger may be behind
+        self.known_committed = station.meta.committed  # heard of; the ledger may be behind
         self.known_assigned = 0
         self.collected = station.ledger.base  # what the sequencer says is forgotten
         self.heard_at = now  # when a sequencer of the current epoch last spoke
@@ -48,6 +51,7 @@ class Follower:
         self.on_cut: Callable[[int], None] = lambda after: None
         self.queries = 0
         self._ahead: dict[int, Assignment] = {}
+        self._welcomed = (-1, 0)
         self._pending: list[list[int]] = []
         self._query_at = _NEVER
         self._attempts = 0
@@ -201,9 +205,52 @@ class Follower:
         elif self._query_at == _NEVER:
             self._query_at = now + self._station.timing.nack_s * self._station.random.uniform(0.5, 1.5)
 
+    def heal(self, now: float) -> None:
+        """After a damaged record: others' facts fill it, and the disk still has what followed.
+
+        What this member accepted and cannot read any more is known to be in the sequencer's log, or void, once it has
+        all that the sequencer of a later moment had assigned.
+        """
+        station, ledger = self._station, self._station.ledger
+        if now < self._heal_at:
+            return
+        self._reload()
+        epoch, assigned = self._welcomed
+        is_current = epoch == station.epoch == ledger.confirmed_epoch and ledger.confirmed >= assigned
+        if is_current or ledger.last >= station.impaired_until:
+            station.trace("healed", f"at={ledger.last}")
+            station.impaired_until = 0
+            station.journal.write(DropAfter(ledger.last))
+            self._heal_at = _NEVER
+            return
+        self._heal_at = now + 2 * station.timing.nack_repeat_s
+        voters = [number for number in ledger.state.voters if number != station.number]
+        if voters:
+            station.send_member(station.random.choice(voters), AssignmentQuery(ledger.committed, ledger.last + 1))
+
+    def _reload(self) -> None:
+        """Takes back what the disk has after the ledger's end; what an older epoch left there is void."""
+        station, ledger = self._station, self._station.ledger
+        first = ledger.last + 1
+        while ledger.last < station.impaired_until:
+            assignment = station.storage.assignment(ledger.last + 1)
+            if not isinstance(assignment, Assignment):
+                break
+            if assignment.epoch < ledger.last_epoch:
+                station.impaired_until = ledger.last
+                break
+            ledger.append(assignment)
+        if ledger.last >= first:
+            self.durable = ledger.last
+            self.on_appended(first)
+
+    def on_welcome(self, epoch: int, assigned: int) -> None:
+        """The sequencer knows this run, and had assigned this much when it said so."""
+        self._welcomed = (epoch, assigned)
+
     def next_deadline(self) -> float:
         """When it wants to ask."""
-        return self._query_at
+        return min(self._query_at, self._heal_at)
 
     def on_time(self, now: float) -> None:
         """Asks what the numbers mean: the sequencer, or every other time any commit server."""

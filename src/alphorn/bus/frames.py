@@ -254,6 +254,7 @@ class Welcome(Body, frozen=True, array_like=True):
     sequence: U64  # the committed number whose state this is
     epoch: U64  # of the entry at `sequence`
     state: bytes  # the group's own state there
+    assigned: U64 = 0  # how far the sequencer's log goes
     refusal: Text = ""
 
 

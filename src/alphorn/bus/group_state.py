@@ -158,7 +158,9 @@ class GroupState:
         if known is not None and known.origin not in (member.origin, NO_ORIGIN):
             self._depart(known.origin)
         is_voter = known is not None and known.is_voter
-        self.members[member.number] = msgspec.structs.replace(member, is_voter=is_voter, is_live=True)
+        is_retired = known is not None and not known.has(Role.COMMIT)
+        roles = member.roles & ~Role.COMMIT if is_retired else member.roles
+        self.members[member.number] = msgspec.structs.replace(member, roles=int(roles), is_voter=is_voter, is_live=True)
         self.senders.setdefault(member.origin, 0)
         if member.origin in self._departed:
             self._departed.remove(member.origin)

@@ -143,10 +143,10 @@ class Roster:
     def _welcome(self, number: int, address: str) -> None:
         ledger = self._station.ledger
         epoch = ledger.epoch_at(ledger.committed) or 0
-        self._station.send(address, Welcome(number, ledger.committed, epoch, ledger.state.encode()))
+        self._station.send(address, Welcome(number, ledger.committed, epoch, ledger.state.encode(), ledger.last))
 
     def _refuse(self, address: str, reason: str) -> None:
-        self._station.send(address, Welcome(0, 0, 0, b"", reason))
+        self._station.send(address, Welcome(0, 0, 0, b"", 0, reason))
 
     def departures(self, tip: GroupState, now: float) -> list[SystemEntry]:
         """Members that said goodbye or were silent too long."""
@@ -160,8 +160,15 @@ class Roster:
         self.left.clear()
         return gone
 
-    def voter_change(self, tip: GroupState) -> SystemEntry | None:
-        """A commit server that was removed for its disk, and has caught up, is added again."""
+    def voter_change(self, tip: GroupState, now: float) -> SystemEntry | None:
+        """A commit server that was removed for its disk, and has caught up, is added again.
+
+        Only while the larger set has a majority that keeps up: a voter more must never stop the group.
+        """
+        timing, committed = self._station.timing, self._station.ledger.committed
+        healthy = [n for n in tip.voters if self.silence(n, now) <= timing.away_s and self.accepted(n) >= committed]
+        if len(healthy) + 1 < (len(tip.voters) + 1) // 2 + 1:
+            return None
         for number, member in sorted(tip.members.items()):
             standing = self.standings.get(number)
             if member.is_voter or not member.has(Role.COMMIT) or not member.is_live or standing is None:
@@ -176,7 +183,7 @@ class Roster:
         waits = self._station.ledger.last > committed
         keep = []
         for number in tip.in_sync:
-            is_stuck = waits and self.stored(number) <= committed and self._stuck_for(number, now) > 4 * timing.away_s
+            is_stuck = waits and self.stored(number) <= committed and self._stuck_for(number, now) > timing.away_s
             if self.silence(number, now) <= timing.away_s and not is_stuck:
                 keep.append(number)
         if len(keep) < len(tip.in_sync):

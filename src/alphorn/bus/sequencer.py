@@ -350,6 +350,10 @@ class Sequencer:
         if heard < self._tip.majority:
             self.stop("no majority is heard")
             return
+        own = ledger.state.members.get(station.number)
+        if own is not None and not own.is_voter and ledger.committed >= self.start:
+            self.stop("it is no commit server any more")
+            return
         is_deserted = self._higher_at and now - self._higher_at > timing.lease_s
         is_stalled = ledger.last > ledger.committed and now - self._progress_at > timing.stall_s
         if ledger.last == ledger.committed:
@@ -363,7 +367,7 @@ class Sequencer:
         for entry in self.roster.departures(self._tip, now):
             self._propose(entry)
         self._change_in_sync(now)
-        if not self._has_open_voters and (change := self.roster.voter_change(self._tip)) is not None:
+        if not self._has_open_voters and (change := self.roster.voter_change(self._tip, now)) is not None:
             self._propose(change)
         if (collected := self.roster.collection(self._tip, now)) is not None:
             self._propose(collected)

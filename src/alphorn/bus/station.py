@@ -5,7 +5,15 @@ import random
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, Role, Timing
-from alphorn.bus.entries import Assignment, Member, SystemEntry, encode_system
+from alphorn.bus.entries import (
+    Assignment,
+    Member,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+    decode_system,
+    encode_system,
+)
 from alphorn.bus.frames import Body, Data, Frame, encode
 from alphorn.bus.holdings import Holdings
 from alphorn.bus.journal import Journal
@@ -100,9 +108,14 @@ class Station:
 
     @property
     def is_voter(self) -> bool:
-        """Whether the log counts this member as a commit server."""
+        """Whether the newest voters in this member's log, open entries included, have it among them."""
         member = self.ledger.state.members.get(self.number)
-        return member is not None and member.is_voter
+        is_voter = member is not None and member.is_voter
+        for assignment in self.ledger.slice(self.ledger.committed, self.ledger.last):
+            entry = decode_system(assignment.system) if assignment.system else None
+            if isinstance(entry, VoterAdded | VoterRemoved) and entry.number == self.number:
+                is_voter = isinstance(entry, VoterAdded)
+        return is_voter
 
     @property
     def is_whole(self) -> bool:

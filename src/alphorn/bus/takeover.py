@@ -80,7 +80,8 @@ class Takeover:
     @property
     def may_ask(self) -> bool:
         """Whether this member can be sequencer at all."""
-        return self._station.plays(Role.SEQUENCER) and self._commit_server.may_vote
+        station = self._station
+        return station.plays(Role.SEQUENCER) and self._commit_server.may_vote and station.is_voter
 
     def on_status(self, frame: Frame, body: Status, now: float) -> None:
         """Candidates tell each other how much they hold, so that the up-to-date one of best rank asks first."""

@@ -1,8 +1,8 @@
 """The file that says what one process is: a member of one group, with its place on the network and on disk.
 
 TOML for people, JSON for programs; the same fields. `[group]` must be equal on all members, the rest is each member's
-own. A member whose name is among `group.members` is that configured member; any other name is a client, which joins when
-it comes and keeps nothing on disk.
+own. A member whose name is among `group.members` is that configured member; any other name is a client, which joins
+when it comes and keeps nothing on disk.
 
     name = "primary"
     directory = "/var/lib/alphorn/primary"

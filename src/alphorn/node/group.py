@@ -4,7 +4,7 @@
     python -m alphorn.node.group member.toml              # every later one
 
 SIGTERM and SIGINT stop it; a second one is not needed. With `--controlled` it speaks to the program that started it by
-lines of JSON (io/control.py), and ends with that program. The exit code is 0 after a stop in good order and 1 otherwise.
+lines of JSON (io/control.py), and ends with that program. The exit code is 0 after a stop in good order, else 1.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from alphorn.io.control import (
     Primary,
     Started,
     StartLoad,
-    Stopped,
     StopLoad,
+    Stopped,
     Synchronised,
     Usage,
     Word,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
+from alphorn.bus.config import MemberConfig, Role
 from alphorn.bus.entries import digest_of
 from alphorn.bus.machine import (
     CONTROL_GROUP,
@@ -38,18 +38,15 @@ from alphorn.bus.machine import (
 )
 from alphorn.bus.storage import CheckpointInfo
 from alphorn.testing.disk import SimulatedDisk
-from alphorn.testing.network import SimulatedNetwork
 from alphorn.testing.replica import Replica
-from alphorn.testing.schedule import Schedule
-from alphorn.testing.watch import Violation, Watch
+from alphorn.testing.surroundings import Surroundings
+from alphorn.testing.watch import Violation
 
 BACKLOG_MAX = 4096  # datagrams a paused member's socket buffer holds
 TURN_INPUTS_MAX = 64  # inputs a member that wakes up takes in before it performs their outputs
 TICKS_AT_ONCE_MAX = 500
 UNIX_START_S = 1_750_000_000.0
 CHECKPOINT_TOKEN = -1  # marks hand-overs of the upper layer, which no machine waits for
-
-MachineFactory = Callable[..., Machine]
 
 
 class NodeState(enum.Enum):
@@ -58,54 +55,6 @@ class NodeState(enum.Enum):
     DOWN = "down"
     UP = "up"
     PAUSED = "paused"
-
-
-class Surroundings:
-    """What all members of one simulation share."""
-
-    __slots__ = (
-        "budget",
-        "config",
-        "find",
-        "machine",
-        "network",
-        "record",
-        "schedule",
-        "streams_machines",
-        "sync_mean_s",
-        "timing",
-        "turn_s",
-        "watch",
-    )
-
-    def __init__(
-        self,
-        *,
-        config: GroupConfig,
-        timing: Timing,
-        budget: Budget,
-        machine: MachineFactory,
-        schedule: Schedule,
-        network: SimulatedNetwork,
-        watch: Watch,
-        machines_stream: random.Random,
-        find: Callable[[str], int | None],
-        record: Callable[[bytes], None],
-        turn_s: float,
-        sync_mean_s: float,
-    ) -> None:
-        self.config = config
-        self.timing = timing
-        self.budget = budget
-        self.machine = machine
-        self.schedule = schedule
-        self.network = network
-        self.watch = watch
-        self.streams_machines = machines_stream
-        self.find = find
-        self.record = record
-        self.sync_mean_s = sync_mean_s
-        self.turn_s = turn_s  # how long inputs gather before their outputs are performed; 0 for each by itself
 
 
 class SimulatedNode:
@@ -440,8 +389,8 @@ class SimulatedNode:
             raise Violation("checkpoint", f"{self.name} installs {output.sequence}, and its disk has {info}")
         chunks = [self.disk.checkpoint_chunk(info.sequence, place) for place in range(info.chunks)]
         whole = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
-        if digest_of(whole) != info.digest:
-            raise Violation("checkpoint", f"{self.name} installs {output.sequence}, whose chunks are not whole")
+        if digest_of(whole) != info.digest or not whole:
+            raise Violation("checkpoint", f"{self.name} installs {output.sequence}, whose chunks are not all there")
         self.replica.load(whole, output.sequence)
         for callback in self.around.watch.installed:
             callback(self, output.sequence)

@@ -27,8 +27,8 @@ from alphorn.io.control import (
     Primary,
     Started,
     StartLoad,
-    Stopped,
     StopLoad,
+    Stopped,
     Synchronised,
     Word,
     decode_event,
@@ -44,7 +44,7 @@ LINE_BYTES_MAX = 16 << 20
 LOG_LINES = 8  # of a member's log that an error shows
 
 Watcher = Callable[["MemberProcess", Event], None]
-Answer = TypeVar("Answer", bound=Event)
+Answer = TypeVar("Answer", Described, LoadStarted, LoadStopped)
 
 
 class GroupShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +89,7 @@ class MemberProcess:
         self.is_synchronised = False
         self.primary: Primary | None = None  # the newest it delivered
         self.stop_reason = ""
-        self.described: Described | None = None
-        self.load_started: LoadStarted | None = None
-        self.load_stopped: LoadStopped | None = None
+        self._answers: dict[type[Event], Event] = {}  # the newest of each kind
 
     @property
     def name(self) -> str:
@@ -122,9 +120,8 @@ class MemberProcess:
         """Starts the process; `until` tells when it is of use."""
         assert not self.is_running, f"{self.name} runs already"
         self.starts += 1
-        self.address, self.stop_reason = "", ""
-        self.is_synchronised = False
-        self.primary = self.described = self.load_started = self.load_stopped = None
+        self.address, self.stop_reason, self.is_synchronised = "", "", False
+        self.primary = None
         arguments = ["-m", "alphorn.node.group", str(self._path), "--controlled"]
         arguments += ["--found"] * founding
         arguments += ["--tally-every", str(self._group.shape.tally_every)]
@@ -170,28 +167,26 @@ class MemberProcess:
 
     async def describe(self) -> Described:
         """The member's whole state, now."""
-        self.described = None
-        self.tell(Describe())
-        await self._group.until(lambda: self.described is not None or not self.is_running, f"{self.name}'s answer")
-        if self.described is None:
-            raise Unavailable(f"{self.name} ended before it answered:\n{self.last_words()}")
-        return self.described
+        return await self._ask(Describe(), Described)
 
     async def start_load(self, load: StartLoad) -> str:
         """Lets it order numbered batches; gives the sender's name."""
-        self.load_started = None
-        self.tell(load)
-        await self._group.until(lambda: self.load_started is not None, f"the load of {self.name}")
-        assert self.load_started is not None
-        return self.load_started.sender
+        return (await self._ask(load, LoadStarted)).sender
 
     async def stop_load(self) -> LoadStopped:
         """Lets it order no more, and waits until every batch has its answer."""
-        self.load_stopped = None
-        self.tell(StopLoad())
-        await self._group.until(lambda: self.load_stopped is not None, f"the last answers to {self.name}")
-        assert self.load_stopped is not None
-        return self.load_stopped
+        return await self._ask(StopLoad(), LoadStopped)
+
+    async def _ask(self, word: Word, kind: type[Answer]) -> Answer:
+        self._answers.pop(kind, None)
+        self.tell(word)
+        await self._group.until(
+            lambda: kind in self._answers or not self.is_running, f"{self.name} to answer {type(word).__name__}"
+        )
+        answer = self._answers.get(kind)
+        if not isinstance(answer, kind):
+            raise Unavailable(f"{self.name} ended before it answered:\n{self.last_words()}")
+        return answer
 
     def last_words(self) -> str:
         """The end of its log."""
@@ -220,12 +215,8 @@ class MemberProcess:
                 self.is_synchronised = event.is_synchronised
             case Primary():
                 self.primary = event
-            case Described():
-                self.described = event
-            case LoadStarted():
-                self.load_started = event
-            case LoadStopped():
-                self.load_stopped = event
+            case Described() | LoadStarted() | LoadStopped():
+                self._answers[type(event)] = event
             case Stopped():
                 self.stop_reason = event.reason
 

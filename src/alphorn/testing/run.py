@@ -13,9 +13,10 @@ from alphorn.bus.config import Role
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.faults import Nemesis
-from alphorn.testing.node import MachineFactory, SimulatedNode
+from alphorn.testing.node import SimulatedNode
 from alphorn.testing.plan import CALM_START_S, Plan, make_plan
 from alphorn.testing.simulator import Simulation
+from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Batch, Outcome, Workload

@@ -13,9 +13,10 @@ from alphorn.bus.machine import ChangeVoters, Goodbye
 from alphorn.model.errors import Misuse
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
-from alphorn.testing.node import MachineFactory, SimulatedNode
+from alphorn.testing.node import SimulatedNode
 from alphorn.testing.scenario_group import Settings, read_settings
 from alphorn.testing.simulator import Simulation
+from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.transcript import Transcript, frame_has_number, frame_names
 from alphorn.testing.workload import Workload
 
@@ -147,9 +148,18 @@ class Scenario:
         self._checkers = CheckerSet(facts, self._workload)
         self._transcript = Transcript(simulation)
         simulation.found()
+        self._wait_until_founded()
         self._run_until_quiet()
         self._transcript.take()
         self._transcript.begin()
+
+    def _wait_until_founded(self) -> None:
+        simulation = self.simulation
+        while not all(node.is_synchronised for node in simulation.nodes):
+            if simulation.now > QUIET_S_MAX:
+                waiting = ", ".join(node.name for node in simulation.nodes if not node.is_synchronised)
+                raise Misuse(f"the group does not get together: {waiting} cannot follow the log; check the roles")
+            simulation.run_until(simulation.now + STEP_S)
 
     def _send(self, words: list[str]) -> None:
         node = self._node(words[0])

@@ -16,8 +16,9 @@ from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.machine import Machine, Persist, Received
 from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.network import SimulatedNetwork
-from alphorn.testing.node import MachineFactory, NodeState, SimulatedNode, Surroundings
+from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.schedule import Schedule, Streams
+from alphorn.testing.surroundings import MachineFactory, Surroundings
 from alphorn.testing.watch import Watch
 
 _STAMP = struct.Struct(">dHBQ")

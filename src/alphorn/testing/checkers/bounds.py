@@ -1,5 +1,6 @@
 """Checkers of quantity: memory and queues stay within the budget, and healing causes no storm of repairs."""
 
+from alphorn.bus.config import Budget
 from alphorn.bus.frames import REPAIR_TYPE
 from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP
 from alphorn.testing.checkers.facts import TYPE_PLACE, Facts
@@ -8,6 +9,7 @@ from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Workload
 
 SAMPLE_S = 0.5
+SYSTEM_OPEN_MAX = 64  # system entries open beside the batches: joins, departures, marks
 REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
 REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
 
@@ -24,18 +26,18 @@ class WithinBounds:
 
     def _sample(self) -> None:
         simulation = self._facts.simulation
-        limits = limits_of(simulation.budget.held_bytes_max, simulation.budget.open_numbers_max)
+        limits = limits_of(simulation.budget)
         for node in simulation.up():
             if node.machine is not None:
                 self._look(node, node.machine.describe(), limits)
         simulation.schedule.after(SAMPLE_S, self._sample)
 
-    def _look(self, node: SimulatedNode, described: dict[str, object], limits: dict[str, int]) -> None:
-        for key, value in described.items():
-            if isinstance(value, dict):
-                self._look(node, value, limits)
-            elif key in limits and isinstance(value, int) and value > limits[key]:
-                raise Violation(self.name, f"{node.name} has {key} {value}, above {limits[key]}")
+    def _look(self, node: SimulatedNode, described: dict[str, object], limits: dict[tuple[str, str], int]) -> None:
+        for (part, key), limit in limits.items():
+            figures = described.get(part)
+            value = figures.get(key) if isinstance(figures, dict) else None
+            if isinstance(value, int) and value > limit:
+                raise Violation(self.name, f"{node.name} has {part}.{key} {value}, above {limit}")
 
 
 class NoRepairStorm:
@@ -73,6 +75,10 @@ class NoRepairStorm:
             )
 
 
-def limits_of(held_bytes_max: int, open_numbers_max: int) -> dict[str, int]:
-    """Bound of each figure that machines print under these names."""
-    return {"held_bytes": held_bytes_max, "open_numbers": open_numbers_max}
+def limits_of(budget: Budget) -> dict[tuple[str, str], int]:
+    """The bound of each figure that the machine prints under this part and name."""
+    return {
+        ("holdings", "bytes"): budget.held_bytes_max + budget.batch_bytes_max,
+        ("sequencer_role", "open"): budget.open_numbers_max + SYSTEM_OPEN_MAX,
+        ("sender", "in_flight"): budget.window_batches,
+    }

@@ -1,0 +1,231 @@
+"""Following the sequencer: what is taken, what is fenced, what is asked for, and what is durable."""
+
+import pytest
+
+from alphorn.bus.config import Role
+from alphorn.bus.entries import Assignment
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, Commit, CommitSubmit, Heartbeat
+from alphorn.bus.machine import DropAfter, PutAssignments
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered
+
+
+class Following:
+    """Member 2 of three, following sequencer 1 of the first epoch."""
+
+    def __init__(self, *, keeps_log: bool = True) -> None:
+        self.bench = Bench(number=2)
+        if not keeps_log:
+            self.bench.station.roles = Role.NONE
+        self.follower = Follower(self.bench.station, durable=0, now=0.0)
+        self.cuts: list[int] = []
+        self.follower.on_cut = self.cuts.append
+
+    def submit(
+        self,
+        previous: int,
+        *assignments: Assignment,
+        epoch: int = EPOCH,
+        previous_epoch: int = EPOCH,
+        committed: int = 0,
+        now: float = 1.0,
+    ) -> None:
+        body = CommitSubmit(previous, previous_epoch, committed, list(assignments))
+        self.follower.on_submit(self.bench.frame(epoch & 0xFFFF, body, epoch), body, now)
+
+    def commit(self, committed: int, first: int, *assignments: Assignment, epoch: int = EPOCH) -> None:
+        body = Commit(committed, first, list(assignments))
+        self.follower.on_commit(self.bench.frame(epoch & 0xFFFF, body, epoch), body, 1.0)
+
+    def beat(self, committed: int, assigned: int, *, epoch: int = EPOCH, collected: int = 0) -> None:
+        body = Heartbeat(committed, assigned, collected, 1000)
+        self.follower.on_heartbeat(self.bench.frame(epoch & 0xFFFF, body, epoch), body, 1.0)
+
+    @property
+    def log(self) -> list[Assignment]:
+        return self.bench.ledger.slice(0, self.bench.ledger.last)
+
+    def asks(self) -> list[tuple[str, AssignmentQuery]]:
+        self.follower.on_time(self.follower.next_deadline())
+        return self.bench.sent(AssignmentQuery)
+
+
+def test_a_submit_that_joins_on_is_taken_and_confirmed_but_not_committed() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2))
+    ledger = following.bench.ledger
+    assert (ledger.last, ledger.confirmed_epoch, ledger.confirmed, ledger.committed) == (2, EPOCH, 2, 0)
+
+
+def test_a_submit_after_a_gap_is_not_taken_and_the_gap_is_asked_for() -> None:
+    following = Following()
+    following.submit(1, numbered(2))
+    assert (following.bench.ledger.last, following.bench.ledger.confirmed) == (0, 0)
+    assert following.asks() == [("S1", AssignmentQuery(0, 2))]
+
+
+def test_a_submit_commits_what_it_says_is_committed_and_no_more() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3), committed=2)
+    assert following.bench.ledger.committed == 2
+
+
+def test_a_submit_of_an_older_epoch_is_refused() -> None:
+    following = Following()
+    following.submit(0, numbered(1, NEXT_EPOCH), epoch=NEXT_EPOCH)
+    following.submit(0, numbered(5), numbered(6))
+    following.commit(2, 1, numbered(5), numbered(6))
+    following.beat(2, 2)
+    assert following.log == [numbered(1, NEXT_EPOCH)]
+    assert following.bench.ledger.committed == 0
+    assert following.follower.known_committed == 0
+    assert following.bench.station.sequencer == 2
+
+
+def test_a_member_that_did_not_claim_the_epoch_is_not_believed() -> None:
+    following = Following()
+    body = CommitSubmit(0, 0, 0, [numbered(1)])
+    following.follower.on_submit(following.bench.frame(3, body, EPOCH), body, 1.0)
+    assert following.log == []
+    assert following.bench.station.epoch == 0
+
+
+def test_a_conflicting_tail_of_an_older_epoch_is_cut_off_here_and_on_disk() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3))
+    following.bench.settle()
+    following.submit(1, numbered(7, NEXT_EPOCH), epoch=NEXT_EPOCH)
+    assert following.log == [numbered(1), numbered(7, NEXT_EPOCH)]
+    assert following.cuts == [1]
+    writes = following.bench.settle()
+    assert [w for w in writes if isinstance(w, DropAfter | PutAssignments)] == [
+        DropAfter(1),
+        PutAssignments(2, [numbered(7, NEXT_EPOCH)]),
+    ]
+    assert following.bench.storage.assignment_bounds() == (1, 2)
+
+
+def test_a_longer_log_is_confirmed_only_as_far_as_the_new_sequencer_named_it() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3))
+    following.submit(0, numbered(1), epoch=NEXT_EPOCH)
+    ledger = following.bench.ledger
+    assert (ledger.last, ledger.confirmed_epoch, ledger.confirmed) == (3, NEXT_EPOCH, 1)
+
+
+def test_an_old_tail_is_never_committed_on_the_word_of_a_new_sequencer_that_did_not_name_it() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3))
+    following.submit(0, numbered(1), epoch=NEXT_EPOCH)
+    following.beat(3, 3, epoch=NEXT_EPOCH)
+    following.submit(9, numbered(9, NEXT_EPOCH), epoch=NEXT_EPOCH, committed=3)
+    assert following.bench.ledger.committed == 1
+
+
+def test_assignments_count_as_durable_only_once_they_are_on_disk() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2))
+    token, _ = following.bench.hand_over()
+    assert following.follower.durable == 0
+    following.bench.station.journal.on_durable(token)
+    assert following.follower.durable == 2
+
+
+def test_a_write_that_was_cut_meanwhile_does_not_count_when_it_becomes_durable() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3))
+    token, _ = following.bench.hand_over()
+    following.submit(1, numbered(7, NEXT_EPOCH), epoch=NEXT_EPOCH)
+    following.bench.station.journal.on_durable(token)
+    assert following.follower.durable == 1
+    following.bench.settle()
+    assert following.follower.durable == 2
+
+
+def test_a_commit_of_confirmed_numbers_needs_nothing_else() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2))
+    following.commit(2, 1)
+    assert following.bench.ledger.committed == 2
+
+
+def test_a_commit_brings_its_assignments_to_one_that_missed_the_submit() -> None:
+    following = Following()
+    following.commit(2, 1, numbered(1), numbered(2))
+    assert following.bench.ledger.committed == 2
+    assert following.log == [numbered(1), numbered(2)]
+
+
+def test_committed_facts_after_a_gap_wait_until_the_gap_is_closed() -> None:
+    following = Following(keeps_log=False)
+    following.commit(3, 3, numbered(3))
+    following.commit(2, 2, numbered(2))
+    assert following.bench.ledger.committed == 0
+    body = AssignmentAnswer(0, [numbered(1)])
+    following.follower.on_answer(body, 1.0)
+    assert following.bench.ledger.committed == 3
+    assert following.log == [numbered(1), numbered(2), numbered(3)]
+
+
+def test_a_member_without_a_log_takes_only_what_is_committed() -> None:
+    following = Following(keeps_log=False)
+    following.submit(0, numbered(1), numbered(2), committed=1)
+    assert following.log == [numbered(1)]
+    following.bench.station.journal.then(lambda: None)
+    assert not any(isinstance(write, PutAssignments) for write in following.bench.settle())
+
+
+@pytest.mark.requirement("BUS-20")
+def test_a_member_that_misses_the_meaning_of_a_number_asks_a_commit_server() -> None:
+    following = Following(keeps_log=False)
+    following.commit(3, 3, numbered(3))
+    assert following.asks() == [("S3", AssignmentQuery(0, 3))]
+
+
+@pytest.mark.requirement("BUS-24")
+def test_a_heartbeat_finds_the_loss_of_the_last_message() -> None:
+    following = Following(keeps_log=False)
+    following.commit(1, 1, numbered(1))
+    assert following.follower.next_deadline() == float("inf")
+    following.beat(2, 2)
+    assert following.asks() == [("S3", AssignmentQuery(1, 2))]
+
+
+def test_a_commit_server_asks_when_an_assigned_number_was_lost_too() -> None:
+    following = Following()
+    following.submit(0, numbered(1))
+    following.beat(0, 2)
+    assert following.asks() == [("S1", AssignmentQuery(0, 2))]
+
+
+def test_a_question_without_an_answer_is_asked_again_and_of_others_and_later_each_time() -> None:
+    following = Following()
+    following.beat(0, 2)
+    times, targets = [], []
+    for _ in range(6):
+        times.append(following.follower.next_deadline())
+        targets += [to for to, _ in following.asks()]
+    waits = [round(later - earlier, 3) for earlier, later in zip(times[:-1], times[1:], strict=True)]
+    assert targets == ["S1", "S3"] * 3
+    assert waits == sorted(waits)
+
+
+def test_nothing_is_asked_once_it_has_come() -> None:
+    following = Following()
+    following.beat(0, 2)
+    following.submit(0, numbered(1), numbered(2))
+    assert following.follower.next_deadline() == float("inf")
+    assert following.follower.queries == 0
+
+
+def test_what_is_collected_is_not_asked_for_number_by_number() -> None:
+    following = Following()
+    following.beat(50, 50, collected=40)
+    assert following.asks() == []
+    assert following.follower.collected == 40
+
+
+def test_the_batch_of_a_taken_number_can_be_found_by_its_id() -> None:
+    following = Following()
+    following.submit(0, numbered(1))
+    assert following.bench.ledger.find(batch_id(1)) == 1

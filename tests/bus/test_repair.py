@@ -1,0 +1,138 @@
+"""Answers to fetches: from memory or log, once per linger time, within a budget, and honest about what is not there."""
+
+import pytest
+
+from alphorn.bus.config import Budget, Timing
+from alphorn.bus.entries import digest_of
+from alphorn.bus.frames import Absent, Data, Fetch
+from alphorn.bus.machine import DATA_GROUP, Persist, PutAssignments, PutEntry
+from alphorn.bus.repair import Repairer
+from tests.bus.stations import Bench, batch_id, numbered, payload_of
+
+TIMING = Timing()
+BUDGET = Budget(datagram_bytes=1200)
+
+
+class Answering:
+    """Data server 1 with numbers 4 (held in memory), 5 (on disk) and 6 (neither), committed; 1 to 3 are joins."""
+
+    def __init__(self, budget: Budget = BUDGET) -> None:
+        self.bench = Bench(budget=budget)
+        self.bench.join(1, 2, 3)
+        self.bench.fold(numbered(4), numbered(5), numbered(6))
+        self.bench.hold(4)
+        writes = [PutAssignments(4, [numbered(n) for n in (4, 5, 6)]), PutEntry(5, payload_of(5), digest_of(b""))]
+        self.bench.storage.submit(Persist(1, writes))  # type: ignore[arg-type]
+        self.repairer = Repairer(self.bench.station, now=0.0)
+
+    def ask(self, number: int, now: float, *, sequences: tuple[tuple[int, int], ...] = (), ids: tuple[int, ...] = ()):  # type: ignore[no-untyped-def]
+        fetch = Fetch(1, list(sequences), [(batch_id(counter), 0, 0) for counter in ids])
+        self.repairer.on_fetch(self.bench.frame(number, fetch), fetch, now)
+
+    def repairs(self) -> list[tuple[str, int, bytes]]:
+        return [(to, data.sequence, bytes(data.payload)) for to, data in self.bench.sent(Data)]
+
+
+@pytest.mark.requirement("BUS-22")
+def test_numbers_are_answered_from_memory_and_from_the_log() -> None:
+    answering = Answering()
+    answering.ask(2, 1.0, sequences=((4, 6),))
+    assert answering.repairs() == [("S2", 4, b"batch 4"), ("S2", 5, b"batch 5")]
+
+
+@pytest.mark.requirement("BUS-21")
+def test_a_batch_is_answered_by_its_id_and_told_its_number() -> None:
+    answering = Answering()
+    answering.ask(2, 1.0, ids=(5,))
+    assert answering.repairs() == [("S2", 5, b"batch 5")]
+
+
+def test_only_the_missing_fragments_are_sent() -> None:
+    answering = Answering(Budget(datagram_bytes=92 + 100))
+    payload = bytes(950)
+    answering.bench.station.holdings.put(batch_id(50), payload, 0, digest_of(payload))
+    fetch = Fetch(1, [], [(batch_id(50), 3, 5)])
+    answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
+    assert [data.fragment for _, data in answering.bench.sent(Data)] == [3, 4]
+
+
+def test_a_fetch_for_somebody_else_is_not_answered() -> None:
+    answering = Answering()
+    fetch = Fetch(3, [(4, 5)], [])
+    answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
+    assert answering.repairs() == []
+
+
+def test_an_open_number_is_not_answered_because_it_may_still_change() -> None:
+    answering = Answering()
+    answering.bench.ledger.append(numbered(7))
+    answering.bench.hold(7)
+    answering.ask(2, 1.0, sequences=((7, 7),))
+    assert answering.repairs() == []
+
+
+def test_the_first_to_ask_is_answered_alone_and_a_second_within_the_linger_time_makes_it_the_group() -> None:
+    answering = Answering()
+    answering.ask(2, 1.0, sequences=((4, 4),))
+    answering.ask(3, 1.0 + TIMING.repair_linger_s / 2, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", DATA_GROUP]
+
+
+@pytest.mark.requirement("BUS-8")
+def test_a_repair_is_not_sent_twice_within_the_linger_time() -> None:
+    answering = Answering()
+    step = TIMING.repair_linger_s / 10
+    answering.ask(2, 1.0, sequences=((4, 4),))
+    answering.ask(2, 1.0 + step, sequences=((4, 4),))
+    answering.ask(3, 1.0 + 2 * step, sequences=((4, 4),))
+    for attempt in range(3, 9):
+        answering.ask(2, 1.0 + attempt * step, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", DATA_GROUP]
+
+
+def test_after_the_linger_time_a_repair_is_sent_again() -> None:
+    answering = Answering()
+    for now in (1.0, 1.0 + 1.01 * TIMING.repair_linger_s):
+        answering.ask(2, now, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", "S2"]
+
+
+@pytest.mark.requirement("BUS-8")
+def test_repairs_stay_within_their_budget_and_it_fills_again_with_time() -> None:
+    answering = Answering(Budget(datagram_bytes=1200, repair_bytes_per_s=1000))
+    for counter in range(20, 40):
+        payload = b"%3d" % counter * 100
+        answering.bench.station.holdings.put(batch_id(counter), payload, 0, digest_of(payload))
+    answering.ask(2, 0.0, ids=tuple(range(20, 40)))
+    assert len(answering.repairs()) == 3
+    assert answering.repairer.over_budget == 17
+    answering.ask(2, 0.7, ids=tuple(range(30, 40)))
+    assert len(answering.repairs()) == 2
+
+
+def test_a_batch_that_was_never_here_is_denied() -> None:
+    answering = Answering()
+    answering.ask(2, 1.0, ids=(4, 77))
+    assert [(to, absent.ids) for to, absent in answering.bench.sent(Absent)] == [("S2", [batch_id(77)])]
+
+
+def test_a_barred_disk_denies_nothing_because_it_may_have_forgotten() -> None:
+    answering = Answering()
+    answering.bench.station.is_barred = True
+    assert not answering.repairer.lacks(batch_id(77))
+    answering.ask(2, 1.0, ids=(77,))
+    assert answering.bench.sent(Absent) == []
+
+
+def test_a_damaged_ledger_denies_nothing_because_it_may_have_stored_it() -> None:
+    answering = Answering()
+    answering.bench.station.impaired_until = answering.bench.ledger.last + 1
+    assert not answering.repairer.lacks(batch_id(77))
+
+
+def test_an_entry_that_does_not_match_its_number_is_not_given() -> None:
+    answering = Answering()
+    answering.bench.storage.submit(Persist(2, [PutEntry(5, b"what 5 meant before", 0)]))
+    assert answering.repairer.payload_of(5) is None
+    answering.ask(2, 1.0, sequences=((5, 5),))
+    assert answering.repairs() == []
