@@ -4,11 +4,11 @@ import pytest
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import Assignment, VoterRemoved
+from alphorn.bus.entries import Assignment
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Prepare, Promise
 from alphorn.bus.machine import PutMeta
-from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, numbered, system
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, numbered
 
 TIMING = Timing()
 LATER = TIMING.suspect_s + 1.0  # when an old sequencer's silence is long enough
@@ -120,7 +120,7 @@ def test_a_live_sequencer_is_not_deserted_for_a_candidate() -> None:
     assert len(voting.promises()) == 1
 
 
-@pytest.mark.parametrize("state", ["barred", "damaged", "removed", "returning"])
+@pytest.mark.parametrize("state", ["barred", "damaged", "returning"])
 def test_a_disk_that_may_have_forgotten_promises_and_acknowledges_nothing(state: str) -> None:
     voting = Voting(is_returning=state == "returning")
     voting.submit(numbered(1))
@@ -130,8 +130,6 @@ def test_a_disk_that_may_have_forgotten_promises_and_acknowledges_nothing(state:
             voting.bench.station.is_barred = True
         case "damaged":
             voting.bench.station.impaired_until = 9
-        case "removed":
-            voting.bench.fold(system(VoterRemoved(3, False)))
     voting.prepare()
     voting.bench.settle()
     assert voting.promises() == []

@@ -42,7 +42,7 @@ class Storing:
             self.bench.hold(counter)
             whole = self.bench.station.holdings.get(batch_id(counter))
             assert whole is not None
-            self.server.on_batch(batch_id(counter), whole, now)
+            self.server.on_batch(batch_id(counter), whole, self.bench.ledger.find(batch_id(counter)), now)
 
     def number(self, *assignments: Assignment) -> None:
         first = self.bench.ledger.last + 1
@@ -223,6 +223,6 @@ def test_after_a_start_entries_on_disk_count_and_others_are_missed() -> None:
     storing.bench.settle()
     del storing.bench.storage._entries[6]
     again = DataServer(storing.bench.station, storing.requests, stored=4)
-    again.restore(storing.bench.ledger.last)
+    again.restore(storing.bench.ledger.last, 1.0)
     assert again.stored_log == 5
     assert [again.is_missing(sequence) for sequence in (5, 6, 7)] == [False, True, False]

@@ -1,5 +1,7 @@
 """Following the sequencer: what is taken, what is fenced, what is asked for, and what is durable."""
 
+from itertools import pairwise
+
 import pytest
 
 from alphorn.bus.config import Role
@@ -205,7 +207,7 @@ def test_a_question_without_an_answer_is_asked_again_and_of_others_and_later_eac
     for _ in range(6):
         times.append(following.follower.next_deadline())
         targets += [to for to, _ in following.asks()]
-    waits = [round(later - earlier, 3) for earlier, later in zip(times[:-1], times[1:], strict=True)]
+    waits = [round(later - earlier, 3) for earlier, later in pairwise(times)]
     assert targets == ["S1", "S3"] * 3
     assert waits == sorted(waits)
 

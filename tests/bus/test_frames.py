@@ -1,5 +1,9 @@
-"""Frames: golden bytes, round trips, every prefix, every bit, and what mutations may do."""
+"""Frames: golden bytes, round trips, every prefix, every bit, and what mutations may do.
 
+ALPHORN_REWRITE=1 writes the golden bytes anew; a change of format needs a new version, so read the diff.
+"""
+
+import os
 import random
 import struct
 from pathlib import Path
@@ -33,6 +37,8 @@ def test_every_type_has_a_golden_vector_and_no_vector_is_left_over() -> None:
 
 @each_type
 def test_frames_are_written_as_their_golden_bytes(name: str) -> None:
+    if os.environ.get("ALPHORN_REWRITE"):
+        (VECTORS / f"{name}.hex").write_text(encode(SAMPLES[name]).hex() + "\n")
     assert encode(SAMPLES[name]) == golden(name)
 
 

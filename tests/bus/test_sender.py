@@ -13,11 +13,14 @@ from tests.bus.stations import EPOCH, Bench
 BUDGET = Budget(datagram_bytes=1200, window_bytes=4000, window_batches=3, batch_bytes_max=3000)
 
 
-def sender(*, joins: bool = True) -> tuple[Bench, Sender]:
+def sender() -> tuple[Bench, Sender]:
     bench = Bench(budget=BUDGET)
-    if joins:
-        bench.join(1)
+    bench.join(1)
     return bench, Sender(bench.station)
+
+
+def flush(machine: Sender, now: float, *, may_send: bool = True) -> None:
+    machine.flush(now, may_send=may_send)
 
 
 def commit(bench: Bench, machine: Sender, counter: int) -> None:
@@ -31,7 +34,7 @@ def test_each_batch_has_an_id_of_its_own_that_counts_up() -> None:
     bench, machine = sender()
     for handle in range(3):
         machine.order(b"x", handle)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     ids = [data.id for _, data in bench.sent(Data)]
     assert [(origin_of(batch), kind_of(batch)) for batch in ids] == [(bench.station.origin, Kind.BATCH)] * 3
     assert [counter_of(batch) for batch in ids] == [1, 2, 3]
@@ -41,8 +44,8 @@ def test_each_batch_has_an_id_of_its_own_that_counts_up() -> None:
 def test_a_batch_is_sent_once_to_the_group_however_many_members_it_has() -> None:
     bench, machine = sender()
     machine.order(b"x" * 2500, 1)
-    machine.flush(1.0)
-    machine.flush(2.0)
+    flush(machine, 1.0)
+    flush(machine, 2.0)
     sent = bench.sent(Data)
     assert {to for to, _ in sent} == {DATA_GROUP}
     assert b"".join(data.payload for _, data in sent) == b"x" * 2500
@@ -53,27 +56,26 @@ def test_a_batch_carries_the_newest_number_its_sender_knew_when_it_first_sent_it
     bench, machine = sender()
     bench.join(2)
     machine.order(b"x", 1)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     bench.join(3)
     machine.order(b"y", 2)
-    machine.flush(2.0)
+    flush(machine, 2.0)
     assert [data.timestamp for _, data in bench.sent(Data)] == [2, 3]
 
 
-def test_nothing_is_sent_before_the_log_knows_this_run_as_a_member() -> None:
-    bench, machine = sender(joins=False)
+def test_nothing_is_sent_before_it_may_be() -> None:
+    bench, machine = sender()
     machine.order(b"x", 1)
-    machine.flush(1.0)
+    flush(machine, 1.0, may_send=False)
     assert bench.sent(Data) == []
-    bench.join(1)
-    machine.flush(2.0)
+    flush(machine, 2.0)
     assert len(bench.sent(Data)) == 1
 
 
 def test_a_committed_batch_is_told_to_its_owner_by_its_handle() -> None:
     bench, machine = sender()
     machine.order(b"x", 17)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     commit(bench, machine, 1)
     assert bench.outputs(Ordered) == [Ordered(17, bench.ledger.committed)]
     assert not machine.is_pending
@@ -82,7 +84,7 @@ def test_a_committed_batch_is_told_to_its_owner_by_its_handle() -> None:
 def test_a_number_that_is_committed_again_is_not_told_again() -> None:
     bench, machine = sender()
     machine.order(b"x", 17)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     commit(bench, machine, 1)
     machine.on_committed(9, Assignment(EPOCH, make_id(bench.station.origin, Kind.BATCH, 1)))
     assert len(bench.outputs(Ordered)) == 1
@@ -91,7 +93,7 @@ def test_a_number_that_is_committed_again_is_not_told_again() -> None:
 def test_a_sender_keeps_its_batch_in_memory_until_somebody_drops_it() -> None:
     bench, machine = sender()
     machine.order(b"x", 1)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     kept = bench.station.holdings.get(make_id(bench.station.origin, Kind.BATCH, 1))
     assert kept is not None
     assert (kept.payload, kept.digest) == (b"x", digest_of(b"x"))
@@ -101,10 +103,10 @@ def test_no_more_than_a_window_of_batches_is_under_way() -> None:
     bench, machine = sender()
     for handle in range(5):
         machine.order(b"x", handle)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     assert machine.describe()["in_flight"] == 3
     commit(bench, machine, 1)
-    machine.flush(2.0)
+    flush(machine, 2.0)
     assert (machine.sent, machine.describe()["waiting"]) == (4, 1)
 
 
@@ -113,10 +115,10 @@ def test_no_more_than_the_senders_share_of_bytes_is_under_way() -> None:
     machine.set_share(1500)
     for handle in range(3):
         machine.order(bytes(1000), handle)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     assert machine.describe()["in_flight"] == 1
     machine.set_share(2500)
-    machine.flush(2.0)
+    flush(machine, 2.0)
     assert machine.describe()["in_flight"] == 2
 
 
@@ -124,7 +126,7 @@ def test_one_batch_larger_than_the_share_goes_alone() -> None:
     _, machine = sender()
     machine.set_share(100)
     machine.order(bytes(1000), 1)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     assert machine.describe()["in_flight"] == 1
 
 
@@ -140,11 +142,11 @@ def test_the_upper_layer_is_told_when_to_wait_and_when_to_go_on() -> None:
     bench, machine = sender()
     for handle in range(8):
         machine.order(bytes(1000), handle)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     assert bench.outputs(WindowChanged) == [WindowChanged(False)]
     for counter in range(1, 6):
         commit(bench, machine, counter)
-        machine.flush(2.0)
+        flush(machine, 2.0)
     assert bench.outputs(WindowChanged) == [WindowChanged(True)]
 
 
@@ -152,7 +154,7 @@ def test_what_a_checkpoint_covers_is_known_to_be_committed_without_its_number() 
     bench, machine = sender()
     for handle in (5, 6, 7):
         machine.order(b"x", handle)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     bench.ledger.state.senders[bench.station.origin] = 2
     machine.on_state()
     assert [output.handle for output in bench.outputs(Ordered)] == [5, 6]
@@ -162,7 +164,7 @@ def test_what_a_checkpoint_covers_is_known_to_be_committed_without_its_number() 
 def test_what_the_group_forgot_has_an_unknown_outcome() -> None:
     bench, machine = sender()
     machine.order(b"x", 5)
-    machine.flush(1.0)
+    flush(machine, 1.0)
     machine.lose("this run was forgotten")
     assert bench.outputs(Refused) == [Refused(5, "this run was forgotten", True)]
     assert not machine.is_pending

@@ -54,6 +54,7 @@ class CatchUp:
         "_due",
         "_follower",
         "_holes",
+        "_progress",
         "_receiver",
         "_server",
         "_station",
@@ -71,6 +72,7 @@ class CatchUp:
         self._server = 0
         self._attempts = 0
         self._due = _NEVER
+        self._progress = (-1, -1, 0)
         self._transfer: _Transfer | None = None
         self.is_active = False
         self.sealed: CheckpointOffer | None = None  # all of it is here; the owner installs it
@@ -157,9 +159,11 @@ class CatchUp:
         self._follower.take_range(body.first, [entry.assignment for entry in body.entries])
 
     def ask_next(self, now: float) -> None:
-        """After a range was applied."""
-        if self.is_active and self._transfer is None and self.is_needed:
+        """After a range was applied; where it brought nothing new, another server is asked when its time comes."""
+        progress = (self._receiver.delivered, self._station.ledger.committed, -len(self._holes))
+        if self.is_active and self._transfer is None and self.is_needed and progress > self._progress:
             self._ask(now)
+        self._progress = progress
 
     def on_offer(self, frame: Frame, body: CheckpointOffer, now: float) -> None:
         """The server has forgotten what was asked for and offers its state instead."""

@@ -56,6 +56,7 @@ class DataServer:
     def restore(self, through: int, now: float) -> None:
         """After a start: looks which entries of the ledger's tail are in the log on disk."""
         station = self._station
+        self.stored_log = max(self.stored_log, station.ledger.base)
         for sequence in range(self.stored_log + 1, through + 1):
             assignment = station.ledger.get(sequence)
             if assignment is None:
@@ -71,11 +72,11 @@ class DataServer:
         self._report_at = now
         self._advance()
 
-    def on_batch(self, batch: bytes, whole: Batch, now: float) -> None:
-        """A batch became whole here."""
-        sequence = self._station.ledger.find(batch)
+    def on_batch(self, batch: bytes, whole: Batch, sequence: int, now: float) -> None:
+        """A batch became whole here; its number is 0 where it has none."""
         if sequence:
-            if self._missing.pop(sequence, None) is not None:
+            if self._missing.get(sequence) == batch:
+                del self._missing[sequence]
                 self._store([sequence])
             return
         if self.wants(batch):

@@ -347,7 +347,7 @@ class Endpoint:
                     self._data.store_late(sequence, bytes(whole.payload), whole.digest)
                 station.holdings.drop(batch)
                 return
-            self._data.on_batch(batch, whole, now)
+            self._data.on_batch(batch, whole, sequence, now)
         self._takeover.on_batch(now)
 
     def _on_heartbeat(self, frame: Frame, body: f.Heartbeat, now: float) -> None:
@@ -402,7 +402,7 @@ class Endpoint:
             if assignment.system or sequence <= self._receiver.delivered or not station.reads:
                 continue
             whole = station.holdings.put(assignment.id, entry.payload, assignment.timestamp, assignment.digest)
-            if whole is not None and ledger.find(assignment.id):
+            if whole is not None and sequence <= ledger.last:
                 self._on_whole(assignment.id, whole, sequence, now)
         self._catch_up.on_range(body)
         self._more = self._receiver.advance(now)
@@ -464,9 +464,9 @@ class Endpoint:
             return
         if isinstance(entry, MemberLeft) and entry.origin == station.origin and not self._membership.is_leaving:
             self._membership.join_again(self._now)
-        if station.is_barred and not station.plays(Role.COMMIT) and isinstance(entry, InSyncChanged):
-            if station.number in entry.numbers and self._membership.is_joined:
-                self._readmit()
+        is_in_sync = isinstance(entry, InSyncChanged) and station.number in entry.numbers
+        if is_in_sync and station.is_barred and not station.plays(Role.COMMIT) and self._membership.is_joined:
+            self._readmit()
 
     def _look_for_readmission(self, first: int) -> None:
         """A lost disk forgot promises. They bind nobody once the log removed this voter; added again, it may vote.
@@ -496,7 +496,7 @@ class Endpoint:
             self._notice_sequencer(now)
             while True:
                 self._hear_local(now)
-                self._sender.flush(now)
+                self._sender.flush(now, may_send=self._may_send(now))
                 self._take_own()
                 self._data.flush(now)
                 self._hear_local(now)
@@ -517,6 +517,24 @@ class Endpoint:
         station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             station.outbox.append(station.journal.take())
+
+    def _may_send(self, now: float) -> bool:
+        """Once the sequencer has welcomed this run and this member has come past that.
+
+        A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
+        knows what that run sent; this one then takes a new start, before it has sent anything under the old name.
+        """
+        station, sender = self._station, self._sender
+        if not self._membership.is_past_welcome:
+            return False
+        counter = station.ledger.state.senders.get(station.origin)
+        if counter is None or counter > sender.sent:
+            station.trace("new-start")
+            sender.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
+            station.take_new_start()
+            self._membership.join_again(now)
+            return False
+        return self._membership.is_joined
 
     def _notice_sequencer(self, now: float) -> None:
         """A new sequencer hears everything again that the old one may have kept to itself."""
@@ -542,7 +560,7 @@ class Endpoint:
             for batch in self._sender.whole:
                 whole = self._station.holdings.get(batch)
                 if whole is not None:
-                    self._data.on_batch(batch, whole, self._now)
+                    self._data.on_batch(batch, whole, 0, self._now)
         self._sender.whole.clear()
 
     def _acknowledged(self) -> tuple[int, int]:

@@ -26,6 +26,7 @@ class Membership:
         "_station",
         "_status_at",
         "_told_at",
+        "_welcome_at",
         "is_leaving",
         "is_welcome",
     )
@@ -46,6 +47,7 @@ class Membership:
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
         self._told_at = now
+        self._welcome_at = 0
         self.is_welcome = False  # whether the sequencer answered this run
         self.is_leaving = False
 
@@ -56,6 +58,11 @@ class Membership:
         member = station.ledger.state.members.get(station.number)
         return member is not None and member.origin == station.origin and member.is_live
 
+    @property
+    def is_past_welcome(self) -> bool:
+        """Whether this member knows the log as far as it was when the sequencer welcomed this run."""
+        return self.is_welcome and self._station.ledger.committed >= self._welcome_at
+
     def on_welcome(self, body: Welcome, now: float) -> bool:
         """The sequencer's answer; True when it brings a number this member did not have."""
         station = self._station
@@ -63,6 +70,7 @@ class Membership:
             station.outbox.append(Stop(body.refusal))
             return False
         self.is_welcome = True
+        self._welcome_at = body.sequence
         self._join_at = now + station.timing.join_s
         is_new = station.number != body.number
         if is_new and station.number <= CONFIGURED_NUMBER_MAX and station.number:

@@ -70,13 +70,10 @@ class Sender:
         """The sequencer's word on how much may be under way."""
         self._share_bytes = share_bytes
 
-    def flush(self, now: float) -> None:
+    def flush(self, now: float, *, may_send: bool) -> None:
         """Sends what fits the window."""
-        station = self._station
-        if self._waiting and station.number and station.ledger.state.is_sender(station.origin):
-            member = station.ledger.state.members.get(station.number)
-            if member is not None and member.origin == station.origin:
-                self._send_waiting(now)
+        if self._waiting and may_send:
+            self._send_waiting(now)
         self._tell_window()
 
     def _send_waiting(self, now: float) -> None:
@@ -126,6 +123,7 @@ class Sender:
             self._station.outbox.append(Refused(pending.handle, reason, True))
         self._in_flight.clear()
         self._in_flight_bytes = 0
+        self.sent = 0
 
     def _tell_window(self) -> None:
         is_open = self._waiting_bytes < self._station.budget.window_bytes

@@ -135,6 +135,12 @@ class Station:
             self.incarnation,
         )
 
+    def take_new_start(self) -> None:
+        """Becomes another run, in name: the old one is spoken for."""
+        start = self.meta.start + 1
+        self.origin = Origin(self.origin[:6] + start.to_bytes(4, "big"))
+        self.remember(start=start)
+
     def send(self, to: str, body: Data | Body) -> None:
         """A frame to a member's address or one of the group's."""
         if to == self.address:

@@ -261,6 +261,7 @@ def run_limit(*, backups: int, size: int, seconds: float, directory: Path | None
                 arguments = (role, places, parts, size, Path(folder) / name, number, theirs)
                 process: BaseProcess = context.Process(target=_enter, args=arguments, daemon=True)
                 process.start()
+                theirs.close()  # so that the end of the process is the end of the pipe
                 started[name] = (process, ours)
                 ours.recv()  # The sender is last: nobody misses its first batch.
             return _measure(started, size, seconds)

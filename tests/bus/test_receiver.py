@@ -1,0 +1,187 @@
+"""Delivery: in order, once, without a gap, with the group's events at their place."""
+
+import pytest
+
+from alphorn.bus.config import Budget
+from alphorn.bus.entries import Assignment, CheckpointMark, EpochBegun, MemberLeft, VoterRemoved
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import Fetch
+from alphorn.bus.machine import Deliver, MemberChanged, Output, PrimaryChanged, PutGroupState, TakeCheckpoint
+from alphorn.bus.nack import Requests
+from alphorn.bus.receiver import Receiver
+from alphorn.bus.repair import Repairer
+from tests.bus.group import make_config
+from tests.bus.stations import EPOCH, Bench, batch_id, joined, numbered, origin_of_member, system
+
+
+class Delivering:
+    """Member 2 of three."""
+
+    def __init__(self, *, number: int = 2, reads: bool = True, nack_numbers_max: int = 64) -> None:
+        budget = Budget(datagram_bytes=1200, nack_numbers_max=nack_numbers_max)
+        self.bench = Bench(make_config(servers=3, witnesses=1), number, reads=reads, budget=budget)
+        station = self.bench.station
+        self.requests = Requests(station)
+        follower = Follower(station, durable=0, now=0.0)
+        self.receiver = Receiver(station, follower, self.requests, Repairer(station, 0.0), delivered=0)
+        station.ledger.on_committed = self.receiver.on_committed
+
+    def commit(self, *assignments: Assignment) -> None:
+        self.bench.fold(*assignments)
+
+    def outputs(self) -> list[Output]:
+        self.receiver.advance(1.0)
+        return self.bench.outputs(Output)
+
+    def delivered(self) -> list[int]:
+        return [output.sequence for output in self.outputs() if isinstance(output, Deliver)]
+
+
+@pytest.mark.requirement("BUS-18")
+def test_batches_are_delivered_in_the_order_of_their_numbers_whatever_order_they_came_in() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(3, 1)
+    delivering.commit(numbered(1), numbered(2), numbered(3))
+    assert delivering.delivered() == [1]
+    delivering.bench.hold(2)
+    assert delivering.delivered() == [2, 3]
+
+
+def test_nothing_is_delivered_before_it_is_committed_and_nothing_twice() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(1, 2)
+    delivering.bench.ledger.append(numbered(1))
+    delivering.bench.ledger.append(numbered(2))
+    assert delivering.delivered() == []
+    delivering.bench.ledger.commit(1)
+    assert delivering.delivered() == [1]
+    assert delivering.delivered() == []
+
+
+@pytest.mark.requirement("BUS-19", "BUS-22")
+def test_a_missing_batch_and_those_missing_after_it_are_asked_for_by_number() -> None:
+    delivering = Delivering()
+    delivering.bench.join(1, 3)
+    delivering.bench.hold(2)
+    delivering.commit(numbered(1), numbered(2), numbered(3), numbered(4))
+    assert delivering.delivered() == []
+    assert delivering.receiver.is_waiting
+    delivering.requests.on_time(2.0)
+    assert [fetch.sequences for _, fetch in delivering.bench.sent(Fetch)] == [[(3, 3), (5, 6)]]
+
+
+def test_no_more_than_a_bounded_run_of_missing_numbers_is_asked_for() -> None:
+    delivering = Delivering(nack_numbers_max=4)
+    delivering.bench.join(1, 3)
+    delivering.commit(*[numbered(counter) for counter in range(1, 40)])
+    delivering.outputs()
+    delivering.requests.on_time(2.0)
+    assert [fetch.sequences for _, fetch in delivering.bench.sent(Fetch)] == [[(3, 7)]]
+
+
+@pytest.mark.requirement("BUS-6", "BUS-7")
+def test_joins_and_departures_are_events_with_tag_and_rank_at_their_place_in_the_order() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(1)
+    config = delivering.bench.config
+    delivering.commit(
+        system(joined(config, 3)),
+        numbered(1),
+        system(MemberLeft(3, origin_of_member(3), True)),
+        system(joined(config, 4)),
+    )
+    outputs = delivering.outputs()
+    assert [type(output) for output in outputs] == [MemberChanged, Deliver, MemberChanged, MemberChanged]
+    events = [output for output in outputs if isinstance(output, MemberChanged)]
+    assert [(e.sequence, e.event, e.member.name, e.member.tag, e.member.rank) for e in events] == [
+        (1, "joined", "S3", "store", 3),
+        (3, "failed", "S3", "store", 3),
+        (4, "joined", "W1", "witness", 4),
+    ]
+
+
+def test_a_goodbye_is_told_apart_from_a_failure() -> None:
+    delivering = Delivering()
+    config = delivering.bench.config
+    delivering.commit(system(joined(config, 3)), system(MemberLeft(3, origin_of_member(3), False)))
+    assert [output.event for output in delivering.outputs() if isinstance(output, MemberChanged)] == ["joined", "left"]
+
+
+def test_an_event_waits_for_the_batches_before_it() -> None:
+    delivering = Delivering()
+    delivering.commit(numbered(1), system(VoterRemoved(4, True)))
+    assert delivering.outputs() == []
+    delivering.bench.hold(1)
+    assert [type(output) for output in delivering.outputs()] == [Deliver, MemberChanged]
+
+
+@pytest.mark.parametrize(("number", "is_self"), [(2, True), (3, False)])
+def test_a_new_epoch_names_the_primary_and_whether_it_is_this_member(number: int, *, is_self: bool) -> None:
+    delivering = Delivering()
+    delivering.commit(system(EpochBegun(EPOCH, number)))
+    assert delivering.outputs() == [PrimaryChanged(1, EPOCH, number, is_self)]
+
+
+@pytest.mark.requirement("CKP-1", "CKP-3")
+def test_at_a_mark_the_upper_layer_is_asked_for_its_state_after_exactly_the_batches_before_it() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(1, 2)
+    delivering.commit(numbered(1), system(CheckpointMark()), numbered(2))
+    outputs = delivering.outputs()
+    assert [type(output) for output in outputs] == [Deliver, TakeCheckpoint, Deliver]
+    taken = next(output for output in outputs if isinstance(output, TakeCheckpoint))
+    assert (taken.sequence, taken.epoch) == (2, EPOCH)
+    (kept,) = [write for write in delivering.bench.settle() if isinstance(write, PutGroupState)]
+    assert (kept.sequence, kept.data) == (2, taken.state)
+
+
+def test_a_witness_keeps_the_groups_state_at_a_mark_and_takes_no_checkpoint() -> None:
+    delivering = Delivering(number=4, reads=False)
+    delivering.commit(system(CheckpointMark()))
+    assert delivering.outputs() == []
+    assert [write.sequence for write in delivering.bench.settle() if isinstance(write, PutGroupState)] == [1]
+
+
+def test_a_witness_passes_batches_without_having_them() -> None:
+    delivering = Delivering(number=4, reads=False)
+    delivering.commit(numbered(1), numbered(2))
+    assert delivering.delivered() == []
+    assert delivering.receiver.delivered == 2
+
+
+@pytest.mark.requirement("CKP-5")
+def test_nothing_is_delivered_while_a_checkpoint_is_installed() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(1)
+    delivering.commit(numbered(1))
+    delivering.receiver.is_held = True
+    assert delivering.outputs() == []
+    delivering.receiver.is_held = False
+    assert delivering.delivered() == [1]
+
+
+def test_delivery_goes_on_after_the_checkpoint() -> None:
+    delivering = Delivering()
+    delivering.commit(numbered(1), system(EpochBegun(EPOCH, 1)), numbered(2))
+    delivering.receiver.reset(2)
+    delivering.bench.hold(2)
+    assert [type(output) for output in delivering.outputs()] == [Deliver]
+
+
+def test_batches_are_let_go_once_delivered() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(1, 2)
+    delivering.commit(numbered(1), numbered(2))
+    delivering.outputs()
+    delivering.receiver.release(1)
+    assert [batch_id(counter) in delivering.bench.station.holdings for counter in (1, 2)] == [False, True]
+
+
+def test_a_long_replay_is_delivered_in_turns() -> None:
+    delivering = Delivering()
+    delivering.bench.hold(*range(1, 401))
+    delivering.commit(*[numbered(counter) for counter in range(1, 401)])
+    assert delivering.receiver.advance(1.0)
+    assert delivering.receiver.delivered == 256
+    assert not delivering.receiver.advance(1.0)
+    assert delivering.receiver.delivered == 400

@@ -1,0 +1,297 @@
+"""What the sequencer knows of its members, and what it proposes from that."""
+
+import msgspec
+import pytest
+
+from alphorn.bus.config import GroupConfig, Timing
+from alphorn.bus.entries import (
+    CheckpointMark,
+    Collected,
+    InSyncChanged,
+    MemberJoined,
+    MemberLeft,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+)
+from alphorn.bus.frames import CommitAcknowledge, Join, Status, Welcome
+from alphorn.bus.group_state import FIRST_JOINED_NUMBER
+from alphorn.bus.roster import Roster, nth_largest
+from tests.bus.group import make_config
+from tests.bus.stations import EPOCH, NEXT_EPOCH, SENDER, Bench, joined, numbered, origin_of_member, system
+
+TIMING = Timing()
+
+
+class Leading:
+    """Sequencer 1 of the first epoch, with servers 1 to 3 live in their first run and a log through number `last`."""
+
+    def __init__(self, config: GroupConfig | None = None, *, last: int = 20) -> None:
+        self.bench = Bench(config or make_config())
+        self.bench.join(1, 2, 3)
+        for counter in range(last - 3):
+            self.bench.fold(numbered(counter + 1, timestamp=counter))
+        self.roster = Roster(self.bench.station, 0.0)
+
+    def hear(self, number: int, *, accepted: int = 20, stored: int = 20, checkpoint: int = 0, now: float = 1.0,
+             is_synchronised: bool = True, origin: bytes | None = None) -> None:  # fmt: skip
+        origin = origin or (self.bench.station.origin if number == 1 else origin_of_member(number))
+        body = Status(stored, accepted, stored, checkpoint, 0, is_synchronised, f"S{number}")
+        self.roster.on_status(self.bench.frame(number, body, origin=origin), body, EPOCH, now)
+
+    def hear_all(self, now: float = 1.0, **values: int) -> None:
+        for number in (1, 2, 3):
+            self.hear(number, now=now, **values)  # type: ignore[arg-type]
+
+    def fold(self, *entries: SystemEntry) -> None:
+        self.bench.fold(*map(system, entries))
+
+    def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
+             origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
+             ) -> list[SystemEntry]:  # fmt: skip
+        if number <= 3 and number:
+            member = joined(self.bench.config, number, origin, incarnation).member
+            config = self.bench.config.digest() if config is None else config
+        else:
+            member = joined(self.bench.config, 1).member
+            member = msgspec.structs.replace(member, number=0, name="c", address="c", roles=0, origin=origin)
+            config = b""
+        body = Join(member, is_blank, config, accepted, 0)
+        tip = self.bench.ledger.state
+        return self.roster.on_join(body, tip, has_open_voters=has_open_voters, now=1.0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "n", "found"), [([], 1, 0), ([5], 1, 5), ([5, 9, 7], 2, 7), ([5, 9, 7], 3, 5), ([5, 9], 3, 0)]
+)
+def test_the_largest_number_that_enough_members_reach(numbers: list[int], n: int, found: int) -> None:
+    assert nth_largest(numbers, n) == found
+
+
+def test_words_of_another_epoch_are_only_a_sign_of_life() -> None:
+    leading = Leading()
+    body = Status(9, 9, 9, 0, 0, True, "S2")
+    leading.roster.on_status(leading.bench.frame(2, body, NEXT_EPOCH), body, EPOCH, 5.0)
+    assert (leading.roster.accepted(2), leading.roster.stored(2), leading.roster.silence(2, 5.0)) == (0, 0, 0.0)
+
+
+def test_a_new_run_of_a_member_starts_from_nothing() -> None:
+    leading = Leading()
+    leading.hear(2)
+    leading.roster.hear(leading.bench.frame(2, CommitAcknowledge(0, 0), origin=bytes(9) + b"n"), 2.0)
+    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
+
+
+@pytest.mark.requirement("BUS-6")
+def test_a_client_that_asks_gets_a_free_number_and_is_welcomed_once_that_is_committed() -> None:
+    leading = Leading()
+    (entry,) = leading.join(0, origin=SENDER)
+    assert isinstance(entry, MemberJoined)
+    assert (entry.member.number, entry.member.origin) == (FIRST_JOINED_NUMBER, SENDER)
+    assert leading.bench.sent(Welcome) == []
+    leading.fold(entry)
+    assert leading.join(0, origin=SENDER) == []
+    ((to, welcome),) = leading.bench.sent(Welcome)
+    assert (to, welcome.number, welcome.sequence, welcome.refusal) == ("c", FIRST_JOINED_NUMBER, 21, "")
+    assert welcome.state == leading.bench.ledger.state.encode()
+
+
+def test_a_join_that_is_proposed_but_open_is_neither_proposed_again_nor_answered() -> None:
+    leading = Leading()
+    (entry,) = leading.join(0, origin=SENDER)
+    tip = leading.bench.ledger.state.copy(leading.bench.config)
+    tip.fold(tip.sequence + 1, system(entry))
+    member = msgspec.structs.replace(joined(leading.bench.config, 1).member, number=0, origin=SENDER)
+    assert leading.roster.on_join(Join(member, False, b"", 0, 0), tip, has_open_voters=False, now=1.0) == []
+    assert leading.bench.sent(Welcome) == []
+
+
+def test_another_configuration_is_refused_with_the_way_out() -> None:
+    leading = Leading()
+    assert leading.join(2, config=bytes(16)) == []
+    ((to, welcome),) = leading.bench.sent(Welcome)
+    assert to == "S2"
+    assert welcome.refusal == "the configuration of S2 differs from the group's; copy it and restart"
+
+
+def test_a_restarted_member_with_its_disk_keeps_its_vote() -> None:
+    leading = Leading()
+    leading.hear(2)
+    assert [type(entry) for entry in leading.join(2)] == [MemberJoined]
+
+
+@pytest.mark.parametrize(
+    "disk",
+    [
+        {"is_blank": True},
+        {"incarnation": 1},
+        {"accepted": 19},
+    ],
+    ids=["lost-disk", "old-incarnation", "old-image"],
+)
+def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk: dict[str, int]) -> None:
+    leading = Leading()
+    leading.hear(2)
+    entries = leading.join(2, **disk)  # type: ignore[arg-type]
+    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
+    assert entries[0] == VoterRemoved(2, False)
+    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
+
+
+def test_a_lost_disk_must_wait_while_another_change_of_voters_is_open() -> None:
+    leading = Leading()
+    assert leading.join(2, is_blank=True, has_open_voters=True) == []
+
+
+def test_the_last_voter_is_never_removed() -> None:
+    leading = Leading()
+    leading.fold(VoterRemoved(1, False), VoterRemoved(3, False))
+    assert leading.join(2, is_blank=True) == []
+
+
+def test_a_voter_removed_for_its_disk_is_added_again_once_it_has_caught_up() -> None:
+    leading = Leading()
+    leading.fold(VoterRemoved(2, False))
+    tip = leading.bench.ledger.state
+    leading.hear(1, accepted=21)
+    leading.hear(3, accepted=21)
+    assert leading.roster.voter_change(tip, 1.0) is None
+    leading.hear(2, is_synchronised=False)
+    assert leading.roster.voter_change(tip, 1.0) is None
+    leading.hear(2)
+    assert leading.roster.voter_change(tip, 1.0) == VoterAdded(2)
+
+
+def test_a_voter_is_not_added_while_the_larger_set_would_have_no_majority_that_keeps_up() -> None:
+    leading = Leading(make_config(servers=3, witnesses=1))
+    leading.fold(VoterRemoved(2, False))
+    leading.hear(1, accepted=21)
+    leading.hear(2)
+    tip = leading.bench.ledger.state
+    assert leading.roster.voter_change(tip, 1.0) is None
+    leading.hear(3, accepted=21)
+    assert leading.roster.voter_change(tip, 1.0) == VoterAdded(2)
+
+
+def test_a_retired_voter_is_not_added_again() -> None:
+    leading = Leading()
+    leading.fold(VoterRemoved(2, True))
+    for number in (1, 2, 3):
+        leading.hear(number, accepted=21)
+    assert leading.roster.voter_change(leading.bench.ledger.state, 1.0) is None
+
+
+def test_members_that_said_goodbye_or_were_silent_too_long_are_reported_as_such() -> None:
+    leading = Leading()
+    leading.hear_all(now=1.0)
+    leading.hear(3, now=4.0)
+    leading.roster.left.add(origin_of_member(3))
+    departures = leading.roster.departures(leading.bench.ledger.state, 1.0 + TIMING.evict_s + 0.1)
+    assert departures == [MemberLeft(2, origin_of_member(2), True), MemberLeft(3, origin_of_member(3), False)]
+
+
+def test_a_data_server_that_is_away_leaves_the_in_sync_set() -> None:
+    leading = Leading()
+    leading.hear_all(now=1.0)
+    later = 1.1 + TIMING.away_s
+    leading.hear(1, now=later)
+    leading.hear(2, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) == InSyncChanged((1, 2), 2)
+
+
+def test_copies_fall_no_further_than_the_configuration_allows() -> None:
+    leading = Leading(make_config(copies=2, copies_min=2))
+    leading.hear_all(now=1.0)
+    later = 1.1 + TIMING.away_s
+    leading.hear(1, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) is None
+
+
+def test_copies_fall_by_a_recorded_decision_when_only_one_data_server_is_left() -> None:
+    leading = Leading()
+    leading.hear_all(now=1.0)
+    later = 1.1 + TIMING.away_s
+    leading.hear(1, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) == InSyncChanged((1,), 1)
+
+
+def test_no_set_becomes_the_rule_whose_members_do_not_hold_what_is_committed() -> None:
+    leading = Leading()
+    leading.hear_all(now=1.0)
+    later = 1.1 + TIMING.away_s
+    leading.bench.fold(numbered(100))
+    leading.hear(1, stored=21, now=later)
+    leading.hear(2, stored=20, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) is None
+    leading.hear(2, stored=21, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) == InSyncChanged((1, 2), 2)
+
+
+def test_a_data_server_that_caught_up_is_in_sync_again_and_copies_are_restored() -> None:
+    leading = Leading()
+    leading.fold(InSyncChanged((1,), 1))
+    leading.hear(1, stored=21)
+    leading.hear(2, stored=20, is_synchronised=False)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) is None
+    leading.hear(2, stored=21)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) == InSyncChanged((1, 2), 2)
+
+
+def collecting(**settings: int) -> Leading:
+    """A log of 200 numbers and a mark at 201."""
+    leading = Leading(make_config(checkpoint_interval=50, **settings), last=200)
+    leading.fold(CheckpointMark())
+    return leading
+
+
+@pytest.mark.requirement("CKP-7")
+def test_numbers_before_a_checkpoint_that_enough_servers_have_are_collected() -> None:
+    leading = collecting()
+    leading.hear(1, accepted=201, stored=201, checkpoint=150)
+    leading.hear(2, accepted=201, stored=201, checkpoint=201)
+    leading.hear(3, accepted=201, stored=201, checkpoint=0)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(150)
+
+
+@pytest.mark.requirement("CKP-7")
+def test_nothing_is_collected_that_only_one_checkpoint_covers() -> None:
+    leading = collecting()
+    leading.hear_all(accepted=201, stored=201)
+    leading.hear(2, accepted=201, stored=201, checkpoint=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None
+
+
+@pytest.mark.requirement("CKP-7")
+@pytest.mark.parametrize(("accepted", "stored"), [(120, 201), (201, 120)], ids=["voter", "data-server"])
+def test_collection_never_passes_what_a_live_member_still_needs(accepted: int, stored: int) -> None:
+    leading = collecting()
+    leading.hear_all(accepted=201, stored=201, checkpoint=201)
+    standing = leading.roster.of(3)
+    assert standing is not None
+    standing.accepted, standing.stored = accepted, stored
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(120)
+
+
+def test_a_member_that_was_evicted_does_not_hold_collection_back() -> None:
+    leading = collecting()
+    leading.hear_all(accepted=201, stored=201, checkpoint=201)
+    leading.hear(3, accepted=201, stored=201, now=1.0)
+    later = 1.1 + TIMING.evict_s
+    leading.fold(MemberLeft(3, origin_of_member(3), True))
+    for number in (1, 2):
+        leading.hear(number, accepted=201, stored=201, checkpoint=201, now=later)
+    assert leading.roster.collection(leading.bench.ledger.state, later) == Collected(201)
+
+
+@pytest.mark.requirement("CKP-6")
+def test_numbers_whose_logical_age_is_over_are_collected_without_a_checkpoint() -> None:
+    leading = collecting(lifetime=60)
+    leading.hear_all(accepted=201, stored=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(128)
+
+
+def test_what_was_collected_is_not_collected_again() -> None:
+    leading = collecting()
+    leading.hear_all(accepted=201, stored=201, checkpoint=201)
+    leading.fold(Collected(201))
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None

@@ -1,0 +1,389 @@
+"""Takeover: a durable claim, a majority of promises, the best log adopted, and nothing cut that may be committed."""
+
+import msgspec
+import pytest
+
+from alphorn.bus.commit_server import CommitServer
+from alphorn.bus.config import GroupConfig, Role, Timing
+from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, epoch_counter, make_epoch
+from alphorn.bus.follower import Follower
+from alphorn.bus.frames import Absent, Fetch, NewEpoch, Prepare, Promise, Status
+from alphorn.bus.repair import Repairer
+from alphorn.bus.sequencer import Sequencer
+from alphorn.bus.takeover import State, Takeover
+from tests.bus.group import make_config
+from tests.bus.stations import EPOCH, Bench, batch_id, numbered, system
+
+TIMING = Timing()
+OLD = EPOCH
+
+
+class Standing:
+    """Member 1 of three stands for sequencer; nobody is heard. Numbers 1 to 3 are joins, committed."""
+
+    def __init__(self, config: GroupConfig | None = None, *log: Assignment) -> None:
+        self.bench = Bench(config or make_config())
+        self.bench.join(1, 2, 3)
+        station = self.bench.station
+        station.epoch = station.durable_epoch = OLD
+        self.follower = Follower(station, durable=3, now=0.0)
+        self.follower.known_committed = 3
+        if log:
+            self.follower.adopt(3, list(log))
+        self.bench.settle()
+        commit_server = CommitServer(station, self.follower, is_returning=False, now=0.0)
+        self.sequencer = Sequencer(station, self.follower, 0.0)
+        self.repairer = Repairer(station, 0.0)
+        self.takeover = Takeover(station, self.follower, commit_server, self.sequencer, self.repairer, 0.0)
+
+    def ask(self, now: float = 1.0) -> int:
+        """Claims an epoch, durably; gives it."""
+        self.takeover.ask(now)
+        self.bench.settle()
+        return self.bench.station.epoch
+
+    def promise(
+        self,
+        number: int,
+        *log: Assignment,
+        committed: int = 3,
+        epoch: int | None = None,
+        previous: int = 3,
+        is_granted: bool = True,
+    ) -> None:
+        epoch = self.bench.station.epoch if epoch is None else epoch
+        last_epoch = log[-1].epoch if log else OLD
+        body = Promise(
+            is_granted, epoch, epoch, 1, previous, OLD, committed, previous + len(log), last_epoch, list(log)
+        )
+        self.takeover.on_promise(self.bench.frame(number, body, epoch), body, 1.0)
+
+    def promise_own(self) -> None:
+        ledger = self.bench.ledger
+        self.promise(1, *ledger.slice(3, ledger.last), committed=ledger.committed)
+
+    def deny(self, number: int, *counters: int) -> None:
+        body = Absent([batch_id(counter) for counter in counters])
+        self.takeover.on_absent(self.bench.frame(number, body, self.bench.station.epoch), body, 1.0)
+
+    @property
+    def log(self) -> list[Assignment]:
+        ledger = self.bench.ledger
+        return [assignment for assignment in ledger.slice(3, ledger.last) if not assignment.system]
+
+
+def test_a_claim_is_on_the_candidates_own_disk_before_it_is_said() -> None:
+    standing = Standing()
+    standing.takeover.ask(1.0)
+    token, _ = standing.bench.hand_over()
+    assert standing.bench.sent(Prepare) == []
+    meta = standing.bench.storage.meta()
+    assert meta is not None
+    assert meta.promised == standing.bench.station.epoch
+    standing.bench.station.journal.on_durable(token)
+    assert standing.bench.sent(Prepare) != []
+
+
+def test_a_claim_is_above_every_epoch_heard_of() -> None:
+    standing = Standing()
+    standing.takeover.seen(make_epoch(40, 3))
+    assert standing.ask() == make_epoch(41, 1)
+
+
+def test_asking_again_for_an_epoch_that_nobody_answered_does_not_drive_epochs_up() -> None:
+    standing = Standing()
+    first = standing.ask(1.0)
+    standing.takeover.on_time(10.0)
+    assert standing.takeover.state is State.IDLE
+    assert standing.ask(11.0) == first
+
+
+def test_an_epoch_that_others_went_past_is_not_asked_for_again() -> None:
+    standing = Standing()
+    first = standing.ask(1.0)
+    standing.takeover.seen(first + (1 << 16))
+    standing.takeover.on_time(10.0)
+    assert epoch_counter(standing.ask(11.0)) == epoch_counter(first) + 2
+
+
+def test_promises_from_a_minority_are_not_enough() -> None:
+    standing = Standing(make_config(servers=3, witnesses=2))
+    standing.ask()
+    standing.promise_own()
+    standing.promise(4)
+    assert not standing.sequencer.is_active
+    standing.promise(5)
+    assert standing.sequencer.is_active
+
+
+def test_the_same_voter_counts_once() -> None:
+    standing = Standing()
+    standing.ask()
+    standing.promise(2)
+    standing.promise(2)
+    assert not standing.sequencer.is_active
+
+
+def test_a_promise_of_another_epoch_does_not_count() -> None:
+    standing = Standing()
+    epoch = standing.ask()
+    standing.promise_own()
+    standing.promise(2, epoch=epoch - (1 << 16))
+    assert not standing.sequencer.is_active
+
+
+def test_one_that_is_no_voter_any_more_does_not_count() -> None:
+    standing = Standing()
+    standing.bench.fold(system(VoterRemoved(2, False)))
+    standing.ask()
+    standing.promise(1, previous=4, committed=4)
+    standing.promise(2, previous=4, committed=4)
+    assert not standing.sequencer.is_active
+    standing.promise(3, previous=4, committed=4)
+    assert standing.sequencer.is_active
+
+
+def test_voters_are_counted_by_the_newest_configuration_in_the_adopted_log_even_if_it_is_open() -> None:
+    standing = Standing(make_config(servers=3, witnesses=1))
+    standing.ask()
+    removal = system(VoterRemoved(4, True), OLD)
+    standing.promise(2, removal)
+    standing.promise_own()
+    assert standing.sequencer.is_active, "two of the three voters that are left"
+
+
+def test_an_open_addition_raises_the_majority() -> None:
+    standing = Standing(make_config(servers=3, witnesses=1))
+    standing.bench.fold(system(VoterRemoved(4, False)))
+    standing.ask()
+    addition = system(VoterAdded(4), OLD)
+    standing.promise(2, addition, previous=4, committed=4)
+    standing.promise(1, previous=4, committed=4)
+    assert not standing.sequencer.is_active, "two of four are no majority"
+    standing.promise(4, addition, previous=4, committed=4)
+    assert standing.sequencer.is_active
+
+
+def test_a_refusal_ends_the_candidacy() -> None:
+    standing = Standing()
+    standing.ask()
+    standing.promise(2, is_granted=False)
+    assert standing.takeover.state is State.IDLE
+    assert not standing.sequencer.is_active
+
+
+def test_of_the_promised_logs_the_one_of_the_highest_epoch_is_adopted_even_if_it_is_shorter() -> None:
+    standing = Standing(None, numbered(1, OLD - (1 << 16)), numbered(2, OLD - (1 << 16)))
+    standing.bench.hold(1, 2, 9)
+    standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(9, OLD))
+    assert standing.log == [numbered(9, OLD)]
+    assert standing.sequencer.is_active
+
+
+def test_of_two_logs_of_one_epoch_the_longer_is_adopted() -> None:
+    standing = Standing(None, numbered(1, OLD))
+    standing.bench.hold(1, 2)
+    standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(1, OLD), numbered(2, OLD))
+    assert standing.log == [numbered(1, OLD), numbered(2, OLD)]
+
+
+def test_what_any_promise_knows_to_be_committed_is_committed() -> None:
+    standing = Standing(None, numbered(1, OLD), numbered(2, OLD))
+    standing.bench.hold(1, 2)
+    standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(1, OLD), numbered(2, OLD), committed=4)
+    assert standing.bench.ledger.committed == 4
+
+
+def test_a_candidate_too_far_behind_to_adopt_the_best_log_does_not_begin() -> None:
+    standing = Standing()
+    standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(30), previous=40, committed=40)
+    assert not standing.sequencer.is_active
+
+
+def missing_batch(**settings: object) -> Standing:
+    """A candidate that adopts number 4, whose batch is not here."""
+    standing = Standing(make_config(**settings), numbered(1, OLD))  # type: ignore[arg-type]
+    standing.bench.storage._entries.clear()
+    standing.ask()
+    standing.promise_own()
+    for number in (2, 3):
+        standing.promise(number, numbered(1, OLD))
+    assert standing.takeover.state is State.RESOLVING
+    return standing
+
+
+def test_a_batch_of_an_open_number_is_looked_for_before_the_epoch_begins() -> None:
+    standing = missing_batch()
+    asked = {to: fetch.ids for to, fetch in standing.bench.sent(Fetch)}
+    assert asked == {"S2": [(batch_id(1), 0, 0)], "S3": [(batch_id(1), 0, 0)]}
+    assert not standing.sequencer.is_active
+    standing.bench.hold(1)
+    standing.takeover.on_batch(1.0)
+    assert standing.sequencer.is_active
+    assert standing.log == [numbered(1, OLD)]
+
+
+def test_a_number_is_cut_only_when_so_many_lack_it_that_it_cannot_be_committed() -> None:
+    standing = missing_batch()  # two copies of three in sync: this member lacks it, one more must say so
+    assert standing.log == [numbered(1, OLD)]
+    standing.deny(2, 1)
+    assert standing.log == []
+    assert standing.sequencer.is_active
+
+
+def test_with_one_copy_every_in_sync_server_must_deny_it() -> None:
+    standing = missing_batch(copies=1)
+    standing.deny(2, 1)
+    assert standing.log == [numbered(1, OLD)]
+    assert not standing.sequencer.is_active
+    standing.deny(3, 1)
+    assert standing.log == []
+
+
+def test_a_server_outside_the_in_sync_set_cannot_deny() -> None:
+    standing = missing_batch(servers=3, witnesses=1)
+    standing.deny(4, 1)
+    assert standing.log == [numbered(1, OLD)]
+
+
+def test_the_same_server_denies_once() -> None:
+    standing = missing_batch(copies=1)
+    for _ in range(3):
+        standing.deny(2, 1)
+    assert standing.log == [numbered(1, OLD)]
+
+
+@pytest.mark.parametrize("state", ["barred", "damaged"])
+def test_a_candidate_with_a_doubtful_disk_does_not_count_itself_among_those_that_lack_it(state: str) -> None:
+    standing = missing_batch()
+    if state == "barred":
+        standing.bench.station.is_barred = True
+    else:
+        standing.bench.station.impaired_until = 99
+    standing.takeover._denied.clear()
+    standing.deny(2, 1)
+    assert standing.log == [numbered(1, OLD)]
+    assert not standing.sequencer.is_active
+
+
+def test_what_follows_a_cut_number_is_cut_with_it_and_what_precedes_stays() -> None:
+    standing = Standing(None, numbered(1, OLD), numbered(2, OLD), numbered(3, OLD))
+    standing.bench.hold(1, 3)
+    standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(1, OLD), numbered(2, OLD), numbered(3, OLD))
+    standing.deny(3, 2)
+    assert standing.log == [numbered(1, OLD)]
+
+
+def test_a_candidate_that_finds_the_batch_nowhere_waits_and_then_gives_up_rather_than_guess() -> None:
+    standing = missing_batch()
+    standing.takeover.on_time(1.0 + 2 * TIMING.stall_s)
+    assert standing.takeover.state is State.IDLE
+    assert standing.log == [numbered(1, OLD)]
+    assert not standing.sequencer.is_active
+
+
+def test_a_candidate_that_promised_somebody_else_meanwhile_does_not_begin() -> None:
+    standing = missing_batch()
+    standing.bench.station.raise_fence(standing.bench.station.epoch + (7 << 16))
+    standing.bench.hold(1)
+    standing.takeover.on_batch(1.0)
+    assert not standing.sequencer.is_active
+
+
+def test_the_new_epoch_is_announced_and_begins_after_the_adopted_log() -> None:
+    standing = Standing(None, numbered(1, OLD))
+    standing.bench.hold(1)
+    epoch = standing.ask()
+    standing.promise_own()
+    standing.promise(2, numbered(1, OLD))
+    assert [announced.last for _, announced in standing.bench.sent(NewEpoch)] == [4]
+    assert (standing.sequencer.epoch, standing.sequencer.start) == (epoch, 5)
+
+
+def hear(standing: Standing, number: int, delivered: int, now: float) -> None:
+    body = Status(delivered, 0, 0, 0, 0, True, f"S{number}")
+    standing.takeover.on_status(standing.bench.frame(number, body), body, now)
+
+
+def turn(standing: Standing) -> float:
+    """When this member asks, if nobody speaks from now on."""
+    now = 0.0
+    while standing.takeover.state is State.IDLE and now < 5.0:
+        now = max(now + 1e-4, standing.takeover.next_deadline())
+        for number in (2, 3):
+            if number in standing.takeover._peers:
+                hear(standing, number, standing.takeover._peers[number][1], now)
+        standing.takeover.on_time(now)
+    return now
+
+
+def ranked(*ranks: int, lowest_rank_first: bool = True) -> GroupConfig:
+    config = make_config(lowest_rank_first=lowest_rank_first)
+    members = [msgspec.structs.replace(member, rank=rank) for member, rank in zip(config.members, ranks, strict=True)]
+    return msgspec.structs.replace(config, members=tuple(members))
+
+
+@pytest.mark.requirement("HA-8")
+@pytest.mark.parametrize(
+    ("ranks", "lowest_rank_first", "place"),
+    [((1, 2, 3), True, 0), ((3, 1, 2), True, 2), ((1, 2, 3), False, 2), ((3, 1, 2), False, 0), ((2, 1, 3), True, 1)],
+)
+def test_rank_decides_who_asks_first_lowest_or_highest(
+    ranks: tuple[int, int, int], place: int, *, lowest_rank_first: bool
+) -> None:
+    standing = Standing(ranked(*ranks, lowest_rank_first=lowest_rank_first))
+    for number in (2, 3):
+        hear(standing, number, 3, 0.0)
+    first = TIMING.suspect_s + place * TIMING.rank_delay_s
+    assert first <= turn(standing) <= first + 0.5 * TIMING.rank_delay_s + 1e-3
+
+
+@pytest.mark.requirement("HA-8")
+def test_one_that_holds_more_of_the_log_goes_before_one_of_better_rank() -> None:
+    standing = Standing(ranked(1, 2, 3))
+    standing.follower.known_committed = 9
+    hear(standing, 3, 9, 0.0)
+    assert turn(standing) >= TIMING.suspect_s + TIMING.rank_delay_s
+
+
+@pytest.mark.requirement("HA-6")
+def test_a_member_that_hears_no_sequencer_asks_after_a_time_limit_and_not_before() -> None:
+    standing = Standing()
+    standing.takeover.on_time(TIMING.suspect_s * 0.9)
+    assert standing.takeover.state is State.IDLE
+    assert TIMING.suspect_s <= turn(standing) <= TIMING.suspect_s + TIMING.rank_delay_s
+
+
+def test_a_member_that_hears_a_sequencer_does_not_ask() -> None:
+    standing = Standing()
+    for tick in range(1, 100):
+        now = tick * TIMING.suspect_s / 2
+        standing.follower.any_heard_at = now
+        standing.takeover.on_time(now)
+    assert standing.takeover.state is State.IDLE
+
+
+@pytest.mark.parametrize("reason", ["no-sequencer-role", "barred", "removed"])
+def test_a_member_that_may_not_be_sequencer_never_asks(reason: str) -> None:
+    standing = Standing()
+    match reason:
+        case "no-sequencer-role":
+            standing.bench.station.roles = Role.DATA | Role.COMMIT
+        case "barred":
+            standing.bench.station.is_barred = True
+        case "removed":
+            standing.bench.fold(system(VoterRemoved(1, False)))
+    for tick in range(1, 50):
+        standing.takeover.on_time(tick * TIMING.suspect_s)
+    assert standing.takeover.state is State.IDLE
+    assert standing.bench.station.epoch == OLD
