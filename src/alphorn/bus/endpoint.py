@@ -379,8 +379,10 @@ class Endpoint:
         is_new = self._membership.on_welcome(body, now)
         if body.refusal:
             return
-        self._commit.on_welcome()
         self._follower.on_welcome(frame.epoch, body.assigned)
+        if not body.number:
+            return
+        self._commit.on_welcome()
         self._follower.known_committed = max(self._follower.known_committed, body.sequence)
         if is_new and not self._history and not self._station.keeps_log and not self._receiver.delivered:
             state = self._catch_up.decode_state(f.CheckpointOffer(body.sequence, body.epoch, 0, 0, 0, body.state))

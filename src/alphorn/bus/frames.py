@@ -248,7 +248,7 @@ class Join(Body, frozen=True, array_like=True):
 
 
 class Welcome(Body, frozen=True, array_like=True):
-    """Answer to a join, once it is committed; a refusal says why."""
+    """Answer to a join, once it is committed. Number 0: it was heard and is not committed yet, or is refused."""
 
     number: U16
     sequence: U64  # the committed number whose state this is

@@ -69,6 +69,8 @@ class Membership:
         if body.refusal:
             station.outbox.append(Stop(body.refusal))
             return False
+        if not body.number:
+            return False
         self.is_welcome = True
         self._welcome_at = body.sequence
         self._join_at = now + station.timing.join_s
