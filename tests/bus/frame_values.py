@@ -81,14 +81,15 @@ def data_frames(draw: st.DrawFn) -> f.Data:
     offset = draw(st.integers(0, size))
     payload = draw(st.binary(max_size=size - offset))
     fragments = draw(st.integers(1, 0xFFFF))
-    numbers = [draw(st.integers(0, (1 << 64) - 1)) for _ in range(3)]
+    timestamp, sequence, digest = (draw(st.integers(0, (1 << 64) - 1)) for _ in range(3))
     batch = draw(st.binary(min_size=16, max_size=16))
     place = draw(st.integers(0, fragments - 1))
-    return f.Data(batch, *numbers, size, offset, place, fragments, payload, draw(st.booleans()))
+    is_repair = draw(st.booleans())
+    return f.Data(batch, timestamp, sequence, digest, size, offset, place, fragments, payload, is_repair)
 
 
 def bodies() -> st.SearchStrategy[f.Data | f.Body]:
     """Frames of every type."""
     kinds = [type(body) for body in SAMPLES.values() if not isinstance(body, f.Data)]
     msgpack = [values_of(info) for info in msgspec.inspect.multi_type_info(kinds)]
-    return st.one_of(data_frames(), *msgpack)  # type: ignore[arg-type]
+    return st.one_of(data_frames(), *msgpack)  # type: ignore[arg-type,unused-ignore]

@@ -22,10 +22,12 @@ class Answering:
         self.bench.fold(numbered(4), numbered(5), numbered(6))
         self.bench.hold(4)
         writes = [PutAssignments(4, [numbered(n) for n in (4, 5, 6)]), PutEntry(5, payload_of(5), digest_of(b""))]
-        self.bench.storage.submit(Persist(1, writes))  # type: ignore[arg-type]
+        self.bench.storage.submit(Persist(1, writes))
         self.repairer = Repairer(self.bench.station, now=0.0)
 
-    def ask(self, number: int, now: float, *, sequences: tuple[tuple[int, int], ...] = (), ids: tuple[int, ...] = ()):  # type: ignore[no-untyped-def]
+    def ask(
+        self, number: int, now: float, *, sequences: tuple[tuple[int, int], ...] = (), ids: tuple[int, ...] = ()
+    ) -> None:
         fetch = Fetch(1, list(sequences), [(batch_id(counter), 0, 0) for counter in ids])
         self.repairer.on_fetch(self.bench.frame(number, fetch), fetch, now)
 

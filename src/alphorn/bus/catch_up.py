@@ -229,11 +229,11 @@ class CatchUp:
         self._due = _NEVER
         self.sealed = offer
 
-    def decode_state(self, offer: CheckpointOffer) -> GroupState | None:
-        """The group's state in an offer; None where it is malformed."""
+    def decode_state(self, data: bytes) -> GroupState | None:
+        """The group's state as a peer sent it; None where it is malformed."""
         station = self._station
         try:
-            return GroupState.decode(offer.state, station.config, departed_max=station.budget.departed_senders_max)
+            return GroupState.decode(data, station.config, departed_max=station.budget.departed_senders_max)
         except msgspec.DecodeError:
             return None
 

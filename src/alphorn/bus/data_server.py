@@ -124,6 +124,7 @@ class DataServer:
             else:
                 self._missing[sequence] = assignment.id
                 self._requests.want_batch(assignment.id, now)
+                self._look_again(now)
         self._store(ready)
 
     def on_cut(self, after: int) -> None:
@@ -151,6 +152,10 @@ class DataServer:
             self._station.trace("damaged", f"sequence={sequence}")
             self._missing[sequence] = assignment.id
             self._requests.want_sequence(sequence, now)
+            self._look_again(now)
+
+    def _look_again(self, now: float) -> None:
+        self._report_at = min(self._report_at, now + self._station.timing.report_repeat_s)
 
     def on_collected(self, through: int) -> None:
         """Numbers through this one are forgotten: nobody has to have them."""
@@ -230,7 +235,10 @@ class DataServer:
             senders = self._station.ledger.state.senders
             self._sent = {origin: sent for origin, sent in self._sent.items() if origin in senders}
             for sequence, batch in list(self._missing.items())[: self._station.budget.nack_numbers_max]:
-                if sequence <= self._station.ledger.committed:
+                if batch in self._station.holdings:
+                    del self._missing[sequence]
+                    self._store([sequence])
+                elif sequence <= self._station.ledger.committed:
                     self._requests.want_sequence(sequence, now)
                 else:
                     self._requests.want_batch(batch, now)

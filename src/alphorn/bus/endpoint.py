@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from alphorn.bus import frames as f
+from alphorn.bus.acknowledge import Acknowledger
 from alphorn.bus.catch_up import CatchUp, CatchUpServer
 from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
@@ -28,20 +29,16 @@ from alphorn.bus.entries import (
     InSyncChanged,
     MemberLeft,
     SystemEntry,
-    VoterAdded,
-    decode_system,
     describe_epoch,
 )
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
-from alphorn.bus.group_state import GroupState
-from alphorn.bus.holdings import Batch
+from alphorn.bus.intake import Intake
 from alphorn.bus.machine import (
     ChangeInterval,
     ChangeVoters,
     CheckpointInstalled,
     CheckpointWritten,
-    DropAfter,
     DropThrough,
     Durable,
     Goodbye,
@@ -49,8 +46,6 @@ from alphorn.bus.machine import (
     InstallCheckpoint,
     Order,
     Output,
-    PutAssignments,
-    PutGroupState,
     Received,
     SynchronisedChanged,
 )
@@ -62,9 +57,9 @@ from alphorn.bus.restore import restore
 from alphorn.bus.sender import Sender
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.storage import Storage
+from alphorn.bus.synchroniser import Synchroniser
 from alphorn.bus.takeover import Takeover
 from alphorn.model.errors import PeerViolation
-from alphorn.model.ids import counter_of, origin_of
 
 
 class Endpoint:
@@ -111,8 +106,8 @@ class Endpoint:
         self._is_ready = False
         self._is_synchronised = False
         self._followed = (0, 0)
-        self._said = (0, 0, 0)
         self._more = False
+        self._prune_at = now
         self.violations = 0
         ledger = station.ledger
         self._requests = Requests(station)
@@ -132,8 +127,27 @@ class Endpoint:
         self._sequencer = Sequencer(station, self._follower, now)
         self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
         self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
+        self._intake = Intake(
+            station,
+            requests=self._requests,
+            data=self._data,
+            receiver=self._receiver,
+            sender=self._sender,
+            takeover=self._takeover,
+        )
+        self._synchroniser = Synchroniser(
+            station,
+            follower=self._follower,
+            receiver=self._receiver,
+            sender=self._sender,
+            data=self._data,
+            checkpoints=self._checkpoints,
+            catch_up=self._catch_up,
+            on_whole=self._intake.on_whole,
+        )
+        self._acknowledger = Acknowledger(station, self._commit, self._data, self._synchroniser)
         self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
-        self._membership = Membership(station, self._status, self._acknowledged, is_blank=restored.is_blank, now=now)
+        self._membership = Membership(station, self._status, is_blank=restored.is_blank, now=now)
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
@@ -293,7 +307,7 @@ class Endpoint:
             return lambda frame, body, now: act(frame, body, now) if sequencer.is_active else None
 
         return {
-            Data: self._on_data if is_data or station.reads else nobody,
+            Data: self._intake.on_data if is_data or station.reads else nobody,
             f.DataReport: while_active(sequencer.on_report),
             f.CommitSubmit: follower.on_submit,
             f.CommitAcknowledge: while_active(sequencer.on_acknowledge),
@@ -322,40 +336,12 @@ class Endpoint:
             f.Leave: while_active(lambda frame, body, now: sequencer.on_leave(body.origin)),
         }
 
-    def _on_data(self, frame: Frame, body: Data, now: float) -> None:
-        station = self._station
-        sequence = station.ledger.find(body.id) or body.sequence
-        if body.sequence and self._data.is_missing(body.sequence):
-            sequence = body.sequence
-        is_numbered = counter_of(body.id) <= station.ledger.state.senders.get(origin_of(body.id), 0)
-        if is_numbered and sequence <= self._receiver.released and not self._data.is_missing(sequence):
-            return
-        whole = station.holdings.add(body, now)
-        if whole is not None:
-            self._on_whole(body.id, whole, sequence, now)
-
-    def _on_whole(self, batch: bytes, whole: Batch, sequence: int, now: float) -> None:
-        """A batch is complete here: it is stored, reported or delivered, whichever it waited for."""
-        station = self._station
-        self._requests.satisfied(batch)
-        if sequence:
-            self._requests.satisfied(sequence)
-        if station.plays(Role.DATA):
-            if sequence and sequence <= self._receiver.released and self._data.is_missing(sequence):
-                assignment = station.ledger.get(sequence)
-                if assignment is not None and assignment.id == batch:
-                    self._data.store_late(sequence, bytes(whole.payload), whole.digest)
-                station.holdings.drop(batch)
-                return
-            self._data.on_batch(batch, whole, sequence, now)
-        self._takeover.on_batch(now)
-
     def _on_heartbeat(self, frame: Frame, body: f.Heartbeat, now: float) -> None:
         self._follower.on_heartbeat(frame, body, now)
         if frame.epoch == self._station.epoch:
             self._sender.set_share(body.window_bytes)
             if body.committed < body.assigned:
-                self._said = (0, 0, 0)  # an acknowledgement may have been lost
+                self._acknowledger.repeat()
 
     def _on_status(self, frame: Frame, body: f.Status, now: float) -> None:
         station = self._station
@@ -385,72 +371,21 @@ class Endpoint:
         self._commit.on_welcome()
         self._follower.known_committed = max(self._follower.known_committed, body.sequence)
         if is_new and not self._history and not self._station.keeps_log and not self._receiver.delivered:
-            state = self._catch_up.decode_state(f.CheckpointOffer(body.sequence, body.epoch, 0, 0, 0, body.state))
+            state = self._catch_up.decode_state(body.state)
             if state is not None:
-                self._go_on_from(state)
-
-    # --- catching up ---
+                self._synchroniser.go_on_from(state)
 
     def _on_range(self, frame: Frame, body: f.Range, now: float) -> None:
-        if not self._catch_up.expects(frame, body):
-            return
-        station, ledger = self._station, self._station.ledger
-        for sequence, entry in enumerate(body.entries, body.first):
-            assignment = entry.assignment
-            if ledger.base < sequence <= ledger.committed and ledger.get(sequence) is None:
-                station.journal.write(PutAssignments(sequence, [assignment]))  # it was damaged on this disk
-                if station.plays(Role.DATA):
-                    self._data.store_late(sequence, entry.payload, assignment.digest, system=bool(assignment.system))
-            if assignment.system or sequence <= self._receiver.delivered or not station.reads:
-                continue
-            whole = station.holdings.put(assignment.id, entry.payload, assignment.timestamp, assignment.digest)
-            if whole is not None and sequence <= ledger.last:
-                self._on_whole(assignment.id, whole, sequence, now)
-        self._catch_up.on_range(body)
-        self._more = self._receiver.advance(now)
-        self._catch_up.ask_next(now)
-
-    def _install(self, now: float) -> None:
-        """A checkpoint has arrived whole: the ledger and then the upper layer go on from it."""
-        offer = self._catch_up.sealed
-        if offer is None or self._receiver.is_held:
-            return
-        station, ledger = self._station, self._station.ledger
-        state = self._catch_up.decode_state(offer)
-        if state is None or state.sequence != offer.sequence:
-            self._catch_up.installed()
-            return
-        if offer.sequence <= ledger.last and ledger.epoch_at(offer.sequence) == offer.epoch:
-            ledger.commit(offer.sequence)
-            self._receiver.reset(offer.sequence)
-        elif offer.sequence > ledger.committed:
-            self._go_on_from(state)
-        else:
-            self._receiver.reset(offer.sequence)
-        if station.reads:
-            self._receiver.is_held = True
-            station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            if station.plays(Role.CHECKPOINT):
-                self._checkpoints.on_written(offer.sequence, now)
-        self._catch_up.installed()
-
-    def _go_on_from(self, state: GroupState) -> None:
-        """Replaces the ledger by a state that is known to be committed; whatever was open here conflicts with it."""
-        station, ledger = self._station, self._station.ledger
-        station.trace("reset", f"at={state.sequence}")
-        ledger.reset(state)
-        if station.keeps_log:
-            station.journal.write(DropAfter(0), PutGroupState(state.sequence, state.encode()))
-        self._follower.restart()
-        self._data.reset(state.sequence)
-        self._receiver.reset(state.sequence)
-        self._sender.on_state()
+        if self._catch_up.expects(frame, body):
+            self._synchroniser.on_range(body, now)
+            self._more = self._receiver.advance(now)
+            self._catch_up.ask_next(now)
 
     # --- the log moves ---
 
     def _on_appended(self, first: int) -> None:
-        if self._station.is_barred and self._station.plays(Role.COMMIT):
-            self._look_for_readmission(first)
+        if self._station.plays(Role.COMMIT):
+            self._commit.on_appended(first)
         if self._station.plays(Role.DATA):
             self._data.on_appended(first, self._now)
 
@@ -468,27 +403,7 @@ class Endpoint:
             self._membership.join_again(self._now)
         is_in_sync = isinstance(entry, InSyncChanged) and station.number in entry.numbers
         if is_in_sync and station.is_barred and not station.plays(Role.COMMIT) and self._membership.is_joined:
-            self._readmit()
-
-    def _look_for_readmission(self, first: int) -> None:
-        """A lost disk forgot promises. They bind nobody once the log removed this voter; added again, it may vote.
-
-        It must do so while the entry that adds it is still open, because that may need its own acceptance.
-        """
-        station, ledger = self._station, self._station.ledger
-        member = ledger.state.members.get(station.number)
-        if member is None or member.origin != station.origin or member.is_voter:
-            return
-        for assignment in ledger.slice(max(first - 1, ledger.committed), ledger.last):
-            entry = decode_system(assignment.system) if assignment.system else None
-            if isinstance(entry, VoterAdded) and entry.number == station.number:
-                self._readmit()
-                return
-
-    def _readmit(self) -> None:
-        self._station.trace("readmitted")
-        self._station.is_barred = False
-        self._station.remember(is_voter_barred=False)
+            station.lift_bar()
 
     # --- the end of a turn ---
 
@@ -498,12 +413,12 @@ class Endpoint:
             self._notice_sequencer(now)
             while True:
                 self._hear_local(now)
-                self._sender.flush(now, may_send=self._may_send(now))
-                self._take_own()
+                self._sender.flush(now, may_send=self._membership.may_send(self._sender, now))
+                self._intake.take_own(now)
                 self._data.flush(now)
                 self._hear_local(now)
                 self._sequencer.flush(now)
-                self._acknowledge()
+                self._acknowledger.flush()
                 if not station.local:
                     break
             self._more = self._receiver.advance(now)
@@ -511,32 +426,17 @@ class Endpoint:
                 self._data.on_damaged(sequence, now)
             self._repairer.damaged.clear()
             self._catch_up.plan(now)
-            self._install(now)
+            self._synchroniser.install(now)
             self._let_go()
+            if self._is_synchronised and now >= self._prune_at:
+                self._prune_at = now + 1.0
+                self._receiver.prune()
             self._tell_synchronised()
             if self._sender.is_pending:
                 self._membership.status_soon(self._sender.sent_at)
         station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             station.outbox.append(station.journal.take())
-
-    def _may_send(self, now: float) -> bool:
-        """Once the sequencer has welcomed this run and this member has come past that.
-
-        A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
-        knows what that run sent; this one then takes a new start, before it has sent anything under the old name.
-        """
-        station, sender = self._station, self._sender
-        if not self._membership.is_past_welcome:
-            return False
-        counter = station.ledger.state.senders.get(station.origin)
-        if counter is None or counter > sender.sent:
-            station.trace("new-start")
-            sender.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
-            station.take_new_start()
-            self._membership.join_again(now)
-            return False
-        return self._membership.is_joined
 
     def _notice_sequencer(self, now: float) -> None:
         """A new sequencer hears everything again that the old one may have kept to itself."""
@@ -553,36 +453,6 @@ class Endpoint:
             heard, station.local = station.local, []
             for frame in heard:
                 self._on_frame(frame, now)
-
-    def _take_own(self) -> None:
-        """This member's own batches do not come back by the network."""
-        if not self._sender.whole:
-            return
-        if self._station.plays(Role.DATA):
-            for batch in self._sender.whole:
-                whole = self._station.holdings.get(batch)
-                if whole is not None:
-                    self._data.on_batch(batch, whole, 0, self._now)
-        self._sender.whole.clear()
-
-    def _acknowledged(self) -> tuple[int, int]:
-        station = self._station
-        if station.durable_epoch != station.epoch:
-            return 0, 0
-        accepted = self._commit.accepted if station.plays(Role.COMMIT) else 0
-        stored = self._data.stored if station.plays(Role.DATA) else 0
-        return accepted, stored
-
-    def _acknowledge(self) -> None:
-        """Tells the sequencer what is durable here, once for all of it."""
-        station = self._station
-        if not station.sequencer or not station.keeps_log:
-            return
-        accepted, stored = self._acknowledged()
-        said = (station.epoch, accepted, stored)
-        if said != self._said and (accepted or stored):
-            self._said = said
-            station.send_member(station.sequencer, f.CommitAcknowledge(accepted, stored))
 
     def _let_go(self) -> None:
         """Forgets what is delivered and durable, and what the log says may be forgotten."""
@@ -612,7 +482,7 @@ class Endpoint:
             station.outbox.append(SynchronisedChanged(is_synchronised))
 
     def _status(self) -> f.Status:
-        accepted, stored = self._acknowledged()
+        accepted, stored = self._acknowledger.acknowledged()
         return f.Status(
             self._receiver.delivered,
             accepted,

@@ -24,13 +24,12 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Partial:
-    __slots__ = ("fragments", "have", "received_at", "size")
+    __slots__ = ("fragments", "have", "size")
 
     def __init__(self, fragments: int, size: int) -> None:
         self.fragments: list[bytes | memoryview | None] = [None] * fragments
         self.have = 0
         self.size = size
-        self.received_at = 0.0
 
 
 class Holdings:
@@ -66,7 +65,7 @@ class Holdings:
         """Whether some but not all of a batch is here."""
         return batch in self._partial
 
-    def add(self, data: Data, now: float) -> Batch | None:
+    def add(self, data: Data) -> Batch | None:
         """Takes a fragment; gives the batch when it became whole by it."""
         batch = data.id
         if batch in self._whole:
@@ -83,7 +82,6 @@ class Holdings:
             self._forget_partial(batch)
             partial = self._partial[batch] = _Partial(data.fragments, data.size)
             self._bytes += data.size
-        partial.received_at = now
         if partial.fragments[data.fragment] is None:
             partial.fragments[data.fragment] = data.payload
             partial.have += 1
@@ -132,9 +130,9 @@ class Holdings:
             self._bytes -= len(kept.payload)
         self._forget_partial(batch)
 
-    def stale_partials(self, before: float) -> list[bytes]:
-        """Batches of which nothing came since."""
-        return [batch for batch, partial in self._partial.items() if partial.received_at < before]
+    def ids(self) -> list[bytes]:
+        """All batches of which anything is here."""
+        return [*self._whole, *self._partial]
 
     def _forget_partial(self, batch: bytes) -> None:
         partial = self._partial.pop(batch, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from alphorn.bus.config import CONFIGURED_NUMBER_MAX
 from alphorn.bus.frames import Join, Leave, Status, Welcome
 from alphorn.bus.machine import Stop
+from alphorn.bus.sender import Sender
 from alphorn.bus.station import Station
 
 Standing = Callable[[], Status]
@@ -19,7 +20,6 @@ class Membership:
     """Joins until the log says so, and reports at intervals, more often while batches are under way."""
 
     __slots__ = (
-        "_acknowledged",
         "_is_blank",
         "_join_at",
         "_standing",
@@ -35,14 +35,12 @@ class Membership:
         self,
         station: Station,
         standing: Standing,
-        acknowledged: Callable[[], tuple[int, int]],
         *,
         is_blank: bool,
         now: float,
     ) -> None:
         self._station = station
         self._standing = standing
-        self._acknowledged = acknowledged
         self._is_blank = is_blank
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
@@ -62,6 +60,24 @@ class Membership:
     def is_past_welcome(self) -> bool:
         """Whether this member knows the log as far as it was when the sequencer welcomed this run."""
         return self.is_welcome and self._station.ledger.committed >= self._welcome_at
+
+    def may_send(self, sender: Sender, now: float) -> bool:
+        """Once the sequencer has welcomed this run and this member has come past that.
+
+        A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
+        knows what that run sent; this one then takes a new start, before it has sent anything under the old name.
+        """
+        station = self._station
+        if not self.is_past_welcome:
+            return False
+        counter = station.ledger.state.senders.get(station.origin)
+        if counter is None or counter > sender.sent:
+            station.trace("new-start")
+            sender.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
+            station.take_new_start()
+            self.join_again(now)
+            return False
+        return self.is_joined
 
     def on_welcome(self, body: Welcome, now: float) -> bool:
         """The sequencer's answer; True when it brings a number this member did not have."""
@@ -118,13 +134,12 @@ class Membership:
     def _join(self) -> None:
         station = self._station
         is_configured = 0 < station.number <= CONFIGURED_NUMBER_MAX
-        accepted, _ = self._acknowledged()
         station.tell(
             Join(
                 station.as_member(),
                 self._is_blank or station.is_barred,
                 station.config.digest() if is_configured else b"",
-                max(accepted, station.ledger.last if is_configured else 0),
+                station.ledger.last if is_configured else 0,
                 station.epoch,
             ),
             self_too=True,

@@ -22,6 +22,7 @@ from alphorn.bus.machine import Deliver, MemberChanged, Output, PrimaryChanged, 
 from alphorn.bus.nack import Requests
 from alphorn.bus.repair import Repairer
 from alphorn.bus.station import Station
+from alphorn.model.ids import counter_of, origin_of
 
 _TURN_MAX = 256  # numbers delivered in one turn, so that a long replay does not starve heartbeats
 
@@ -128,6 +129,17 @@ class Receiver:
             assignment = ledger.get(self.released)
             if assignment is not None:
                 holdings.drop(assignment.id)
+
+    def prune(self) -> None:
+        """Lets go of batches nobody will ask this member for: their numbers are behind it, or their sender left."""
+        ledger, holdings = self._station.ledger, self._station.holdings
+        for batch in holdings.ids():
+            origin = origin_of(batch)
+            sequence = ledger.find(batch)
+            is_behind = counter_of(batch) <= ledger.state.senders.get(origin, 0) and sequence <= self.released
+            is_orphan = not sequence and not ledger.state.is_sender(origin)
+            if (is_behind or is_orphan) and origin != self._station.origin:
+                holdings.drop(batch)
 
     def reset(self, through: int) -> None:
         """Goes on after a checkpoint."""

@@ -135,6 +135,12 @@ class Station:
             self.incarnation,
         )
 
+    def lift_bar(self) -> None:
+        """The log counts this member's disk in again."""
+        self.trace("readmitted")
+        self.is_barred = False
+        self.remember(is_voter_barred=False)
+
     def take_new_start(self) -> None:
         """Becomes another run, in name: the old one is spoken for."""
         start = self.meta.start + 1

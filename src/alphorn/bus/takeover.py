@@ -200,7 +200,8 @@ class Takeover:
         best = max(self._promises.values(), key=lambda promise: (promise.last_epoch, promise.last))
         is_mine = (best.last_epoch, best.last) == (ledger.last_epoch, ledger.last)
         if not is_mine and (best.previous > ledger.committed or best.previous + len(best.assignments) < best.last):
-            return  # too far behind to adopt it: somebody else will ask, or this member catches up
+            self._come_closer(best)
+            return
         tip = ledger.state.copy(station.config)
         log = ledger.slice(ledger.committed, ledger.last) if is_mine else best.assignments
         skip = 0 if is_mine else ledger.committed - best.previous
@@ -209,6 +210,13 @@ class Takeover:
         granted = sum(number in self._promises for number in tip.voters)
         if granted >= tip.majority:
             self._adopt(best, is_mine=is_mine, now=now)
+
+    def _come_closer(self, best: Promise) -> None:
+        """Too far behind to adopt the best log: takes what of it is committed, and asks again from there."""
+        self._follower.collected = max(self._follower.collected, best.previous)
+        self._follower.known_committed = max(self._follower.known_committed, best.committed)
+        self._follower.take_range(best.previous + 1, best.assignments[: max(0, best.committed - best.previous)])
+        self._promises = {}
 
     def _adopt(self, best: Promise, *, is_mine: bool, now: float) -> None:
         station, ledger = self._station, self._station.ledger

@@ -121,18 +121,18 @@ def _progress(console: Console) -> Progress:
 
 def _print(console: Console, report: Report) -> None:
     result, limit = report.log, report.limit
-    console.print(f"{report.machine}; load {report.load:.1f} when the run began")
+    console.print(f"{report.machine}; load {report.load:.1f} when the run began", soft_wrap=True)
     console.print(_throughput_table(report))
     console.print(_cost_table(result, limit))
     console.print(_wire_table(report))
     losses = result.losses
     console.print(
         f"losses: {losses.asked} requests, {losses.suppressed} suppressed, {losses.repair_bytes} repair bytes, "
-        f"{losses.kernel_drops} kernel drops, {losses.send_drops} send drops, {losses.caught_up} ranges caught up"
+        f"{losses.kernel_drops} kernel drops, {losses.send_drops} send drops, {losses.caught_up} ranges caught up",
+        soft_wrap=True,
     )
-    console.print(
-        f"repeat with: alphorn bench log --backups {result.backups} --size {result.size} --seconds {result.seconds:.0f}"
-    )
+    options = f"--backups {result.backups} --size {result.size} --seconds {result.seconds:.0f}"
+    console.print(f"repeat with: alphorn bench log {options}", soft_wrap=True)
 
 
 def _throughput_table(report: Report) -> Table:

@@ -16,7 +16,7 @@ from rich.table import Table
 from alphorn.bus.entries import describe_epoch
 from alphorn.bus.frames import decode_all
 from alphorn.io.capture import Captured, read_capture
-from alphorn.io.inspect_store import OK, Row, inspect_store
+from alphorn.io.inspect_store import OK, Row, inspect_store, is_faulty
 from alphorn.model.errors import Misuse, PeerViolation
 from alphorn.model.ids import describe_id, describe_origin
 from alphorn.testing.frame_text import describe_body
@@ -60,17 +60,23 @@ def inspect(
 
 def _inspect_store(path: Path, *, every: bool, as_json: bool) -> bool:
     counts: Counter[tuple[str, str]] = Counter()
-    rows = inspect_store(path)
+    faults: list[Row] = []
+    rows = _watched(inspect_store(path), faults)
     if as_json:
         for row in rows:
-            counts[row.table, row.verdict] += 1
             _print_json(row)
     else:
         for table, of_table in itertools.groupby(rows, key=lambda row: row.table):
             _print_table(table, of_table, counts, every=every)
         Console().print(_summary(counts))
-    bad = sum(count for (_, verdict), count in counts.items() if verdict != OK)
-    return bad == 0
+    return not faults
+
+
+def _watched(rows: Iterator[Row], faults: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        if is_faulty(row):
+            faults.append(row)
+        yield row
 
 
 def _print_table(name: str, rows: Iterator[Row], counts: Counter[tuple[str, str]], *, every: bool) -> None:

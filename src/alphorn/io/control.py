@@ -12,11 +12,12 @@ class Describe(msgspec.Struct, frozen=True, tag="describe"):
 
 
 class StartLoad(msgspec.Struct, frozen=True, kw_only=True, tag="start_load"):
-    """Asks the member to order numbered batches until told to stop. Answered by `LoadStarted`."""
+    """Asks the member to order numbered batches. Answered by `LoadStarted`, and by `LoadStopped` at the end."""
 
     size: int  # bytes of each batch
     per_s: float = 0.0  # batches per second; 0 sends as fast as the window allows
     in_flight: int = 64  # batches without an answer, at most
+    count: int = 0  # batches to order before it stops by itself; 0 for no end
 
 
 class StopLoad(msgspec.Struct, frozen=True, tag="stop_load"):

@@ -4,6 +4,9 @@ Inputs reach the machine at once. The turn then ends once, in the loop's next pa
 however many sockets meanwhile: due time is given, outputs are taken and performed in order, and the owner's `end_turn`
 sends what they added up to. So batches grow with load, and nothing waits when there is none.
 
+Time is given only after everything that has arrived was heard (`hear`): a process that the machine kept waiting would
+otherwise suspect members, and ask for batches, whose frames lie in its own sockets.
+
 An exception from the machine or from an output is a bug or a lost disk: the driver stops for good and says so.
 """
 
@@ -24,13 +27,15 @@ class Driver:
     """Runs one machine on the running event loop.
 
     `perform` is called for each output and may call `receive` again. `end_turn` is called once after the last output of
-    a turn. `on_failure` is called at most once, after which nothing more is performed.
+    a turn. `hear` hands over what has arrived and was not noticed yet. `on_failure` is called at most once, after which
+    nothing more is performed.
     """
 
     __slots__ = (
         "_armed_at",
         "_end_turn",
         "_has_inputs",
+        "_hear",
         "_is_closed",
         "_loop",
         "_machine",
@@ -49,12 +54,14 @@ class Driver:
         perform: Callable[[Output], None],
         end_turn: Callable[[], None],
         on_failure: Callable[[BaseException], None],
+        hear: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._perform = perform
         self._end_turn = end_turn
         self._on_failure = on_failure
+        self._hear = hear
         self._timer: asyncio.TimerHandle | None = None
         self._armed_at = math.inf
         self._turn: asyncio.Handle | None = None
@@ -121,6 +128,9 @@ class Driver:
         try:
             now = self._loop.time()
             if machine.next_deadline() <= now:
+                self._hear()
+                if self.is_closed:
+                    return
                 machine.on_time(now)
             is_done = self._perform_all()
             self._end_turn()
@@ -129,7 +139,9 @@ class Driver:
             return
         if self.is_closed:  # One of the outputs, or the end of the turn, stopped this machine.
             return
-        self._turn = None
+        if self._turn is not None:  # This turn's own, or one that an input asked for while it ran.
+            self._turn.cancel()
+            self._turn = None
         if not is_done:
             self._finish_soon()
         self._arm()

@@ -34,6 +34,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     details: str = ""
 
 
+def is_faulty(row: Row) -> bool:
+    """Whether the row names a fault. A store has no group state before its first checkpoint mark."""
+    return row.verdict == DAMAGED_VERDICT or (row.verdict == MISSING and row.table != "group state")
+
+
 def inspect_store(path: str | os.PathLike[str]) -> Iterator[Row]:
     """Every record of the store in this directory, table by table.
 

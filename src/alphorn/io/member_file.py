@@ -87,6 +87,7 @@ class MemberFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     data_address: str = ""  # multicast "host:port"; empty derives it from the group's id
     control_address: str = ""
     ttl: int = 1
+    trace: bool = False  # logs every step of the protocol, for finding faults
     history: bool = True  # False lets a client begin at the newest number
     timing: Timing = Timing()
     budget: Budget = Budget()

@@ -26,6 +26,7 @@ from alphorn.io.sockets import IP_MULTICAST_ALL, count_drops, grow_buffers, igno
 from alphorn.model.errors import Misuse
 from alphorn.model.ids import ORIGIN_BYTES
 
+DRAIN_ROUNDS_MAX = 4  # of a socket that is emptied on purpose: more than the window lets be under way
 DRAIN_MAX = 64  # datagrams per wake-up: large enough to amortise it, small enough to let the other sockets speak
 GATHER_PARTS_MAX = 512  # parts of one datagram; the kernel's limit is 1024
 TARGETS_MAX = 4096  # members whose addresses and counters are remembered
@@ -137,6 +138,7 @@ class Datagrams:
         except BaseException:
             self.close()
             raise
+        self._sources.sort(key=lambda source: source.lane)  # bulk first
         self._member_socket = member
         if self.buffer_bytes < settings.buffer_bytes:
             _log.warning(
@@ -154,7 +156,7 @@ class Datagrams:
         for source in self._sources:
             if source.lane is not Lane.MEMBER:
                 source.is_filtered = ignore_origin(source.socket, origin, offset)
-            loop.add_reader(source.socket, self._drain, source)
+            loop.add_reader(source.socket, self._drain if source.lane is Lane.DATA else self._drain_after_bulk, source)
 
     def send(self, to: str, parts: Parts, size: int) -> None:
         """Adds a frame of `size` bytes to what leaves at `flush`; what it refers to must stay as it is until then."""
@@ -177,6 +179,13 @@ class Datagrams:
         for target in dirty:
             if target.parts:
                 self._transmit(target)
+
+    def drain_all(self) -> None:
+        """Hands over what has arrived, bulk before control: so nobody asks for batches that are here already."""
+        for source in self._sources:
+            for _ in range(DRAIN_ROUNDS_MAX):
+                if self._drain(source) < DRAIN_MAX:
+                    break
 
     def close(self) -> None:
         """Closes the sockets; what waits is lost."""
@@ -268,7 +277,13 @@ class Datagrams:
         assert self._loop is not None
         self._loop.remove_writer(self._member_socket)
 
-    def _drain(self, source: _Source) -> None:
+    def _drain_after_bulk(self, source: _Source) -> None:
+        bulk = self._sources[0]
+        if bulk.lane is Lane.DATA:
+            self._drain(bulk)
+        self._drain(source)
+
+    def _drain(self, source: _Source) -> int:
         receive = source.socket.recv
         datagrams: list[bytes] = []
         try:
@@ -278,7 +293,8 @@ class Datagrams:
             pass
         except OSError:  # An earlier datagram was refused by its target; what follows is not affected.
             self.receive_errors += 1
-        source.datagrams += len(datagrams)
+        count = len(datagrams)
+        source.datagrams += count
         source.bytes += sum(map(len, datagrams))
         if self._seal is not None:
             unseal, lane = self._seal.open, source.lane
@@ -287,11 +303,12 @@ class Datagrams:
             end, origin = PLAIN_ORIGIN_OFFSET + ORIGIN_BYTES, self._origin
             datagrams = [datagram for datagram in datagrams if datagram[PLAIN_ORIGIN_OFFSET:end] != origin]
         if not datagrams:
-            return
+            return count
         if self._capture is not None:
             for datagram in datagrams:
                 self._capture.record(Direction.RECEIVED, source.name, (datagram,))
         self._on_datagrams(datagrams)
+        return count
 
     def _kernel_drops(self, source: _Source) -> int:
         drops = count_drops(source.socket)

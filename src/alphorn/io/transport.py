@@ -99,6 +99,10 @@ class Transport:
         self._datagrams.flush()
         self._connections.flush()
 
+    def hear(self) -> None:
+        """Hands over the datagrams that have arrived, without waiting to be woken for them."""
+        self._datagrams.drain_all()
+
     async def close(self) -> None:
         """Closes all sockets; what waits is lost."""
         self._datagrams.close()

@@ -209,7 +209,11 @@ class BusNode:
             self._transport.open()
             self._machine = self._build_machine()
             self._driver = Driver(
-                self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
+                self._machine,
+                perform=self._perform,
+                end_turn=self._end_turn,
+                on_failure=self._on_failure,
+                hear=self._transport.hear,
             )
             await self._transport.start(self._machine.origin)
         except BaseException:

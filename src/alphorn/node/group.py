@@ -190,6 +190,7 @@ def _settings(file: MemberFile, *, founding: bool) -> BusSettings:
         ttl=file.ttl,
         reads=not is_configured or "data" in roles_of(file),
         history=file.history or is_configured,
+        is_tracing=file.trace,
         cluster_key=Path(file.cluster_key) if file.cluster_key else None,
         capture=Path(file.capture) if file.capture else None,
         timing=file.timing,
@@ -254,8 +255,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if not __debug__:
             raise Misuse("Python runs with -O, which strips the assertions alphorn relies on; start it without -O")
+        file = read_member_file(options.file)
+        if file.trace:
+            logging.getLogger().setLevel(logging.DEBUG)
         work = run_member(
-            read_member_file(options.file),
+            file,
             founding=options.found,
             is_controlled=options.controlled,
             tally_every=options.tally_every,

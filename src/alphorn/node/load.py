@@ -35,6 +35,7 @@ class Load:
         self._is_open = True
         self._is_ending = False
         self._is_filling = False
+        self._has_told_end = False
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._pace: asyncio.TimerHandle | None = None
@@ -101,7 +102,8 @@ class Load:
         self._tell_end()
 
     def _tell_end(self) -> None:
-        if self.is_done and not self._answered:
+        if self.is_done and not self._answered and not self._has_told_end:
+            self._has_told_end = True
             self._say(LoadStopped(ordered=self._ordered, refused=self._refused))
 
     def _fill(self) -> None:
@@ -110,6 +112,9 @@ class Load:
         self._is_filling = True
         while not self._is_ending and self._is_open and len(self._counters) < self._asked.in_flight:
             if not self._is_due():
+                break
+            if self._sent and self._sent == self._asked.count:
+                self._is_ending = True
                 break
             self._sent += 1
             handle = self._order(HEAD.pack(self._sender, self._sent) + self._filling)

@@ -8,6 +8,7 @@ Nothing here sleeps: whoever waits is woken by what members say, and gives up at
 """
 
 import asyncio
+import contextlib
 import random
 import signal
 import sys
@@ -39,6 +40,7 @@ from alphorn.io.tasks import Tasks
 from alphorn.model.errors import Unavailable
 
 DEADLINE_S = 60.0  # generous: only a group that hangs meets it
+ANSWER_S = 2.0  # for a member that may be stuck
 FIRST_PORT = 21_100
 LINE_BYTES_MAX = 16 << 20
 LOG_LINES = 8  # of a member's log that an error shows
@@ -58,6 +60,7 @@ class GroupShape(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     budget: Budget = Budget()
     tally_every: int = 0  # batches between two tallies that members say
+    trace: bool = False  # members log every step of the protocol
 
     @property
     def server_names(self) -> list[str]:
@@ -165,27 +168,40 @@ class MemberProcess:
         if self._process is not None and self._process.stdin is not None and self.is_running:
             self._process.stdin.write(encode_line(word))
 
-    async def describe(self) -> Described:
+    def close_input(self) -> None:
+        """What the process sees when this program ends."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def describe(self, *, deadline_s: float = DEADLINE_S) -> Described:
         """The member's whole state, now."""
-        return await self._ask(Describe(), Described)
+        return await self._ask(Describe(), Described, deadline_s=deadline_s)
 
     async def start_load(self, load: StartLoad) -> str:
         """Lets it order numbered batches; gives the sender's name."""
+        self._answers.pop(LoadStopped, None)
         return (await self._ask(load, LoadStarted)).sender
 
     async def stop_load(self) -> LoadStopped:
         """Lets it order no more, and waits until every batch has its answer."""
         return await self._ask(StopLoad(), LoadStopped)
 
-    async def _ask(self, word: Word, kind: type[Answer]) -> Answer:
+    async def load_ended(self) -> LoadStopped:
+        """Waits until a load of a given count has all its answers."""
+        return await self._answer(LoadStopped, "its load to end", DEADLINE_S)
+
+    async def _ask(self, word: Word, kind: type[Answer], *, deadline_s: float = DEADLINE_S) -> Answer:
         self._answers.pop(kind, None)
         self.tell(word)
+        return await self._answer(kind, f"an answer to {type(word).__name__}", deadline_s)
+
+    async def _answer(self, kind: type[Answer], what: str, deadline_s: float) -> Answer:
         await self._group.until(
-            lambda: kind in self._answers or not self.is_running, f"{self.name} to answer {type(word).__name__}"
+            lambda: kind in self._answers or not self.is_running, f"{self.name}: {what}", deadline_s=deadline_s
         )
         answer = self._answers.get(kind)
         if not isinstance(answer, kind):
-            raise Unavailable(f"{self.name} ended before it answered:\n{self.last_words()}")
+            raise Unavailable(f"{self.name} ended before it gave {what}:\n{self.last_words()}")
         return answer
 
     def last_words(self) -> str:
@@ -269,6 +285,7 @@ class ProcessGroup:
             address=f"{self._host}:0",
             timing=self.shape.timing,
             budget=self.shape.budget,
+            trace=self.shape.trace,
         )
         path = self.directory / f"{name}.json"
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -318,6 +335,14 @@ class ProcessGroup:
         """Lets everyone who waits look again."""
         for waiting in self._waiting:
             waiting.set()
+
+    async def dump(self) -> None:
+        """Writes the state of every member that answers to its directory, for people who look for a fault."""
+        for member in self.members.values():
+            with contextlib.suppress(Unavailable):
+                described = await member.describe(deadline_s=ANSWER_S)
+                state = msgspec.json.format(msgspec.json.encode(described))
+                (self.directory / f"{member.name}.state.json").write_bytes(state)
 
     async def stop(self) -> None:
         """Stops all in good order: clients first, so that nothing they ordered is left unanswered."""

@@ -1,0 +1,99 @@
+"""`alphorn chaos`: real processes, killed, frozen and restarted under load; exit code 1 if any promise was broken."""
+
+import asyncio
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from alphorn.bus.entries import describe_epoch
+from alphorn.testing.chaos import ChaosResult, Fault, kill_primaries, mix_faults
+
+KILLS = 50
+TARGET_OUTAGE_S = 1.0
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(chaos)
+
+
+def chaos(
+    *,
+    kills: Annotated[int, typer.Option(help="Kill the primary so many times in a row, then all at once.")] = 0,
+    minutes: Annotated[float, typer.Option(help="Mix faults of every kind for so long.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Of the choice of faults; timing is the machine's own.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep stores and logs in any case.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Let members log every step of the protocol.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Kill, freeze and restart real processes under load, and check that nothing ordered is lost or reordered."""
+    console = Console(stderr=as_json)
+    directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
+    drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
+    result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
+    is_well = not result.faults
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        _print(console, result)
+    if minutes:
+        console.print(
+            f"repeat the choice of faults with: alphorn chaos --minutes {minutes:g} --seed {drawn}", soft_wrap=True
+        )
+    if is_well and not keep:
+        shutil.rmtree(directory)
+    else:
+        text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {directory}/primary"
+        console.print(text, soft_wrap=True)
+    if not is_well:
+        raise typer.Exit(1)
+
+
+def _run(console: Console, directory: Path, *, kills: int, minutes: float, seed: int, trace: bool) -> ChaosResult:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        if minutes:
+            task = progress.add_task("faults", total=None)
+        else:
+            kills = kills or KILLS
+            task = progress.add_task("faults", total=kills + 1)
+
+        def step(fault: str) -> None:
+            progress.update(task, description=fault, advance=1)
+
+        if minutes:
+            return asyncio.run(mix_faults(directory, seconds=minutes * 60, seed=seed, step=step, trace=trace))
+        return asyncio.run(kill_primaries(directory, kills=kills, step=step, trace=trace))
+
+
+def _print(console: Console, result: ChaosResult) -> None:
+    table = Table("fault", "times", "median s to next commit", "longest")
+    for fault, count in result.injected.items():
+        median, longest = result.outage_s(fault)
+        is_timed = fault in result.outages_s
+        table.add_row(fault, str(count), f"{median:.3f}" if is_timed else "", f"{longest:.3f}" if is_timed else "")
+    console.print(table)
+    if Fault.KILL_PRIMARY in result.outages_s:
+        median, _ = result.outage_s(Fault.KILL_PRIMARY)
+        verdict = "met" if median < TARGET_OUTAGE_S else "missed"
+        console.print(f"target: median below {TARGET_OUTAGE_S:g} s after kill -9 of the primary: {verdict}")
+    console.print(
+        f"{result.ordered} batches ordered, {result.refused} refused, {result.unknown} of them unknown; "
+        f"epoch {describe_epoch(result.epoch)} at the end; no packets were lost on purpose, `alphorn sim` does that",
+        soft_wrap=True,
+    )
+    for fault in result.faults:
+        console.print(f"[red]broken:[/] {fault}", highlight=False, soft_wrap=True)
+    if not result.faults:
+        console.print(
+            "[green]all is well:[/] nothing ordered was lost, repeated or reordered, in memory and on disk",
+            soft_wrap=True,
+        )

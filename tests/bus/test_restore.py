@@ -1,0 +1,225 @@
+"""How a member begins: founders, restarts, lost and old and damaged disks."""
+
+import msgspec
+import pytest
+
+from alphorn.bus.config import Timing
+from alphorn.bus.entries import VoterAdded, VoterRemoved, decode_system
+from alphorn.bus.frames import CommitAcknowledge, Join, Promise, Status
+from alphorn.bus.machine import MemberChanged, Persist, PutMeta
+from alphorn.bus.storage import Meta
+from alphorn.model.errors import Misuse
+from tests.bus.group import Group, Node, logs_agree, make_config
+from tests.bus.stations import Bench
+
+
+def founded(servers: int = 3) -> Group:
+    group = Group(make_config(servers=servers)).found()
+    group.client("C")
+    group.run(0.3)
+    group.order_and_wait("C", b"one", b"two", b"three")
+    group.run(0.2)
+    return group
+
+
+def voter_events(node: Node) -> list[tuple[str, str]]:
+    return [(e.event, e.member.name) for e in node.of(MemberChanged) if e.event.startswith("voter")]
+
+
+def test_a_founder_is_whole_and_a_blank_disk_without_founding_is_a_lost_one() -> None:
+    founder, lost = Bench(founding=True), Bench(founding=False)
+    assert (founder.restored.is_blank, founder.station.is_barred) == (False, False)
+    assert (lost.restored.is_blank, lost.station.is_barred) == (True, True)
+
+
+def test_every_start_is_a_new_incarnation_with_a_later_origin_even_if_the_clock_went_back() -> None:
+    first = Bench()
+    first.station.remember()
+    first.settle()
+    second = Bench(storage=first.storage, founding=False, unix_s=1_700_000_000.0)
+    assert second.station.incarnation == first.station.incarnation + 1
+    assert second.station.origin > first.station.origin
+    assert not second.restored.is_blank
+    assert second.restored.is_returning
+
+
+def test_a_promise_survives_a_restart() -> None:
+    first = Bench()
+    first.station.raise_fence(77 << 16)
+    first.settle()
+    assert Bench(storage=first.storage, founding=False).station.epoch == 77 << 16
+
+
+def test_a_store_of_another_member_is_misuse() -> None:
+    first = Bench(number=1)
+    first.station.remember()
+    first.settle()
+    with pytest.raises(Misuse, match="the store belongs to member 1, not to S2; each member needs its own"):
+        Bench(number=2, storage=first.storage)
+
+
+def test_a_store_of_another_group_is_misuse() -> None:
+    first = Bench()
+    first.station.remember()
+    first.settle()
+    with pytest.raises(Misuse, match="belongs to a group with another configuration"):
+        Bench(make_config(checkpoint_interval=7), storage=first.storage)
+
+
+def test_a_configuration_that_cannot_work_is_misuse_before_anything_is_read() -> None:
+    with pytest.raises(Misuse, match="copies 5 needs as many data servers"):
+        Bench(make_config(copies=5))
+
+
+def test_nothing_is_said_before_the_new_incarnation_is_durable() -> None:
+    group = Group()
+    group["S1"].disk._syncing = 1  # an fsync that never ends
+    group["S1"].start(founding=True)
+    group.run(5.0)
+    assert group.sent == []
+    assert group["S1"].running.next_deadline() == float("inf")
+
+
+def test_a_restarted_member_goes_on_with_what_its_disk_holds() -> None:
+    group = founded()
+    node = group.restart("S2")
+    group.run_until(lambda: logs_agree(group, "S1", "S2", "C"))
+    assert node.state == [b"one", b"two", b"three"]
+    assert voter_events(group["S1"]) == []
+
+
+def test_a_group_that_is_killed_whole_loses_nothing_that_was_committed() -> None:
+    group = founded()
+    for name in ("S1", "S2", "S3"):
+        group[name].crash()
+    for name in ("S1", "S2", "S3"):
+        group.restart(name)
+    group.run_until(lambda: all(group[name].state == [b"one", b"two", b"three"] for name in ("S1", "S2", "S3")))
+    group.order_and_wait("C", b"four")
+    group.run(0.2)
+    assert group["S3"].state == [b"one", b"two", b"three", b"four"] == group["C"].state
+
+
+def test_a_voter_that_lost_its_disk_is_removed_and_added_again_once_it_has_caught_up() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.lose()
+    node = group.restart("S3")
+    began = group.now
+    group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")])
+    group.run(0.3)
+    assert node.state == group["S1"].state
+    assert group.frames(Join, source="S3", since=began)[0].is_blank
+
+
+def test_a_voter_that_lost_its_disk_says_nothing_that_counts_until_it_is_added_again() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.lose()
+    group.drop(lambda hop: hop.source == "S3" and hop.name == "Join")  # so it is never readmitted
+    group.restart("S3")
+    began = group.now
+    group["S1"].crash()
+    group.run(8.0)
+    assert group.frames(Promise, source="S3", since=began) == []
+    assert all(word.accepted == 0 for word in group.frames(CommitAcknowledge, source="S3", since=began))
+    assert all(word.accepted == 0 for word in group.frames(Status, source="S3", since=began))
+    assert group.primary is None, "one voter and one that forgot its promises are no majority"
+
+
+def test_a_lost_disk_stays_barred_over_a_restart() -> None:
+    lost = Bench(founding=False)
+    lost.station.remember()
+    lost.settle()
+    again = Bench(storage=lost.storage, founding=False)
+    assert again.station.is_barred
+    assert again.restored.is_blank
+
+
+def test_an_old_image_of_a_disk_is_found_out_and_its_vote_taken_back() -> None:
+    group = founded()
+    image = group["S3"].disk.durable.copy()
+    group.restart("S3")
+    group.run(1.0)
+    group["S3"].crash()
+    group["S3"].disk.restore(image)
+    group.restart("S3")
+    group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")])
+    group.run(0.3)
+    assert logs_agree(group, "S1", "S3")
+
+
+def test_a_damaged_meta_record_is_a_lost_disk() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.damage(("meta", 0, 0))
+    group.restart("S3")
+    group.run_until(lambda: ("voter_removed", "S3") in voter_events(group["S1"]))
+    group.run_until(lambda: ("voter_added", "S3") in voter_events(group["S1"]))
+    assert logs_agree(group, "S1", "S3")
+
+
+def test_a_damaged_assignment_is_fetched_from_a_peer_and_not_voted_over() -> None:
+    group = founded()
+    group["S3"].crash()
+    _, last = group["S3"].disk.assignment_bounds()
+    group["S3"].disk.damage(("assignment", last - 1, 0))
+    node = group.restart("S3")
+    group.run_until(lambda: node.state == [b"one", b"two", b"three"])
+    group.run(0.5)
+    assert node.disk.visible.damaged == set()
+    assert node.describe("commit_server", "may_vote")
+
+
+@pytest.mark.requirement("BUS-25")
+def test_a_damaged_entry_is_fetched_from_a_peer_and_written_again() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.damage(("entry", group["C"].history[1], 0))
+    node = group.restart("S3")
+    group.run_until(lambda: node.state == [b"one", b"two", b"three"])
+    group.run(0.5)
+    assert node.disk.visible.damaged == set()
+
+
+def test_a_founder_that_is_started_as_a_founder_again_keeps_its_disk() -> None:
+    group = founded()
+    node = group["S2"]
+    node.crash()
+    node.start(founding=True)
+    group.run_until(lambda: node.state == [b"one", b"two", b"three"])
+    assert voter_events(group["S1"]) == []
+
+
+def test_the_meta_record_tells_who_this_is_what_it_promised_and_how_far_the_log_was_at_least() -> None:
+    group = founded()
+    meta = group["S2"].disk.meta()
+    assert isinstance(meta, Meta)
+    assert 0 < meta.committed <= group["C"].history[-1]
+    assert meta.promised == group["S2"].running._station.epoch
+    assert (meta.number, meta.config) == (2, group.config.digest())
+
+
+def test_removal_and_addition_of_a_voter_are_entries_of_the_log() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.lose()
+    group.restart("S3")
+    group.run_until(lambda: ("voter_added", "S3") in voter_events(group["S1"]))
+    entries = [decode_system(a.system) for a in group["S1"].disk.visible.assignments.values() if a.system]
+    assert [e for e in entries if isinstance(e, VoterRemoved | VoterAdded)] == [VoterRemoved(3, False), VoterAdded(3)]
+
+
+def test_a_store_whose_meta_is_newer_than_this_run_never_goes_back() -> None:
+    first = Bench()
+    meta = msgspec.structs.replace(first.station.meta, start=first.station.meta.start + 1000, incarnation=9)
+    first.storage.submit(Persist(1, [PutMeta(msgspec.msgpack.encode(meta))]))
+    again = Bench(storage=first.storage, founding=False)
+    assert (again.station.incarnation, again.station.meta.start) == (10, meta.start + 1)
+
+
+def test_a_silent_founding_of_less_than_a_majority_elects_nobody() -> None:
+    group = Group()
+    group["S1"].start(founding=True)
+    group.run(10 * Timing().suspect_s)
+    assert group.primary is None

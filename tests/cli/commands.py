@@ -1,0 +1,7 @@
+"""Runs one command line in this process."""
+
+from alphorn.cli import main as cli
+
+
+def run(*arguments: str) -> int:
+    return cli.run(cli.build_app(cli.load_commands()), arguments)

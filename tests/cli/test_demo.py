@@ -1,0 +1,40 @@
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.commands import run
+
+pytestmark = pytest.mark.processes
+
+DEADLINE_S = 120
+
+
+def test_a_demonstration_says_that_it_is_ready_and_stops_in_good_order(tmp_path, capsys):
+    assert run("demo", "--seconds", "0.1", "--dir", str(tmp_path / "demo")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("ready")]
+    assert any(line.startswith("primary=primary,epoch=1.1") for line in lines)
+    assert lines[-1] == "stopped"
+    assert (tmp_path / "demo" / "primary").is_dir()
+
+
+def test_a_demonstration_stops_when_it_is_told_to(tmp_path):
+    code = "from alphorn.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "demo", "--dir", str(tmp_path / "demo")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("ready"):
+                break
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+        assert process.wait(DEADLINE_S) == 0
+    assert rest.endswith("stopped\n")
+
+
+def test_a_directory_in_use_by_an_earlier_demonstration_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "primary.json").touch()
+    assert run("demo", "--dir", str(tmp_path)) == 1
+    assert "holds an earlier demonstration" in capsys.readouterr().err
