@@ -107,6 +107,18 @@ def test_a_load_of_a_given_count_ends_by_itself():
     run(test)
 
 
+def test_a_quiet_load_tells_only_the_sum():
+    async def test():
+        bus = Bus()
+        load = start(bus, count=2, is_quiet=True)
+        load.on_ordered(1)
+        load.on_ordered(2)
+        await until(lambda: bool(bus.of(LoadStopped)))
+        assert not bus.of(BatchesOrdered)
+
+    run(test)
+
+
 def test_a_rate_holds_batches_back_until_they_are_due():
     async def test():
         bus = Bus()

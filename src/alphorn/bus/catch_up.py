@@ -28,6 +28,7 @@ from alphorn.bus.station import Station
 from alphorn.bus.storage import CheckpointInfo
 
 _NEVER = float("inf")
+_CHUNKS_MAX = 1 << 20
 
 
 def _key(offer: CheckpointOffer) -> tuple[int, int, int]:
@@ -127,9 +128,8 @@ class CatchUp:
         station = self._station
         members = station.ledger.state.members
         servers = [n for n, m in sorted(members.items()) if m.has(Role.DATA) and n != station.number]
-        backups = [n for n in servers if n != station.sequencer]
-        order = backups + [n for n in servers if n == station.sequencer]
-        return order[(self._attempts + station.number) % len(order)] if order else 0
+        order = station.backups_first(servers)
+        return order[self._attempts % len(order)] if order else 0
 
     def next_deadline(self) -> float:
         """When a silent server is given up."""
@@ -170,7 +170,7 @@ class CatchUp:
         station = self._station
         if not self.is_active or self.sealed is not None or frame.number != self._server:
             return
-        if body.sequence <= self._receiver.delivered:
+        if body.sequence <= self._receiver.delivered or body.chunks > _CHUNKS_MAX:
             return
         if not station.reads:
             self.sealed = body
@@ -263,7 +263,7 @@ class CatchUpServer:
         self._holes = holes
         self.served = 0
 
-    def on_range_fetch(self, frame: Frame, body: RangeFetch) -> None:
+    def on_range_fetch(self, frame: Frame, body: RangeFetch, now: float) -> None:
         """Committed entries from a number on, or a checkpoint where they are forgotten."""
         station, ledger = self._station, self._station.ledger
         if not frame.number:
@@ -308,7 +308,7 @@ class CatchUpServer:
             digest = xxhash.xxh3_64_intdigest(b"")
             self._station.send_member(to, CheckpointOffer(sequence, epoch, 0, 0, digest, state))
 
-    def on_checkpoint_fetch(self, frame: Frame, body: CheckpointFetch) -> None:
+    def on_checkpoint_fetch(self, frame: Frame, body: CheckpointFetch, now: float) -> None:
         """One chunk."""
         station = self._station
         info = station.storage.checkpoint()

@@ -9,6 +9,7 @@ until the log removed it and added it again (`Station.is_barred`); one that has 
 word on that as long as there is one to be heard (`is_returning`).
 """
 
+from alphorn.bus.config import Role
 from alphorn.bus.entries import VoterAdded, decode_system, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Frame, Prepare, Promise
@@ -82,6 +83,8 @@ class CommitServer:
         recently = now - self._follower.heard_at < station.timing.suspect_s * 0.75
         if station.sequencer and station.sequencer != frame.number and recently:
             return
+        if self._is_better(body) and now - self._follower.heard_at < 2 * station.timing.suspect_s:
+            return
         if frame.epoch < station.epoch or (frame.epoch == station.epoch and station.sequencer):
             self._refuse(frame)
             return
@@ -90,6 +93,10 @@ class CommitServer:
             station.trace("promise", f"epoch={describe_epoch(frame.epoch)}")
         # Saying it again after a lost answer is the same promise: the fence is not raised twice.
         station.journal.then(lambda: self._promise(frame, body))
+
+    def _is_better(self, body: Prepare) -> bool:
+        """Whether this member holds more than the candidate and can be sequencer itself: it is given time to ask."""
+        return self._station.plays(Role.SEQUENCER) and body.committed < self._station.ledger.committed
 
     def _promise(self, frame: Frame, body: Prepare) -> None:
         station, ledger = self._station, self._station.ledger
@@ -119,7 +126,7 @@ class CommitServer:
             Promise(False, frame.epoch, station.epoch, station.incarnation, 0, 0, ledger.committed, 0, 0, []),
         )
 
-    def on_query(self, frame: Frame, body: AssignmentQuery) -> None:
+    def on_query(self, frame: Frame, body: AssignmentQuery, now: float) -> None:
         """Tells what is committed here; the sequencer tells its open numbers too, and the epoch they stand in."""
         station, ledger = self._station, self._station.ledger
         epoch = ledger.epoch_at(body.previous)

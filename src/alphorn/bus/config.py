@@ -77,6 +77,12 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
         for member in self.members:
             if Role.SEQUENCER in member.roles and Role.COMMIT not in member.roles:
                 faults.append(f"{member.name} may be sequencer, so it must be a commit server too")
+        checkpoints = sum(Role.CHECKPOINT in member.roles for member in self.members)
+        if checkpoints and checkpoints < self.copies:
+            faults.append(f"copies {self.copies} needs as many checkpoint servers, and there are {checkpoints}")
+        for member in self.members:
+            if Role.CHECKPOINT in member.roles and Role.DATA not in member.roles:
+                faults.append(f"{member.name} makes checkpoints, so it must be a data server too")
         if faults:
             raise Misuse("the group's configuration cannot work: " + "; ".join(faults))
 

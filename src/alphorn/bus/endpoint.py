@@ -197,6 +197,7 @@ class Endpoint:
                 self._sequencer.change_interval(item.interval, item.lifetime)
             case Goodbye():
                 self._sequencer.stop("the node stops")
+                self._takeover.retire()
                 self._membership.on_goodbye()
 
     def on_time(self, now: float) -> None:
@@ -314,18 +315,14 @@ class Endpoint:
             f.Commit: follower.on_commit,
             f.Heartbeat: self._on_heartbeat,
             f.Status: self._on_status,
-            f.AssignmentQuery: (lambda frame, body, now: self._commit.on_query(frame, body)) if is_commit else nobody,
-            f.AssignmentAnswer: lambda frame, body, now: follower.on_answer(body, now),
+            f.AssignmentQuery: self._commit.on_query if is_commit else nobody,
+            f.AssignmentAnswer: follower.on_answer,
             f.Fetch: self._on_fetch,
             f.Absent: self._takeover.on_absent,
-            f.RangeFetch: (lambda frame, body, now: self._catch_up_server.on_range_fetch(frame, body))
-            if is_data
-            else nobody,
+            f.RangeFetch: self._catch_up_server.on_range_fetch if is_data else nobody,
             f.Range: self._on_range,
             f.CheckpointOffer: self._catch_up.on_offer,
-            f.CheckpointFetch: (lambda frame, body, now: self._catch_up_server.on_checkpoint_fetch(frame, body))
-            if is_data
-            else nobody,
+            f.CheckpointFetch: self._catch_up_server.on_checkpoint_fetch if is_data else nobody,
             f.CheckpointChunk: self._catch_up.on_chunk,
             f.CheckpointReport: while_active(sequencer.on_checkpoint_report),
             f.Prepare: self._commit.on_prepare if is_commit else nobody,
@@ -333,7 +330,7 @@ class Endpoint:
             f.NewEpoch: self._on_new_epoch,
             f.Join: while_active(sequencer.on_join),
             f.Welcome: self._on_welcome,
-            f.Leave: while_active(lambda frame, body, now: sequencer.on_leave(body.origin)),
+            f.Leave: self._on_leave,
         }
 
     def _on_heartbeat(self, frame: Frame, body: f.Heartbeat, now: float) -> None:
@@ -348,10 +345,17 @@ class Endpoint:
         if frame.number:
             station.addresses[frame.number] = body.address
         self._takeover.on_status(frame, body, now)
+        self._follower.on_delivered(body.delivered, now)
         if station.plays(Role.DATA) and station.ledger.state.is_sender(frame.origin):
             self._data.on_sent(frame.origin, body.sent, now)
         if self._sequencer.is_active:
             self._sequencer.roster.on_status(frame, body, self._sequencer.epoch, now)
+
+    def _on_leave(self, frame: Frame, body: f.Leave, now: float) -> None:
+        self._sequencer.on_leave(body.origin)
+        if frame.number == self._station.sequencer != self._station.number:
+            self._follower.on_leave(frame.number)
+            self._takeover.hurry(now)
 
     def _on_fetch(self, frame: Frame, body: f.Fetch, now: float) -> None:
         self._requests.overheard(body, now)

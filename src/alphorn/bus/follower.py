@@ -68,7 +68,7 @@ class Follower:
             self._take_open(frame.epoch, body)
         self._plan_query(now)
 
-    def on_answer(self, body: AssignmentAnswer, now: float) -> None:
+    def on_answer(self, frame: Frame, body: AssignmentAnswer, now: float) -> None:
         """Committed assignments, from a commit server."""
         self._take_facts(body.previous, body.assignments)
         self._plan_query(now)
@@ -247,6 +247,18 @@ class Follower:
     def on_welcome(self, epoch: int, assigned: int) -> None:
         """The sequencer knows this run, and had assigned this much when it said so."""
         self._welcomed = (epoch, assigned)
+
+    def on_delivered(self, delivered: int, now: float) -> None:
+        """Another member was given this much, so it is committed."""
+        if delivered > self.known_committed:
+            self.known_committed = delivered
+            self._plan_query(now)
+
+    def on_leave(self, number: int) -> None:
+        """The sequencer said goodbye."""
+        if number and number == self._station.sequencer:
+            self._station.sequencer = 0
+            self.heard_at = self.any_heard_at = -self._station.timing.suspect_s
 
     def next_deadline(self) -> float:
         """When it wants to ask."""

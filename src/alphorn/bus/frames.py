@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 import xxhash
 
-from alphorn.bus.entries import U16, U32, U64, Assignment, Id, Member, OriginBytes, Text
+from alphorn.bus.entries import U16, U32, U64, Assignment, Id, Member, OriginBytes, Text, decode_system
 from alphorn.model.errors import PeerViolation
 
 VERSION = 1
@@ -377,7 +377,8 @@ def decode(buffer: bytes | memoryview, start: int = 0) -> tuple[Frame, int] | No
             raise PeerViolation(f"frame type {kind} is unknown")
         try:
             body = decoder.decode(view[start + HEADER_BYTES : end])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _check_system(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a {FRAME_NAMES[kind]} frame is malformed: {error}") from error
     return Frame(group, epoch, number, origin, body), end
 
@@ -393,6 +394,19 @@ def decode_all(buffer: bytes | memoryview) -> list[Frame]:
         frame, start = decoded
         frames.append(frame)
     return frames
+
+
+def _check_system(body: Body) -> None:
+    """System entries are read when they are folded, long after their frame: what is malformed must not get that far."""
+    if isinstance(body, CommitSubmit | Commit | AssignmentAnswer | Promise):
+        assignments = body.assignments
+    elif isinstance(body, Range):
+        assignments = [entry.assignment for entry in body.entries]
+    else:
+        return
+    for assignment in assignments:
+        if assignment.system:
+            decode_system(assignment.system)
 
 
 def _decode_data(body: memoryview, kind: int) -> Data:

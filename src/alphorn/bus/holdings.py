@@ -8,6 +8,7 @@ import msgspec
 from alphorn.bus.entries import digest_of
 from alphorn.bus.frames import Data, Held
 
+_PLACE_BYTES = 8  # the place of a fragment takes memory before the fragment comes
 _SMALL_BYTES = 4096  # a view this small is copied, so that it does not hold on to a whole datagram
 
 
@@ -24,12 +25,13 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Partial:
-    __slots__ = ("fragments", "have", "size")
+    __slots__ = ("claim", "fragments", "have", "size")
 
-    def __init__(self, fragments: int, size: int) -> None:
+    def __init__(self, fragments: int, size: int, claim: int) -> None:
         self.fragments: list[bytes | memoryview | None] = [None] * fragments
         self.have = 0
         self.size = size
+        self.claim = claim  # bytes it counts for
 
 
 class Holdings:
@@ -76,12 +78,13 @@ class Holdings:
             return self._keep(batch, data.payload, data.timestamp, data.digest)
         partial = self._partial.get(batch)
         if partial is None or partial.size != data.size or len(partial.fragments) != data.fragments:
-            if self._bytes + data.size > self._bytes_max:
+            claim = data.size + _PLACE_BYTES * data.fragments
+            if self._bytes + claim > self._bytes_max:
                 self.refused += 1
                 return None
             self._forget_partial(batch)
-            partial = self._partial[batch] = _Partial(data.fragments, data.size)
-            self._bytes += data.size
+            partial = self._partial[batch] = _Partial(data.fragments, data.size, claim)
+            self._bytes += claim
         if partial.fragments[data.fragment] is None:
             partial.fragments[data.fragment] = data.payload
             partial.have += 1
@@ -137,7 +140,7 @@ class Holdings:
     def _forget_partial(self, batch: bytes) -> None:
         partial = self._partial.pop(batch, None)
         if partial is not None:
-            self._bytes -= partial.size
+            self._bytes -= partial.claim
 
     def describe(self) -> dict[str, object]:
         """For people."""

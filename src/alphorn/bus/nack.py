@@ -87,7 +87,7 @@ class Requests:
         for key in [key for key in self._open if self._is_moot(key)]:
             del self._open[key]
         for key, request in self._open.items():
-            if request.due <= now:
+            if request.due <= now + timing.nack_s:  # what is due soon goes along, in one frame
                 target = self._whom(key, request.attempts)
                 wait = min(timing.nack_repeat_s * 2 ** min(request.attempts, 8), timing.nack_repeat_s_max)
                 request.attempts += 1
@@ -118,8 +118,7 @@ class Requests:
         servers = [
             n for n, m in sorted(state.members.items()) if m.has(Role.DATA) and m.is_live and n != station.number
         ]
-        backups = [n for n in servers if n != station.sequencer]
-        order = backups + [n for n in servers if n == station.sequencer]
+        order = station.backups_first(servers)
         if isinstance(key, bytes):
             sender = state.number_of(origin_of(key))
             is_servers_turn = attempts % 2 == 1 and station.ledger.find(key)
@@ -128,7 +127,7 @@ class Requests:
             attempts //= 2
         if not order:
             return 0
-        return order[(attempts + station.number) % len(order)]
+        return order[attempts % len(order)]
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -10,6 +10,8 @@ met, so whichever of them a successor finds in the log, it holds for everything 
 hear a majority steps down; one that hears of a higher epoch asks for a new one.
 """
 
+from collections import deque
+
 from alphorn.bus.entries import (
     Assignment,
     CheckpointMark,
@@ -65,6 +67,7 @@ class Sequencer:
         "_heartbeat_at",
         "_higher",
         "_higher_at",
+        "_left",
         "_open_voters",
         "_progress_at",
         "_reports",
@@ -93,6 +96,7 @@ class Sequencer:
         self._tip: GroupState = station.ledger.state
         self._submitted = 0
         self._written = 0  # the ledger through this number is handed to this member's disk
+        self._left: deque[bytes] = deque(maxlen=64)
         self._higher = 0
         self._higher_at = 0.0  # since when a voter is known to follow a higher epoch
         self._reports: dict[bytes, dict[int, _Report]] = {}
@@ -111,6 +115,7 @@ class Sequencer:
         self.epoch, self.is_active, self.wants_epoch = epoch, True, 0
         self._higher, self._higher_at = 0, 0.0
         self.roster = Roster(station, now)
+        self.roster.left.update(self._left)
         self._begun_at = self._progress_at = now
         self._reports, self._active_senders = {}, {}
         self._tip = ledger.state.copy(station.config)
@@ -174,9 +179,11 @@ class Sequencer:
             self._propose(entry)
 
     def on_leave(self, origin: bytes) -> None:
-        """A member says goodbye."""
+        """A member says goodbye; a later sequencer remembers it too: the one that left may have been the sequencer."""
+        self._left.append(origin)
         self.roster.left.add(origin)
-        self._care_at = 0.0
+        if self.is_active:
+            self._care_at = 0.0
 
     def hear_epoch(self, frame: Frame, now: float) -> None:
         """A server has promised a higher epoch and will not listen to this one: one above it must be asked for."""
@@ -312,8 +319,9 @@ class Sequencer:
         while first <= through:
             assignments = self._packed(first - 1, through)
             self.commits += 1
-            self._station.tell(Commit(self._station.ledger.committed, first, assignments))
             first += len(assignments)
+            # Each frame says only how far it reaches itself; more would look like a loss of the frames after it.
+            self._station.tell(Commit(first - 1, first - len(assignments), assignments))
 
     # --- time ---
 

@@ -180,6 +180,12 @@ class Station:
         member = self.ledger.state.members.get(number)
         return self.addresses.get(number) or (member.address if member else "")
 
+    def backups_first(self, servers: list[int]) -> list[int]:
+        """In which order to ask for something: backups, each member beginning with another one, then the primary."""
+        backups = [number for number in servers if number != self.sequencer]
+        turn = self.number % len(backups) if backups else 0
+        return backups[turn:] + backups[:turn] + [number for number in servers if number == self.sequencer]
+
     def follow(self, epoch: int, sequencer: int) -> bool:
         """Hears a sequencer; False when the fence is higher."""
         if epoch < self.epoch:

@@ -43,6 +43,7 @@ class Takeover:
         "_denied",
         "_due",
         "_follower",
+        "_is_retired",
         "_peers",
         "_promises",
         "_repairer",
@@ -72,6 +73,7 @@ class Takeover:
         self._denied: dict[bytes, set[int]] = {}
         self._counter_seen = epoch_counter(station.epoch)
         self._claimed = -1  # an epoch that was asked for and has not begun
+        self._is_retired = False
         self._until = _NEVER
         self._due = now + station.timing.suspect_s
         self.state = State.IDLE
@@ -89,6 +91,14 @@ class Takeover:
         if member is not None and member.has(Role.SEQUENCER):
             self._peers[frame.number] = (now, body.delivered)
 
+    def retire(self) -> None:
+        """The node stops: it does not stand again."""
+        self.state, self._is_retired = State.IDLE, True
+
+    def hurry(self, now: float) -> None:
+        """The sequencer said goodbye: nobody has to wait until it is missed."""
+        self._due = min(self._due, now)
+
     def seen(self, epoch: int) -> None:
         """Somebody speaks of this epoch."""
         self._counter_seen = max(self._counter_seen, epoch_counter(epoch))
@@ -97,13 +107,13 @@ class Takeover:
 
     def next_deadline(self) -> float:
         """When it wants to look again."""
-        if not self._station.plays(Role.SEQUENCER) or self._sequencer.is_active:
+        if not self._station.plays(Role.SEQUENCER) or self._sequencer.is_active or self._is_retired:
             return _NEVER
         return self._due
 
     def on_time(self, now: float) -> None:
         """Asks when the sequencer is silent and it is this member's turn; asks again while it is a candidate."""
-        if self._sequencer.is_active or now < self._due:
+        if self._sequencer.is_active or now < self._due or self._is_retired:
             return
         if self.state is State.IDLE:
             self._consider(now)
@@ -142,7 +152,7 @@ class Takeover:
             member = members.get(number)
             if member is None or number == station.number or heard_at < fresh:
                 continue
-            if (-min(delivered, self._follower.known_committed), sign * member.rank, number) < mine:
+            if (-delivered, sign * member.rank, number) < mine:
                 place += 1
         return place + station.random.uniform(0, 0.5)
 

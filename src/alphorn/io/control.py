@@ -17,6 +17,7 @@ class StartLoad(msgspec.Struct, frozen=True, kw_only=True, tag="start_load"):
     size: int  # bytes of each batch
     per_s: float = 0.0  # batches per second; 0 sends as fast as the window allows
     in_flight: int = 64  # batches without an answer, at most
+    is_quiet: bool = False  # no event for each commit, only the sum at the end
     count: int = 0  # batches to order before it stops by itself; 0 for no end
 
 

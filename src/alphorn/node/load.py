@@ -88,6 +88,11 @@ class Load:
 
     def _tell_ordered(self) -> None:
         answered, self._answered = self._answered, []
+        if not self._asked.is_quiet:
+            self._tell_ranges(answered)
+        self._go_on()
+
+    def _tell_ranges(self, answered: list[int]) -> None:
         first = last = answered[0]
         for counter in answered[1:]:
             if counter != last + 1:
@@ -95,7 +100,6 @@ class Load:
                 first = counter
             last = counter
         self._say(BatchesOrdered(first=first, last=last, at=self._answered_at))
-        self._go_on()
 
     def _go_on(self) -> None:
         self._fill()

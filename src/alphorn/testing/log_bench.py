@@ -64,7 +64,7 @@ async def measure_log(directory: Path, *, backups: int, size: int, seconds: floa
     shape = GroupShape(servers=backups + 1, clients=2, checkpoint_interval=CHECKPOINT_INTERVAL)
     async with ProcessGroup(directory, shape) as group:
         await group.start()
-        await group.members["client-1"].start_load(StartLoad(size=size, in_flight=IN_FLIGHT))
+        await group.members["client-1"].start_load(StartLoad(size=size, in_flight=IN_FLIGHT, is_quiet=True))
         await asyncio.sleep(WARM_UP_S)
         before = await _describe_all(group)
         await asyncio.sleep(seconds)

@@ -302,7 +302,13 @@ class ProcessGroup:
     async def until_whole(self) -> None:
         """Waits until every member follows the log closely."""
         members = self.members.values()
-        await self.until(lambda: all(member.is_synchronised for member in members), "all members to follow the log")
+        await self.until(
+            lambda: all(member.is_synchronised or not member.is_running for member in members),
+            "all members to follow the log",
+        )
+        for member in members:
+            if not member.is_running:
+                raise Unavailable(f"{member.name} has ended:\n{member.last_words()}")
 
     def primary(self) -> MemberProcess | None:
         """The running member that was primary by the newest word of those that run."""
