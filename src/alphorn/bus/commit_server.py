@@ -129,9 +129,9 @@ class CommitServer:
     def on_query(self, frame: Frame, body: AssignmentQuery, now: float) -> None:
         """Tells what is committed here; the sequencer tells its open numbers too, and the epoch they stand in."""
         station, ledger = self._station, self._station.ledger
-        epoch = ledger.epoch_at(body.previous)
-        if epoch is None or not frame.number:
+        if body.previous < ledger.base or not frame.number:
             return
+        epoch = ledger.epoch_at(body.previous) or 0  # who asks has `previous` committed and needs no proof of it
         limit = body.previous + _ANSWER_MAX
         if station.sequencer == station.number:
             assignments = ledger.slice(body.previous, min(ledger.last, limit))

@@ -164,10 +164,7 @@ class Endpoint:
             self._receiver.is_held = True
             station.outbox.append(InstallCheckpoint(checkpoint))
         station.remember()
-        station.journal.then(self._speak)
-
-    def _speak(self) -> None:
-        self._is_ready = True
+        station.journal.then(lambda: setattr(self, "_is_ready", True))
 
     @property
     def origin(self) -> bytes:

@@ -88,7 +88,7 @@ def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
 def _restore_ledger(
     config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool, meta: Meta
 ) -> tuple[Ledger, int, int, bool]:
-    """The ledger through the last readable assignment; how much was there; the checkpoint; whether the base is lost."""
+    """The ledger; how far it went where not all of it is readable; the checkpoint; whether the base is lost."""
     first, last = storage.assignment_bounds()
     state, checkpoint = _base_state(config, storage, budget, reads=reads, first=first, last=last)
     is_lost = state is None
@@ -102,7 +102,7 @@ def _restore_ledger(
         if not isinstance(assignment, Assignment):
             break
         ledger.append(assignment)
-    return ledger, last if last >= first else 0, checkpoint, is_lost
+    return ledger, last if ledger.last < last else 0, checkpoint, is_lost
 
 
 def _is_whole(info: CheckpointInfo, storage: Storage) -> bool:

@@ -112,12 +112,12 @@ class Roster:
             self._hear_run(number, asked.origin, now)
             self._welcome(number, asked.address)
             return []
-        known = tip.members.get(number)
-        if not number or (known is not None and known.origin == asked.origin and known.is_live):
-            return []
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
             station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last))
+        known = tip.members.get(number)
+        if not number or (known is not None and known.origin == asked.origin and known.is_live):
+            return []
         entries: list[SystemEntry] = []
         if is_configured and known is not None and (body.is_blank or self._is_old(number, body, known.incarnation)):
             station.trace("disk-lost", f"member={number}")
