@@ -1,11 +1,13 @@
 """Values of every frame type: one fixed sample each for the golden bytes, and strategies drawn from the types."""
 
+from typing import get_args
+
 import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
 from alphorn.bus import frames as f
-from alphorn.bus.entries import Assignment, EpochBegun, Member, digest_of, encode_system, make_epoch
+from alphorn.bus.entries import Assignment, EpochBegun, Member, SystemEntry, digest_of, encode_system, make_epoch
 from alphorn.model.ids import Kind, make_id, make_origin
 
 GROUP = 0x0A0B0C0D
@@ -69,9 +71,19 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[object]:
             return st.lists(values_of(item), max_size=3)
         case inspect.TupleType(item_types=items):
             return st.tuples(*map(values_of, items))
+        case inspect.VarTupleType(item_type=item):
+            return st.lists(values_of(item), max_size=3).map(tuple)
         case inspect.StructType(cls=cls, fields=fields):
-            return st.builds(cls, **{field.name: values_of(field.type) for field in fields})
+            values = {field.name: values_of(field.type) for field in fields}
+            if cls is Assignment:
+                values["system"] = st.just(b"") | system_entries().map(encode_system)
+            return st.builds(cls, **values)
     raise NotImplementedError(kind)
+
+
+def system_entries() -> st.SearchStrategy[SystemEntry]:
+    """Commands of the group itself, of every kind."""
+    return st.one_of(*map(values_of, msgspec.inspect.multi_type_info(get_args(SystemEntry))))  # type: ignore[arg-type,unused-ignore]
 
 
 @st.composite

@@ -284,3 +284,23 @@ def test_little_that_is_missing_is_repaired_number_by_number_and_not_caught_up()
     group.run_until(lambda: group["S3"].state == payloads)
     assert group.frames(RangeFetch, source="S3") == []
     assert group["S3"].describe("synchronised")
+
+
+def test_without_loss_nobody_catches_up() -> None:
+    group = founded(budget=Budget(datagram_bytes=1200))
+    group.client("D")
+    group.run(0.3)
+    fill(group, 250)
+    group.run(0.3)
+    assert group.frames(RangeFetch) == []
+
+
+@pytest.mark.parametrize("name", ["S2", "S3"])
+def test_every_member_asks_a_backup_before_the_primary(name: str) -> None:
+    group = founded()
+    heal = group.cut(name)
+    fill(group, 60)
+    heal()
+    group.run_until(lambda: logs_agree(group, "S1", name))
+    asked = [sent.to for sent in group.sent if sent.source == name and isinstance(sent.frame.body, RangeFetch)]
+    assert set(asked) == {"S2", "S3"} - {name}

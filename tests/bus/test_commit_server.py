@@ -4,21 +4,22 @@ import pytest
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import Assignment
+from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Prepare, Promise
 from alphorn.bus.machine import PutMeta
-from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, numbered
+from tests.bus.group import make_config
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, joined, numbered, system
 
 TIMING = Timing()
 LATER = TIMING.suspect_s + 1.0  # when an old sequencer's silence is long enough
 
 
 class Voting:
-    """Commit server 3 of three."""
+    """Commit server 3 of three, or a witness, 4, beside them."""
 
-    def __init__(self, *, is_returning: bool = False) -> None:
-        self.bench = Bench(number=3)
+    def __init__(self, *, number: int = 3, is_returning: bool = False) -> None:
+        self.bench = Bench(make_config(servers=3, witnesses=1) if number == 4 else None, number)
         self.follower = Follower(self.bench.station, durable=0, now=0.0)
         self.server = CommitServer(self.bench.station, self.follower, is_returning=is_returning, now=0.0)
 
@@ -120,6 +121,84 @@ def test_a_live_sequencer_is_not_deserted_for_a_candidate() -> None:
     assert len(voting.promises()) == 1
 
 
+@pytest.mark.requirement("HA-8")
+def test_one_that_holds_more_and_could_be_sequencer_gives_itself_time_before_it_promises() -> None:
+    voting = Voting()
+    voting.submit(numbered(1), numbered(2), committed=2)
+    voting.prepare(committed=1, now=1.9 * TIMING.suspect_s)
+    voting.bench.settle()
+    assert voting.promises() == []
+    assert voting.bench.station.epoch == EPOCH
+    voting.prepare(committed=1, now=2.0 * TIMING.suspect_s)
+    voting.bench.settle()
+    assert [promise.is_granted for _, promise in voting.promises()] == [True]
+
+
+@pytest.mark.parametrize(("number", "committed"), [(3, 2), (3, 9), (4, 1)], ids=["as-much", "more", "to-a-witness"])
+def test_a_candidate_is_not_kept_waiting_by_one_that_would_not_be_better(number: int, committed: int) -> None:
+    voting = Voting(number=number)
+    voting.submit(numbered(1), numbered(2), committed=2)
+    voting.prepare(committed=committed, now=TIMING.suspect_s)
+    voting.bench.settle()
+    assert [promise.is_granted for _, promise in voting.promises()] == [True]
+
+
+def test_one_whose_own_log_removed_it_gives_its_word_and_leaves_the_counting_to_the_candidate() -> None:
+    voting = Voting()
+    voting.submit(system(VoterRemoved(3, False)), committed=1)
+    voting.prepare(committed=1)
+    voting.bench.settle()
+    assert [promise.is_granted for _, promise in voting.promises()] == [True]
+
+
+class Readmitting(Voting):
+    """Commit server 3 lost its disk; the log removed it and knows its new run: numbers 1 and 2."""
+
+    def __init__(self, *, origin: bytes | None = None, committed: int = 2) -> None:
+        super().__init__()
+        self.bench.station.is_barred = True
+        self.follower.on_appended = self.server.on_appended
+        again = joined(self.bench.config, 3, origin or self.bench.station.origin, 2)
+        self.submit(system(VoterRemoved(3, False)), system(again))
+        self.submit(system(VoterRemoved(3, False)), system(again), committed=committed)
+
+    def add(self, number: int) -> None:
+        body = CommitSubmit(2, EPOCH, 0, [system(VoterAdded(number))])
+        self.follower.on_submit(self.bench.frame(1, body, EPOCH), body, 0.0)
+        self.bench.settle()
+
+
+def test_a_lost_disk_is_readmitted_while_its_addition_is_still_open_and_accepts_it() -> None:
+    readmitting = Readmitting()
+    readmitting.bench.settle()
+    assert readmitting.server.accepted == 0
+    readmitting.add(3)
+    assert readmitting.bench.ledger.committed == 2
+    assert readmitting.server.may_vote
+    assert readmitting.server.accepted == 3
+    meta = readmitting.bench.storage.meta()
+    assert meta is not None
+    assert not meta.is_voter_barred
+
+
+def test_a_lost_disk_is_not_readmitted_by_the_addition_of_another() -> None:
+    readmitting = Readmitting()
+    readmitting.add(2)
+    assert not readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_not_readmitted_for_an_earlier_run_of_its_member() -> None:
+    readmitting = Readmitting(origin=bytes(9) + b"x")
+    readmitting.add(3)
+    assert not readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_not_readmitted_while_its_removal_is_open() -> None:
+    readmitting = Readmitting(committed=0)
+    readmitting.add(3)
+    assert not readmitting.server.may_vote
+
+
 @pytest.mark.parametrize("state", ["barred", "damaged", "returning"])
 def test_a_disk_that_may_have_forgotten_promises_and_acknowledges_nothing(state: str) -> None:
     voting = Voting(is_returning=state == "returning")
@@ -160,7 +239,7 @@ def test_one_that_returns_goes_on_waiting_while_a_sequencer_is_heard() -> None:
 
 def ask(voting: Voting, previous: int) -> None:
     query = AssignmentQuery(previous, 9)
-    voting.server.on_query(voting.bench.frame(2, query), query)
+    voting.server.on_query(voting.bench.frame(2, query), query, LATER)
 
 
 @pytest.mark.requirement("BUS-20")

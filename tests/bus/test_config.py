@@ -47,11 +47,27 @@ EVERY = Role.SEQUENCER | Role.DATA | Role.COMMIT
         ((member(0, "a", EVERY),), "member numbers go from 1 to 32767"),
         ((member(0x8000, "a", EVERY),), "member numbers go from 1 to 32767"),
         ((member(1, "a", EVERY), member(2, "b", Role.SEQUENCER)), "b may be sequencer, so it must be a commit server"),
+        (
+            (member(1, "a", EVERY), member(2, "k", Role.CHECKPOINT)),
+            "k makes checkpoints, so it must be a data server too",
+        ),
     ],
 )
 def test_members_that_cannot_work_together_are_misuse(members: tuple[MemberConfig, ...], fault: str) -> None:
     with pytest.raises(Misuse, match=fault):
         GroupConfig(group=1, members=members, copies=1).check()
+
+
+def test_fewer_checkpoint_servers_than_copies_are_misuse() -> None:
+    keeper = EVERY | Role.CHECKPOINT
+    members = (member(1, "a", keeper), member(2, "b", EVERY))
+    GroupConfig(group=1, members=members, copies=1).check()
+    with pytest.raises(Misuse, match="copies 2 needs as many checkpoint servers, and there are 1"):
+        GroupConfig(group=1, members=members, copies=2).check()
+
+
+def test_a_group_without_checkpoint_servers_can_work() -> None:
+    GroupConfig(group=1, members=(member(1, "a", EVERY), member(2, "b", EVERY)), copies=2).check()
 
 
 def test_all_faults_are_named_at_once() -> None:

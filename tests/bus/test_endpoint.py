@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from alphorn.bus.config import Budget, GroupConfig, Role, Timing
+from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import (
     AssignmentAnswer,
     AssignmentQuery,
+    Commit,
     CommitSubmit,
     Data,
     DataReport,
@@ -271,6 +273,16 @@ def test_an_administrator_removes_and_adds_a_voter() -> None:
     assert [e.event for e in group["S3"].of(MemberChanged)][-2:] == ["voter_removed", "voter_added"]
 
 
+def test_a_primary_that_is_retired_as_a_voter_hands_over_to_another() -> None:
+    group = founded()
+    group["S1"].feed(ChangeVoters(1, False))
+    group.run_until(lambda: group.primary is not None and group.leader.name != "S1")
+    group.order_and_wait("C", b"x")
+    settle(group)
+    assert group.leader.describe("state", "voters") == [2, 3]
+    assert logs_agree(group, *ALL)
+
+
 @pytest.mark.requirement("CKP-2")
 def test_an_administrators_interval_is_agreed_through_the_log() -> None:
     group = founded()
@@ -294,6 +306,24 @@ def test_frames_of_another_group_are_ignored() -> None:
 def test_bytes_that_are_no_frame_are_counted_and_dropped() -> None:
     group = founded()
     group["S2"].feed(Received(b"GET / HTTP/1.1\r\n\r\n"))
+    assert group["S2"].running.violations == 1
+    group.order_and_wait("C", b"x")
+
+
+@pytest.mark.parametrize("kind", ["submit", "commit", "answer"])
+def test_a_malformed_system_entry_is_a_violation_and_not_the_end_of_the_node(kind: str) -> None:
+    group = founded()
+    station = group["S1"].running._station
+    last = group["S2"].describe("ledger", "last")
+    assert isinstance(last, int)
+    bad = Assignment(station.epoch, b"x" * 16, system=b"\xff\xff")
+    body = {
+        "submit": CommitSubmit(last, station.epoch, last + 1, [bad]),
+        "commit": Commit(last + 1, last + 1, [bad]),
+        "answer": AssignmentAnswer(last, [bad]),
+    }[kind]
+    data = b"".join(encode_frame(group=7, epoch=station.epoch, number=1, origin=station.origin, body=body))
+    group["S2"].feed(Received(data))
     assert group["S2"].running.violations == 1
     group.order_and_wait("C", b"x")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from alphorn.bus.config import GroupConfig, MemberConfig, Role
+from alphorn.bus.config import GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.entries import Assignment, make_epoch
-from alphorn.bus.frames import Commit, CommitAcknowledge, CommitSubmit, encode
+from alphorn.bus.frames import Commit, CommitAcknowledge, CommitSubmit, Prepare, encode
 from alphorn.bus.machine import Goodbye, MemberChanged, Ordered, PrimaryChanged, Received
 from tests.bus.group import Group, logs_agree, make_config
 
@@ -62,6 +62,17 @@ def test_a_backup_of_better_rank_that_is_not_up_to_date_is_passed_over() -> None
                                                                "AssignmentAnswer"))  # fmt: skip
     group.order_and_wait("C", *[b"%d" % place for place in range(30)])
     group.run(0.2)
+    group["S1"].crash()
+    group.run_until(lambda: group.primary is not None)
+    assert group.leader.name == "S3"
+
+
+@pytest.mark.requirement("HA-8")
+def test_a_backup_that_missed_the_last_commits_and_heartbeats_is_passed_over() -> None:
+    group = founded()
+    lost = ("Data", "Repair", "Range", "CommitSubmit", "Commit", "AssignmentAnswer", "Heartbeat")
+    group.drop(lambda hop: hop.target == "S2" and hop.name in lost)
+    group.order_and_wait("C", *[b"%d" % place for place in range(30)])
     group["S1"].crash()
     group.run_until(lambda: group.primary is not None)
     assert group.leader.name == "S3"
@@ -222,6 +233,40 @@ def test_a_backup_that_says_goodbye_leaves_the_in_sync_set_and_the_rest_goes_on(
     group.run_until(lambda: group["S1"].describe("state", "in_sync") == [1, 2])
     group.order_and_wait("C", b"x")
     assert [e.event for e in group["S1"].of(MemberChanged) if e.member.name == "S3"] == ["joined", "left"]
+
+
+def test_a_primary_that_says_goodbye_does_not_stand_again() -> None:
+    group = founded()
+    group["S1"].feed(Goodbye())
+    group.run_until(lambda: group.primary is not None)
+    assert group.leader.name != "S1"
+
+
+def test_a_primary_that_says_goodbye_is_reported_as_left_and_not_as_failed() -> None:
+    group = founded()
+    group["S1"].feed(Goodbye())
+    group.run(0.01)
+    group["S1"].crash()
+    group.run(6.0)
+    assert [e.event for e in group["S2"].of(MemberChanged) if e.member.name == "S1"] == ["joined", "left"]
+
+
+def test_the_goodbye_of_the_primary_starts_a_takeover_at_once() -> None:
+    group = founded()
+    began = group.now
+    group["S1"].feed(Goodbye())
+    group.run_until(lambda: group.primary is not None)
+    assert group.now - began < Timing().suspect_s / 2
+    group.order_and_wait("C", b"goes on")
+
+
+def test_the_goodbye_of_a_backup_starts_no_takeover() -> None:
+    group = founded()
+    began = group.now
+    group["S3"].feed(Goodbye())
+    group.run(1.0)
+    assert group.frames(Prepare, since=began) == []
+    assert group.leader.name == "S1"
 
 
 def test_nothing_is_acknowledged_to_a_new_epoch_before_its_fence_is_durable() -> None:

@@ -164,7 +164,7 @@ def test_committed_facts_after_a_gap_wait_until_the_gap_is_closed() -> None:
     following.commit(2, 2, numbered(2))
     assert following.bench.ledger.committed == 0
     body = AssignmentAnswer(0, [numbered(1)])
-    following.follower.on_answer(body, 1.0)
+    following.follower.on_answer(following.bench.frame(3, body), body, 1.0)
     assert following.bench.ledger.committed == 3
     assert following.log == [numbered(1), numbered(2), numbered(3)]
 
@@ -231,3 +231,61 @@ def test_the_batch_of_a_taken_number_can_be_found_by_its_id() -> None:
     following = Following()
     following.submit(0, numbered(1))
     assert following.bench.ledger.find(batch_id(1)) == 1
+
+
+class Healing:
+    """Member 2 could read its log through number 1 and had accepted numbers through 9; sequencer 1 is at number 3."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(number=2)
+        self.bench.fold(numbered(1))
+        self.bench.station.impaired_until = 9
+        self.follower = Follower(self.bench.station, durable=1, now=0.0)
+
+    def submit(self, *counters: int) -> None:
+        body = CommitSubmit(1, EPOCH, 1, [numbered(counter) for counter in counters])
+        self.follower.on_submit(self.bench.frame(1, body, EPOCH), body, 1.0)
+
+    def heal(self, now: float = 1.0) -> bool:
+        self.follower.heal(now)
+        return self.bench.station.is_whole
+
+
+def test_a_damaged_log_is_whole_once_it_has_all_that_the_sequencer_had_assigned_when_it_heard_this_run() -> None:
+    healing = Healing()
+    healing.follower.on_welcome(EPOCH, 3)
+    healing.submit(2, 3)
+    assert healing.heal()
+    assert any(write == DropAfter(3) for write in healing.bench.settle())
+    assert healing.follower.next_deadline() == float("inf")
+
+
+def test_a_damaged_log_is_not_whole_before_it_has_all_that_the_sequencer_had_assigned() -> None:
+    healing = Healing()
+    healing.follower.on_welcome(EPOCH, 3)
+    healing.submit(2)
+    assert not healing.heal()
+    assert healing.follower.next_deadline() > 1.0
+
+
+def test_a_damaged_log_is_not_whole_while_no_sequencer_has_heard_this_run() -> None:
+    healing = Healing()
+    healing.submit(2, 3)
+    assert not healing.heal()
+    ((to, query),) = healing.bench.sent(AssignmentQuery)
+    assert to in ("S1", "S3")
+    assert query.previous == 1
+
+
+def test_the_word_of_an_older_epochs_sequencer_does_not_make_a_damaged_log_whole() -> None:
+    healing = Healing()
+    healing.follower.on_welcome(EPOCH, 3)
+    healing.submit(2, 3)
+    healing.bench.station.raise_fence(NEXT_EPOCH)
+    assert not healing.heal()
+
+
+def test_a_damaged_log_is_whole_once_others_filled_it_as_far_as_it_went() -> None:
+    healing = Healing()
+    healing.submit(*range(2, 10))
+    assert healing.heal()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alphorn.bus import frames as f
-from alphorn.bus.entries import digest_of
+from alphorn.bus.entries import Assignment, digest_of
 from alphorn.model.errors import PeerViolation
 from tests.bus.frame_values import BATCH, EPOCH, GROUP, NUMBER, ORIGIN, SAMPLES, bodies, encode
 from tools.fuzz_frames import draw_frame, look_at, mutate, seal
@@ -210,6 +210,23 @@ def test_an_id_of_the_wrong_length_is_refused(batch: bytes) -> None:
 def test_an_array_that_claims_billions_of_items_is_refused_without_room_being_made() -> None:
     with pytest.raises(PeerViolation, match="DataReport frame is malformed"):
         f.decode_all(repacked(b"\x91\xdd\xff\xff\xff\xff", "DataReport"))
+
+
+def test_a_body_nested_too_deep_is_refused() -> None:
+    with pytest.raises(PeerViolation, match="Heartbeat frame is malformed"):
+        f.decode_all(repacked(b"\x95\0\0\0\0" + b"\x91" * 5000 + b"\0", "Heartbeat"))
+
+
+@pytest.mark.parametrize("name", ["CommitSubmit", "Commit", "AssignmentAnswer", "Promise", "Range"])
+@pytest.mark.parametrize("system", [b"\xff\xff", b"\x91\x63", b"\x91\x01"], ids=["noise", "unknown", "too-short"])
+def test_a_malformed_system_entry_is_refused_wherever_it_travels(name: str, system: bytes) -> None:
+    bad = Assignment(EPOCH, BATCH, system=system)
+    body = SAMPLES[name]
+    changed: dict[str, object] = {"assignments": [bad]}
+    if isinstance(body, f.Range):
+        changed = {"entries": [f.RangeEntry(bad, b"")]}
+    with pytest.raises(PeerViolation, match=f"{name} frame is malformed"):
+        f.decode_all(encode(msgspec.structs.replace(body, **changed)))
 
 
 def test_text_that_is_no_text_is_refused() -> None:

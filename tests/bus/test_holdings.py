@@ -13,6 +13,7 @@ from tests.bus.stations import batch_id
 PAYLOAD = bytes(range(250)) * 4
 LIMIT = 300
 BATCH = batch_id(1)
+PLACE_BYTES = 8
 
 
 def fragments(payload: bytes = PAYLOAD, batch: bytes = BATCH) -> list[Data]:
@@ -81,7 +82,8 @@ def test_this_members_own_batch_is_taken_even_when_there_is_no_room() -> None:
 def test_bytes_are_counted_through_every_way_in_and_out() -> None:
     holdings = Holdings(10_000)
     holdings.add(fragments()[0])
-    assert holdings.bytes_held == len(PAYLOAD)  # the rest of the batch is expected
+    # The rest of the batch is expected, and each fragment's place takes memory from the start.
+    assert holdings.bytes_held == len(PAYLOAD) + PLACE_BYTES * len(fragments())
     holdings.put(BATCH, PAYLOAD, 0, digest_of(PAYLOAD))
     assert holdings.bytes_held == len(PAYLOAD)
     holdings.drop(BATCH)
@@ -130,3 +132,11 @@ def test_whole_batches_are_named_oldest_first_as_a_data_server_reports_them() ->
         holdings.put(batch_id(counter), b"x" * counter, counter, digest_of(b"x" * counter))
     held = [batch.held(number) for number, batch in holdings.whole()]
     assert [(each.id, each.timestamp, each.size) for each in held] == [(batch_id(n), n, n) for n in (3, 1, 2)]
+
+
+def test_places_for_fragments_count_as_bytes_held() -> None:
+    holdings = Holdings(10_000)
+    for place in range(100):
+        holdings.add(Data(bytes([place] * 16), 0, 0, 0, 1, 0, 0, 0xFFFF, b""))
+    assert holdings.refused == 100
+    assert holdings.describe()["partial"] == 0

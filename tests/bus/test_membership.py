@@ -3,9 +3,15 @@
 import pytest
 
 from alphorn.bus.config import Timing
-from alphorn.bus.machine import Goodbye, MemberChanged, PrimaryChanged, Stop
+from alphorn.bus.entries import Assignment
+from alphorn.bus.frames import Data, Join, Status, Welcome
+from alphorn.bus.machine import Goodbye, MemberChanged, PrimaryChanged, Refused, Stop
+from alphorn.bus.membership import Membership
+from alphorn.bus.sender import Sender
 from tests.bus.group import Group, Node, make_config
+from tests.bus.stations import EPOCH, Bench, batch_id, numbered
 
+STATUS = Status(0, 0, 0, 0, 0, False, "S2")
 Event = tuple[int, str, str, str, int]
 
 
@@ -118,3 +124,95 @@ def test_a_member_tells_where_it_stands_more_often_while_its_batches_are_under_w
     group.order("C", b"lost on its way")
     group.run_until(lambda: group["S1"].state == [b"lost on its way"])
     assert group.now - began < Timing().status_s
+
+
+class Joining:
+    """Member 2 of three in its first run, with nothing sent; the log knows this run."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(number=2)
+        self.bench.join(1, 2, 3)
+        self.sender = Sender(self.bench.station)
+        self.membership = Membership(self.bench.station, lambda: STATUS, is_blank=False, now=0.0)
+
+    def welcome(self, number: int, sequence: int) -> bool:
+        return self.membership.on_welcome(Welcome(number, sequence, EPOCH, b"", sequence), 1.0)
+
+    def may_send(self) -> bool:
+        return self.membership.may_send(self.sender, 1.0)
+
+
+def test_nothing_is_sent_before_the_sequencer_has_welcomed_this_run() -> None:
+    joining = Joining()
+    assert not joining.may_send()
+    joining.welcome(2, 3)
+    assert joining.may_send()
+
+
+def test_nothing_is_sent_before_this_member_knows_the_log_as_far_as_its_welcome() -> None:
+    joining = Joining()
+    joining.welcome(2, 4)
+    assert not joining.may_send()
+    joining.bench.fold(numbered(1))
+    assert joining.may_send()
+
+
+def test_a_welcome_without_a_number_is_no_welcome_and_joining_goes_on() -> None:
+    joining = Joining()
+    assert not joining.welcome(0, 0)
+    assert not joining.may_send()
+    assert joining.bench.station.number == 2
+    joining.membership.on_time(5.0)
+    assert joining.bench.sent(Join) != []
+
+
+def test_a_run_whose_start_is_taken_takes_a_new_start_before_it_sends() -> None:
+    joining = Joining()
+    station = joining.bench.station
+    taken = station.origin
+    joining.bench.fold(Assignment(EPOCH, batch_id(5, taken)))  # an earlier run of the same name sent five batches
+    joining.sender.order(b"x", 1)
+    joining.welcome(2, 4)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    assert joining.bench.sent(Data) == []
+    assert (station.origin[:6], station.origin > taken) == (taken[:6], True)
+    joining.bench.settle()
+    meta = joining.bench.storage.meta()
+    assert meta is not None
+    assert meta.start == int.from_bytes(station.origin[6:], "big")
+    joining.membership.on_time(1.0)
+    assert {join.member.origin for _, join in joining.bench.sent(Join)} == {station.origin}
+    assert not joining.may_send(), "the new run has to be welcomed first"
+
+
+def test_a_new_start_sends_what_waited_and_counts_from_one() -> None:
+    joining = Joining()
+    joining.bench.fold(Assignment(EPOCH, batch_id(5, joining.bench.station.origin)))
+    joining.sender.order(b"x", 1)
+    joining.welcome(2, 4)
+    assert not joining.may_send()
+    joining.bench.join(2)
+    joining.welcome(2, 5)
+    joining.sender.flush(2.0, may_send=joining.may_send())
+    assert [data.id for _, data in joining.bench.sent(Data)] == [batch_id(1, joining.bench.station.origin)]
+
+
+def test_a_run_that_the_group_has_forgotten_says_that_the_fate_of_its_batches_is_unknown() -> None:
+    joining = Joining()
+    joining.welcome(2, 3)
+    joining.sender.order(b"x", 7)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    del joining.bench.ledger.state.senders[joining.bench.station.origin]
+    assert not joining.may_send()
+    assert [(out.handle, out.is_unknown) for out in joining.bench.outputs(Refused)] == [(7, True)]
+
+
+def test_a_run_that_goes_on_keeps_its_name_while_its_own_batches_are_committed() -> None:
+    joining = Joining()
+    joining.welcome(2, 3)
+    joining.sender.order(b"x", 7)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    origin = joining.bench.station.origin
+    joining.bench.fold(Assignment(EPOCH, batch_id(1, origin)))
+    assert joining.may_send()
+    assert joining.bench.station.origin == origin

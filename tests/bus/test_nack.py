@@ -8,7 +8,7 @@ from alphorn.bus.config import Budget, Timing
 from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import Fetch
 from alphorn.bus.nack import Requests, as_ranges
-from tests.bus.group import make_config
+from tests.bus.group import Group, make_config
 from tests.bus.stations import Bench, batch_id, numbered
 
 TIMING = Timing()
@@ -91,6 +91,23 @@ def test_attempts_turn_to_one_data_server_after_another_and_backups_come_before_
     targets = [asking.next_fetches()[1][0].target for _ in range(4)]
     assert targets[0] == 3
     assert set(targets) == {1, 3}
+
+
+def test_backups_are_asked_before_the_primary_by_every_member() -> None:
+    asking = Asking(number=3)
+    asking.requests.want_sequence(9, 0.0)
+    assert asking.next_fetches()[1][0].target == 2
+
+
+def test_a_run_of_missing_numbers_is_asked_for_in_few_frames() -> None:
+    group = Group().found()
+    group.client("C")
+    group.client("D")
+    group.run(0.3)
+    group.drop(lambda hop: hop.target == "D" and hop.source == "C" and hop.name == "Data")
+    group.order_and_wait("C", *[b"%d" % place for place in range(30)])
+    group.run_until(lambda: len(group["D"].state) == 30)
+    assert len(group.frames(Fetch, source="D")) <= 6
 
 
 def test_hearing_another_ask_for_the_same_holds_ones_own_request_back() -> None:

@@ -1,17 +1,26 @@
 """Delivery: in order, once, without a gap, with the group's events at their place."""
 
+import msgspec
 import pytest
 
 from alphorn.bus.config import Budget
-from alphorn.bus.entries import Assignment, CheckpointMark, EpochBegun, MemberLeft, VoterRemoved
+from alphorn.bus.entries import (
+    Assignment,
+    CheckpointMark,
+    EpochBegun,
+    MemberJoined,
+    MemberLeft,
+    VoterRemoved,
+    digest_of,
+)
 from alphorn.bus.follower import Follower
-from alphorn.bus.frames import Fetch
+from alphorn.bus.frames import Fetch, fragment_batch
 from alphorn.bus.machine import Deliver, MemberChanged, Output, PrimaryChanged, PutGroupState, TakeCheckpoint
 from alphorn.bus.nack import Requests
 from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
 from tests.bus.group import make_config
-from tests.bus.stations import EPOCH, Bench, batch_id, joined, numbered, origin_of_member, system
+from tests.bus.stations import EPOCH, SENDER, Bench, batch_id, joined, numbered, origin_of_member, system
 
 
 class Delivering:
@@ -185,3 +194,59 @@ def test_a_long_replay_is_delivered_in_turns() -> None:
     assert delivering.receiver.delivered == 256
     assert not delivering.receiver.advance(1.0)
     assert delivering.receiver.delivered == 400
+
+
+def pruning() -> Delivering:
+    """A client is a member; its batches 1 to 4 are here, 1 and 2 are numbers 2 and 3, and only 1 is passed."""
+    delivering = Delivering()
+    client = msgspec.structs.replace(joined(delivering.bench.config, 1).member, number=0x8000, origin=SENDER)
+    delivering.commit(system(MemberJoined(client)), numbered(1), numbered(2))
+    delivering.receiver.reset(2)
+    delivering.bench.hold(1, 2, 3, 4)
+    return delivering
+
+
+def kept(delivering: Delivering) -> list[bytes]:
+    delivering.receiver.prune()
+    return delivering.bench.station.holdings.ids()
+
+
+def test_batches_whose_numbers_are_behind_are_let_go_and_those_still_waited_for_are_kept() -> None:
+    delivering = pruning()
+    assert kept(delivering) == [batch_id(2), batch_id(3), batch_id(4)]
+
+
+def test_a_batch_with_a_number_that_was_forgotten_long_ago_is_let_go() -> None:
+    delivering = pruning()
+    delivering.receiver.reset(3)
+    delivering.bench.ledger.collect(3)
+    assert kept(delivering) == [batch_id(3), batch_id(4)]
+
+
+def test_batches_without_a_number_are_let_go_once_their_sender_left() -> None:
+    delivering = pruning()
+    delivering.commit(system(MemberLeft(0x8000, SENDER, True)))
+    assert kept(delivering) == [batch_id(2)]
+
+
+def test_fragments_of_a_stranger_are_let_go() -> None:
+    delivering = pruning()
+    stranger = batch_id(1, origin_of_member(77))
+    payload = bytes(5000)
+    first, *_ = fragment_batch(stranger, payload, digest=digest_of(payload), timestamp=0, limit=1200)
+    delivering.bench.station.holdings.add(first)
+    assert stranger not in kept(delivering)
+
+
+def test_a_batch_with_an_open_number_is_kept_although_its_sender_left() -> None:
+    delivering = pruning()
+    delivering.commit(system(MemberLeft(0x8000, SENDER, True)))
+    delivering.bench.ledger.append(numbered(3))
+    assert kept(delivering) == [batch_id(2), batch_id(3)]
+
+
+def test_this_members_own_batches_are_never_pruned() -> None:
+    delivering = Delivering()
+    own = batch_id(1, delivering.bench.station.origin)
+    delivering.bench.station.holdings.put(own, b"x", 0, digest_of(b"x"), is_own=True)
+    assert kept(delivering) == [own]

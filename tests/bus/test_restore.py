@@ -223,3 +223,57 @@ def test_a_silent_founding_of_less_than_a_majority_elects_nobody() -> None:
     group["S1"].start(founding=True)
     group.run(10 * Timing().suspect_s)
     assert group.primary is None
+
+
+def test_a_run_that_took_the_name_of_an_earlier_one_takes_another_before_it_sends() -> None:
+    # Goal: no batch is mistaken for one of an earlier run. Method: an old image of the disk under a clock that went
+    # back makes the third run begin with the second one's name.
+    group = founded()
+    image = group["S3"].disk.durable.copy()
+    group.restart("S3")
+    group.run(1.0)
+    second = group["S3"].running.origin
+    group.order_and_wait("S3", b"four", b"five")
+    group["S3"].crash()
+    group["S3"].disk.restore(image)
+    group["S3"].start(founding=False, clock_s=-1000.0)
+    assert group["S3"].running.origin == second
+    group.order_and_wait("S3", b"six")
+    group.run(0.3)
+    assert group["S3"].running.origin > second
+    assert group["S1"].state == [b"one", b"two", b"three", b"four", b"five", b"six"] == group["S3"].state
+
+
+def test_a_damaged_disk_whose_vote_its_own_join_needs_is_told_how_far_the_log_goes_and_heals() -> None:
+    # Goal: a damaged voter without which nothing can be committed becomes whole. Method: S1 accepted numbers that the
+    # log never had, one of those records is damaged, and the third voter is down while S1 comes back.
+    group = founded()
+    heal = group.cut("S1")
+    group.order("S1", *[b"nobody heard %d" % place for place in range(30)])
+    group.run(0.05)
+    group["S1"].crash()
+    heal()
+    group.run_until(lambda: group.primary is not None)
+    group.order_and_wait("C", b"four")
+    _, last = group["S1"].disk.assignment_bounds()
+    assert last > group["C"].history[-1] + 1
+    group["S1"].disk.damage(("assignment", last - 1, 0))
+    other = {"S2", "S3"} - {group.leader.name}
+    group[other.pop()].crash()
+    node = group.restart("S1")
+    group.order_and_wait("C", b"five")
+    group.run_until(lambda: node.state == [b"one", b"two", b"three", b"four", b"five"])
+    assert node.describe("commit_server", "may_vote")
+    assert voter_events(node) == []
+
+
+def test_a_lost_disk_is_added_again_where_its_own_acceptance_is_needed_for_that() -> None:
+    group = founded(servers=2)
+    group["S2"].crash()
+    group["S2"].disk.lose()
+    group.restart("S2")
+    group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S2"), ("voter_added", "S2")])
+    group.order_and_wait("C", b"four")
+    group.run(0.3)
+    assert group["S2"].state == [b"one", b"two", b"three", b"four"]
+    assert group["S2"].describe("commit_server", "may_vote")

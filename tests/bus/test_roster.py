@@ -106,6 +106,19 @@ def test_a_join_that_is_proposed_but_open_is_neither_proposed_again_nor_answered
     assert leading.bench.sent(Welcome) == []
 
 
+def test_a_configured_run_is_told_how_far_the_log_goes_before_its_join_is_committed() -> None:
+    leading = Leading()
+    leading.bench.ledger.append(numbered(18))
+    (entry,) = leading.join(2)
+    assert leading.bench.sent(Welcome) == [("S2", Welcome(0, 0, 0, b"", 21))]
+    tip = leading.bench.ledger.state.copy(leading.bench.config)
+    tip.fold(tip.sequence + 1, system(entry))
+    member = joined(leading.bench.config, 2, bytes(9) + b"n", 2).member
+    again = Join(member, False, leading.bench.config.digest(), 20, 0)
+    assert leading.roster.on_join(again, tip, has_open_voters=False, now=1.1) == []
+    assert leading.bench.sent(Welcome) == [("S2", Welcome(0, 0, 0, b"", 21))], "the first answer may be lost"
+
+
 def test_another_configuration_is_refused_with_the_way_out() -> None:
     leading = Leading()
     assert leading.join(2, config=bytes(16)) == []

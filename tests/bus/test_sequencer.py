@@ -367,6 +367,39 @@ def test_a_removed_voter_does_not_count_from_the_moment_its_removal_is_in_the_lo
     assert leading.committed == 6
 
 
+def test_an_added_voter_counts_from_the_moment_its_addition_is_in_the_log() -> None:
+    leading = Leading(make_config(servers=3, witnesses=1))
+    for number in (1, 2, 3):
+        leading.acknowledge(number, 5, 5)
+    leading.sequencer.change_voters(4, add=False)
+    leading.flush()
+    for number in (1, 2, 3):
+        leading.acknowledge(number, 6, 6)
+    assert leading.sequencer.change_voters(4, add=True)
+    leading.flush()
+    leading.acknowledge(1, 7, 7)
+    leading.acknowledge(2, 7, 7)
+    assert leading.committed == 6, "two of four are no majority"
+    leading.acknowledge(4, 7, 0)
+    assert leading.committed == 7
+
+
+def test_a_sequencer_that_is_no_voter_any_more_steps_down_once_that_is_committed() -> None:
+    leading = Leading()
+    leading.open_epoch()
+    assert leading.sequencer.change_voters(1, add=False)
+    leading.flush()
+    leading.acknowledge(2, 6, 6)
+    leading.sequencer.on_time(0.1)
+    assert leading.committed == 5
+    assert leading.sequencer.is_active, "the removal is open: nobody else can commit it in this epoch"
+    leading.acknowledge(3, 6, 6)
+    assert leading.committed == 6
+    leading.sequencer.on_time(0.2)
+    assert not leading.sequencer.is_active
+    assert leading.bench.station.sequencer == 0
+
+
 @pytest.mark.requirement("BUS-24")
 def test_heartbeats_carry_the_largest_committed_number() -> None:
     leading = Leading()

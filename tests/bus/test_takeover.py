@@ -208,6 +208,56 @@ def test_a_candidate_too_far_behind_to_adopt_the_best_log_does_not_begin() -> No
     assert not standing.sequencer.is_active
 
 
+def test_a_candidate_too_far_behind_learns_that_it_must_catch_up_before_it_asks_again() -> None:
+    standing = Standing()
+    standing.ask()
+    standing.promise(2, numbered(30), previous=40, committed=40)
+    assert (standing.follower.collected, standing.follower.known_committed) == (40, 40)
+    assert standing.bench.ledger.committed == 3
+    standing.takeover.on_time(10.0)
+    standing.bench.settle()
+    standing.bench.sent(Prepare)
+    for tick in range(1, 20):
+        standing.takeover.on_time(10.0 + tick * TIMING.suspect_s)
+        standing.bench.settle()
+    assert standing.takeover.state is State.IDLE
+    assert standing.bench.sent(Prepare) == []
+
+
+def cut_short(standing: Standing) -> None:
+    """Voter 2 tells numbers 4 to 6 of a log through 9; 4 and 5 are committed, and no more fits its promise."""
+    epoch = standing.bench.station.epoch
+    told = [numbered(counter) for counter in (1, 2, 3)]
+    body = Promise(True, epoch, epoch, 1, 3, OLD, 5, 9, OLD, told)
+    standing.takeover.on_promise(standing.bench.frame(2, body, epoch), body, 1.0)
+
+
+def test_a_candidate_takes_what_is_committed_of_a_log_too_long_for_one_promise_and_asks_again_from_there() -> None:
+    standing = Standing()
+    epoch = standing.ask()
+    standing.bench.sent(Prepare)
+    cut_short(standing)
+    assert (standing.bench.ledger.committed, standing.bench.ledger.last) == (5, 5), "what is open may not be all"
+    assert not standing.sequencer.is_active
+    standing.takeover.on_time(1.0 + 1.2 * TIMING.prepare_s)
+    standing.bench.settle()
+    assert {prepare.committed for _, prepare in standing.bench.sent(Prepare)} == {5}
+    assert standing.bench.station.epoch == epoch
+
+
+def test_promises_from_before_a_candidate_came_closer_do_not_count() -> None:
+    standing = Standing()
+    standing.ask()
+    cut_short(standing)
+    rest = [numbered(counter) for counter in (3, 4, 5, 6)]
+    standing.bench.hold(*range(1, 7))
+    standing.promise_own()
+    assert not standing.sequencer.is_active
+    standing.promise(2, *rest, previous=5, committed=5)
+    assert standing.sequencer.is_active
+    assert standing.log == [numbered(counter) for counter in range(1, 7)]
+
+
 def missing_batch(**settings: object) -> Standing:
     """A candidate that adopts number 4, whose batch is not here."""
     standing = Standing(make_config(**settings), numbered(1, OLD))  # type: ignore[arg-type]
@@ -371,6 +421,36 @@ def test_a_member_that_hears_a_sequencer_does_not_ask() -> None:
         standing.follower.any_heard_at = now
         standing.takeover.on_time(now)
     assert standing.takeover.state is State.IDLE
+
+
+def test_the_sequencers_goodbye_spares_the_candidates_their_wait() -> None:
+    standing = Standing()
+    standing.bench.station.sequencer = 2
+    standing.follower.any_heard_at = 5.0
+    standing.follower.on_leave(2)
+    standing.takeover.hurry(5.0)
+    assert standing.takeover.next_deadline() <= 5.0
+    standing.takeover.on_time(5.0)
+    assert standing.takeover.state is State.PREPARING
+
+
+def test_one_that_retired_never_asks() -> None:
+    standing = Standing()
+    standing.takeover.retire()
+    standing.takeover.hurry(5.0)
+    standing.takeover.on_time(50.0)
+    assert standing.takeover.state is State.IDLE
+    assert standing.takeover.next_deadline() == float("inf")
+
+
+def test_a_member_whose_removal_is_open_in_its_own_log_does_not_ask_and_one_whose_addition_is_open_does() -> None:
+    removed = Standing(None, system(VoterRemoved(1, False)))
+    assert not removed.takeover.may_ask
+    added = Standing()
+    added.bench.fold(system(VoterRemoved(1, False)))
+    assert not added.takeover.may_ask
+    added.follower.adopt(4, [system(VoterAdded(1))])
+    assert added.takeover.may_ask
 
 
 @pytest.mark.parametrize("reason", ["no-sequencer-role", "barred", "removed"])

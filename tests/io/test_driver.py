@@ -201,3 +201,44 @@ def test_a_closed_driver_performs_nothing_more():
         assert owner.performed == []
 
     run(test)
+
+
+def test_time_is_given_only_after_what_has_arrived_is_heard():
+    async def test():
+        owner, machine = Owner(), Recorder()
+
+        def hear():
+            driver.receive(Received(b"waited in the socket"))
+
+        driver = Driver(
+            machine, perform=owner.perform, end_turn=owner.end_turn, on_failure=owner.failures.append, hear=hear
+        )
+        machine.deadline = asyncio.get_running_loop().time()
+        driver.start()
+        await until(lambda: bool(machine.times))
+
+        assert owner.performed == ["1", "time", "end"]
+        await asyncio.sleep(0)
+        assert driver.turns == 1
+
+    run(test)
+
+
+def test_a_machine_that_fails_on_what_it_hears_is_given_no_time():
+    async def test():
+        owner, machine = Owner(), Recorder()
+        driver = Driver(
+            machine,
+            perform=owner.perform,
+            end_turn=owner.end_turn,
+            on_failure=owner.failures.append,
+            hear=lambda: driver.receive(Received(b"bug")),
+        )
+        machine.deadline = asyncio.get_running_loop().time()
+        driver.start()
+        await until(lambda: bool(owner.failures))
+
+        assert machine.times == []
+        assert owner.performed == []
+
+    run(test)

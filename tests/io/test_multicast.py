@@ -320,3 +320,29 @@ def test_a_capture_holds_every_frame_each_way_even_when_sealed(tmp_path):
         assert records == [(Direction.SENT, CONTROL_GROUP, said), (Direction.RECEIVED, address, heard)]
 
     run(compare)
+
+
+@on_both_loops
+def test_bulk_that_arrived_is_heard_before_control(loop_name):
+    """A member that has read of a batch's number, and not yet the batch beside it, would ask for what it has."""
+
+    async def test():
+        async with speakers(new_group(), 2) as (alice, bob):
+            alice.say(CONTROL_GROUP, alice.word())
+            alice.say(DATA_GROUP, alice.bulk(60_000))
+            await until(lambda: len(bob.frames) == 2)
+
+            assert [frame.name for frame in bob.frames] == ["Data", "Heartbeat"]
+
+    run(test, loop_name)
+
+
+def test_what_arrived_is_heard_at_once_when_asked_for():
+    async def test():
+        async with speakers(new_group(), 2) as (alice, bob):
+            alice.say(DATA_GROUP, *[alice.bulk(20_000)] * (DRAIN_MAX + 1))
+            bob.transport.hear()
+
+            assert len(bob.frames) == DRAIN_MAX + 1
+
+    run(test)

@@ -5,7 +5,6 @@ replaced by a checkpoint.
 """
 
 from alphorn.bus.commit_server import CommitServer
-from alphorn.bus.config import Role
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.frames import CommitAcknowledge
 from alphorn.bus.station import Station
@@ -29,8 +28,8 @@ class Acknowledger:
         station = self._station
         if station.durable_epoch != station.epoch or not self._synchroniser.is_settled:
             return 0, 0
-        accepted = self._commit.accepted if station.plays(Role.COMMIT) else 0
-        stored = self._data.stored if station.plays(Role.DATA) else 0
+        accepted = self._commit.accepted if station.is_commit_server else 0
+        stored = self._data.stored if station.is_data_server else 0
         return accepted, stored
 
     def repeat(self) -> None:

@@ -4,7 +4,6 @@ The mark is an entry of the log, so all checkpoint servers consolidate at the sa
 state to storage; a report with the terminal number and the size follows once that is durable.
 """
 
-from alphorn.bus.config import Role
 from alphorn.bus.frames import CheckpointReport
 from alphorn.bus.station import Station
 from alphorn.bus.storage import CheckpointInfo
@@ -19,7 +18,7 @@ class CheckpointServer:
 
     def __init__(self, station: Station, *, sequence: int) -> None:
         self._station = station
-        self.sequence = sequence if station.plays(Role.CHECKPOINT) else 0
+        self.sequence = sequence if station.is_checkpoint_server else 0
         self.reported = 0
         self._report_at = _NEVER
 

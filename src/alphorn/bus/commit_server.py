@@ -9,7 +9,6 @@ until the log removed it and added it again (`Station.is_barred`); one that has 
 word on that as long as there is one to be heard (`is_returning`).
 """
 
-from alphorn.bus.config import Role
 from alphorn.bus.entries import VoterAdded, decode_system, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Frame, Prepare, Promise
@@ -96,7 +95,7 @@ class CommitServer:
 
     def _is_better(self, body: Prepare) -> bool:
         """Whether this member holds more than the candidate and can be sequencer itself: it is given time to ask."""
-        return self._station.plays(Role.SEQUENCER) and body.committed < self._station.ledger.committed
+        return self._station.may_sequence and body.committed < self._station.ledger.committed
 
     def _promise(self, frame: Frame, body: Prepare) -> None:
         station, ledger = self._station, self._station.ledger

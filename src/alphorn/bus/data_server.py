@@ -160,9 +160,8 @@ class DataServer:
     def on_collected(self, through: int) -> None:
         """Numbers through this one are forgotten: nobody has to have them."""
         self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence > through}
-        for sequence in [sequence for sequence in self.holes if sequence <= through]:
-            self.holes.discard(sequence)
-            self._durable.add(sequence)
+        self.holes.difference_update([sequence for sequence in self.holes if sequence <= through])
+        self.stored_log = max(self.stored_log, through)
         self._advance()
 
     def is_missing(self, sequence: int) -> bool:

@@ -147,7 +147,7 @@ class Endpoint:
         )
         self._acknowledger = Acknowledger(station, self._commit, self._data, self._synchroniser)
         self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
-        self._membership = Membership(station, self._status, is_blank=restored.is_blank, now=now)
+        self._membership = Membership(station, self._status, now=now)
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
@@ -158,7 +158,7 @@ class Endpoint:
         """Writes the new incarnation; says nothing before it is durable."""
         station = self._station
         station.ledger.commit(min(station.meta.committed, station.ledger.last))
-        if station.plays(Role.DATA):
+        if station.is_data_server:
             self._data.restore(station.ledger.last, self._now)
         if checkpoint:
             self._receiver.is_held = True
@@ -292,13 +292,13 @@ class Endpoint:
             self._takeover.seen(frame.epoch)
             self._sequencer.hear_epoch(frame, now)
         self._handlers[type(frame.body)](frame, frame.body, now)
-        if self._sequencer.is_active and self._station.epoch != self._sequencer.epoch:
-            self._sequencer.stop("a higher epoch is heard")
+        if self._sequencer.is_active and (self._station.epoch != self._sequencer.epoch or self._sequencer.is_overtaken):
+            self._sequencer.stop("another sequencer is heard of")
 
     def _make_handlers(self) -> dict[type, Callable[[Frame, Any, float], None]]:
         """Who hears what. Roles this member does not play are left out of the conversation."""
         station = self._station
-        is_data, is_commit = station.plays(Role.DATA), station.plays(Role.COMMIT)
+        is_data, is_commit = station.is_data_server, station.is_commit_server
         follower, sequencer, nobody = self._follower, self._sequencer, _nobody
 
         def while_active(act: Callable[[Frame, Any, float], None]) -> Callable[[Frame, Any, float], None]:
@@ -343,7 +343,7 @@ class Endpoint:
             station.addresses[frame.number] = body.address
         self._takeover.on_status(frame, body, now)
         self._follower.on_delivered(body.delivered, now)
-        if station.plays(Role.DATA) and station.ledger.state.is_sender(frame.origin):
+        if station.is_data_server and station.ledger.state.is_sender(frame.origin):
             self._data.on_sent(frame.origin, body.sent, now)
         if self._sequencer.is_active:
             self._sequencer.roster.on_status(frame, body, self._sequencer.epoch, now)
@@ -385,13 +385,13 @@ class Endpoint:
     # --- the log moves ---
 
     def _on_appended(self, first: int) -> None:
-        if self._station.plays(Role.COMMIT):
+        if self._station.is_commit_server:
             self._commit.on_appended(first)
-        if self._station.plays(Role.DATA):
+        if self._station.is_data_server:
             self._data.on_appended(first, self._now)
 
     def _on_cut(self, after: int) -> None:
-        if self._station.plays(Role.DATA):
+        if self._station.is_data_server:
             self._data.on_cut(after)
 
     def _on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
@@ -403,7 +403,7 @@ class Endpoint:
         if isinstance(entry, MemberLeft) and entry.origin == station.origin and not self._membership.is_leaving:
             self._membership.join_again(self._now)
         is_in_sync = isinstance(entry, InSyncChanged) and station.number in entry.numbers
-        if is_in_sync and station.is_barred and not station.plays(Role.COMMIT) and self._membership.is_joined:
+        if is_in_sync and station.is_barred and not station.is_commit_server and self._membership.is_joined:
             station.lift_bar()
 
     # --- the end of a turn ---
@@ -443,7 +443,7 @@ class Endpoint:
         """A new sequencer hears everything again that the old one may have kept to itself."""
         followed = (self._station.epoch, self._station.sequencer)
         if followed != self._followed and followed[1]:
-            if self._station.plays(Role.DATA):
+            if self._station.is_data_server:
                 self._data.report_all()
             self._checkpoints.report_again(now)
         self._followed = followed
@@ -458,10 +458,10 @@ class Endpoint:
     def _let_go(self) -> None:
         """Forgets what is delivered and durable, and what the log says may be forgotten."""
         station, ledger, receiver = self._station, self._station.ledger, self._receiver
-        is_data = station.plays(Role.DATA)
+        is_data = station.is_data_server
         done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
         receiver.release(done)
-        line = min(receiver.collected, done)
+        line = min(receiver.collected, receiver.delivered)
         if line > ledger.base:
             ledger.collect(line)
             self._data.on_collected(line)
@@ -473,7 +473,7 @@ class Endpoint:
         station, ledger, follower = self._station, self._station.ledger, self._follower
         slack = station.budget.nack_numbers_max
         is_close = follower.known_committed - self._receiver.delivered <= slack and not self._catch_up.is_active
-        if station.plays(Role.DATA):
+        if station.is_data_server:
             is_close = is_close and ledger.committed - self._data.stored_log <= slack
         if station.keeps_log:
             is_close = is_close and ledger.confirmed_epoch == station.epoch

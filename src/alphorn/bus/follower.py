@@ -6,7 +6,6 @@ servers are facts and never open assignments, because only the sequencer of an e
 
 from collections.abc import Callable
 
-from alphorn.bus.config import Role
 from alphorn.bus.entries import Assignment, epoch_number
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, Commit, CommitSubmit, Frame, Heartbeat
 from alphorn.bus.machine import DropAfter, PutAssignments
@@ -286,7 +285,7 @@ class Follower:
     def _whom(self) -> int:
         station = self._station
         voters = [number for number in station.ledger.state.voters if number not in (station.number, station.sequencer)]
-        wants_open = station.plays(Role.COMMIT) or station.plays(Role.DATA)
+        wants_open = station.is_commit_server or station.is_data_server
         if station.sequencer and (not voters or self._attempts % 2 == (1 if wants_open else 0)):
             return station.sequencer
         return station.random.choice(voters) if voters else 0

@@ -4,7 +4,6 @@ A batch may be awaited by the data server (to be reported, stored, or stored aga
 looks for it, or by the receiver, which finds it in the holdings. What is behind this member is not taken.
 """
 
-from alphorn.bus.config import Role
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.holdings import Batch
@@ -57,7 +56,7 @@ class Intake:
         self._requests.satisfied(batch)
         if sequence:
             self._requests.satisfied(sequence)
-        if station.plays(Role.DATA):
+        if station.is_data_server:
             if sequence and sequence <= self._receiver.released and self._data.is_missing(sequence):
                 assignment = station.ledger.get(sequence)
                 if assignment is not None and assignment.id == batch:
@@ -71,7 +70,7 @@ class Intake:
         """This member's own batches do not come back by the network."""
         if not self._sender.whole:
             return
-        if self._station.plays(Role.DATA):
+        if self._station.is_data_server:
             for batch in self._sender.whole:
                 whole = self._station.holdings.get(batch)
                 if whole is not None:

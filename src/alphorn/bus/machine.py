@@ -101,7 +101,7 @@ class Deliver(Output, frozen=True, gc=False):
 
 
 class Ordered(Output, frozen=True, gc=False):
-    """This member's batch is committed under this number."""
+    """This member's batch is committed under this number; 0 where a checkpoint told so, without the number."""
 
     handle: int
     sequence: int

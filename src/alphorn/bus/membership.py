@@ -20,7 +20,6 @@ class Membership:
     """Joins until the log says so, and reports at intervals, more often while batches are under way."""
 
     __slots__ = (
-        "_is_blank",
         "_join_at",
         "_standing",
         "_station",
@@ -36,12 +35,10 @@ class Membership:
         station: Station,
         standing: Standing,
         *,
-        is_blank: bool,
         now: float,
     ) -> None:
         self._station = station
         self._standing = standing
-        self._is_blank = is_blank
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
         self._told_at = now
@@ -137,7 +134,7 @@ class Membership:
         station.tell(
             Join(
                 station.as_member(),
-                self._is_blank or station.is_barred,
+                station.is_barred,
                 station.config.digest() if is_configured else b"",
                 station.ledger.last if is_configured else 0,
                 station.epoch,

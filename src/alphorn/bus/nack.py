@@ -99,10 +99,17 @@ class Requests:
             deadline = min(deadline, request.due)
         self._deadline = deadline
         for target in sorted({*sequences, *batches}):
+            self._ask(target, as_ranges(sequences.get(target, [])), batches.get(target, []))
+
+    def _ask(self, target: int, ranges: list[tuple[int, int]], batches: list[tuple[bytes, int, int]]) -> None:
+        """One frame for all of it, or as many as the datagram size makes necessary."""
+        room = (self._station.budget.datagram_bytes - 100) // 30
+        while ranges or batches:
+            fetch = Fetch(target, ranges[:room], batches[: max(0, room - len(ranges))])
+            ranges, batches = ranges[room:], batches[len(fetch.ids) :]
             self.asked += 1
-            fetch = Fetch(target, as_ranges(sequences.get(target, [])), batches.get(target, []))
-            station.trace("fetch", f"of={target} sequences={fetch.sequences} batches={len(fetch.ids)}")
-            station.tell(fetch)
+            self._station.trace("fetch", f"of={target} sequences={fetch.sequences} batches={len(fetch.ids)}")
+            self._station.tell(fetch)
 
     def _is_moot(self, key: Key) -> bool:
         """Whether it has come meanwhile, is asked for by its number from now on, or is forgotten by all."""
@@ -115,10 +122,10 @@ class Requests:
         """The sender first for what has no number; then data servers, backups before the primary."""
         station = self._station
         state = station.ledger.state
-        servers = [
-            n for n, m in sorted(state.members.items()) if m.has(Role.DATA) and m.is_live and n != station.number
-        ]
-        order = station.backups_first(servers)
+        servers = [m for n, m in sorted(state.members.items()) if m.has(Role.DATA) and n != station.number]
+        order = station.backups_first([member.number for member in servers if member.is_live])
+        # One that the log takes for gone may be back, and have what nobody else has.
+        order += [member.number for member in servers if not member.is_live]
         if isinstance(key, bytes):
             sender = state.number_of(origin_of(key))
             is_servers_turn = attempts % 2 == 1 and station.ledger.find(key)

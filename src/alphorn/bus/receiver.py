@@ -5,7 +5,6 @@ System entries become events at their place in the order. What a number needs an
 they are delivered and, on a data server, durable.
 """
 
-from alphorn.bus.config import Role
 from alphorn.bus.entries import (
     Assignment,
     CheckpointMark,
@@ -80,7 +79,7 @@ class Receiver:
                 snapshot = state.encode()
                 if station.keeps_log:
                     station.journal.write(PutGroupState(sequence, snapshot))
-                if station.plays(Role.CHECKPOINT) and station.reads:
+                if station.is_checkpoint_server and station.reads:
                     events.append(TakeCheckpoint(sequence, assignment.epoch, snapshot))
             case Collected():
                 self.collected = max(self.collected, entry.through)

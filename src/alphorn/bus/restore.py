@@ -24,7 +24,6 @@ class Restored(msgspec.Struct, frozen=True):
 
     station: Station
     checkpoint: int  # number of the checkpoint the upper layer starts from; 0 for none
-    is_blank: bool
     is_returning: bool  # it has voted before, so the sequencer looks at its disk first
 
 
@@ -73,7 +72,7 @@ def restore(
         is_tracing=is_tracing,
     )
     is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
-    return Restored(station, checkpoint, is_blank or meta.is_voter_barred, is_returning)
+    return Restored(station, checkpoint, is_returning)
 
 
 def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:

@@ -138,12 +138,18 @@ class Sequencer:
             return
         self._station.trace("step-down", reason)
         self.is_active = False
-        if self._station.ledger.last > self._written:
-            self._station.ledger.cut(self._written)  # nobody has heard of these, and no disk has them
+        ledger = self._station.ledger
+        while ledger.last > max(self._written, ledger.committed) and ledger.last_epoch == self.epoch:
+            ledger.cut(ledger.last - 1)  # nobody has heard of these, and no disk has them
         self._heartbeat_at = self._care_at = _NEVER
         self._reports, self._rules = {}, []
         if self._station.sequencer == self._station.number:
             self._station.sequencer = 0
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the ledger holds numbers that this sequencer did not give: another one is at work."""
+        return self._tip.sequence != self._station.ledger.last
 
     # --- what members say ---
 
@@ -219,6 +225,8 @@ class Sequencer:
 
     def flush(self, now: float) -> None:
         """Numbers what is ready, submits it, and commits what is durable."""
+        if self.is_active and self.is_overtaken:
+            self.stop("the log went on without this sequencer")
         if not self.is_active:
             return
         self._number_ready()
@@ -247,6 +255,8 @@ class Sequencer:
         self._append(self._station.system(entry, self.epoch))
 
     def _append(self, assignment: Assignment) -> None:
+        if self.is_overtaken:
+            return  # this turn's end stops it
         self._fold(self._station.ledger.append(assignment), assignment)
 
     def _fold(self, sequence: int, assignment: Assignment) -> None:

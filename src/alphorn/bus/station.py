@@ -44,10 +44,15 @@ class Station:
         "impaired_until",
         "incarnation",
         "is_barred",
+        "is_checkpoint_server",
+        "is_commit_server",
+        "is_data_server",
         "is_tracing",
         "journal",
+        "keeps_log",
         "ledger",
         "local",
+        "may_sequence",
         "meta",
         "name",
         "number",
@@ -86,6 +91,11 @@ class Station:
         self.local: list[Frame] = []  # what this member's roles say to each other
         self.number, self.name, self.address = member.number, member.name, member.address
         self.rank, self.tag, self.roles = member.rank, member.tag, Role(member.roles)
+        self.is_data_server = Role.DATA in self.roles
+        self.is_commit_server = Role.COMMIT in self.roles
+        self.is_checkpoint_server = Role.CHECKPOINT in self.roles
+        self.may_sequence = Role.SEQUENCER in self.roles
+        self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
         self.epoch = self.durable_epoch = meta.promised
         self.sequencer = 0
@@ -96,15 +106,6 @@ class Station:
         self.is_tracing = is_tracing
         self._is_dirty = False
         self._system_counter = 0
-
-    def plays(self, role: Role) -> bool:
-        """Whether this member has the role."""
-        return role in self.roles
-
-    @property
-    def keeps_log(self) -> bool:
-        """Whether this member stores assignments."""
-        return bool(self.roles & (Role.DATA | Role.COMMIT))
 
     @property
     def is_voter(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from alphorn.bus.catch_up import CatchUp
 from alphorn.bus.checkpoint_server import CheckpointServer
-from alphorn.bus.config import Role
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Range
@@ -69,7 +68,7 @@ class Synchroniser:
             assignment = entry.assignment
             if ledger.base < sequence <= ledger.committed and ledger.get(sequence) is None:
                 station.journal.write(PutAssignments(sequence, [assignment]))  # it was damaged on this disk
-                if station.plays(Role.DATA):
+                if station.is_data_server:
                     self._data.store_late(sequence, entry.payload, assignment.digest, system=bool(assignment.system))
             if assignment.system or sequence <= self._receiver.delivered or not station.reads:
                 continue
@@ -96,7 +95,7 @@ class Synchroniser:
         if station.reads:
             self._receiver.is_held = True
             station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            if station.plays(Role.CHECKPOINT):
+            if station.is_checkpoint_server:
                 self._checkpoints.on_written(offer.sequence, now)
         self._catch_up.installed()
 

@@ -83,7 +83,7 @@ class Takeover:
     def may_ask(self) -> bool:
         """Whether this member can be sequencer at all."""
         station = self._station
-        return station.plays(Role.SEQUENCER) and self._commit_server.may_vote and station.is_voter
+        return station.may_sequence and self._commit_server.may_vote and station.is_voter
 
     def on_status(self, frame: Frame, body: Status, now: float) -> None:
         """Candidates tell each other how much they hold, so that the up-to-date one of best rank asks first."""
@@ -107,7 +107,7 @@ class Takeover:
 
     def next_deadline(self) -> float:
         """When it wants to look again."""
-        if not self._station.plays(Role.SEQUENCER) or self._sequencer.is_active or self._is_retired:
+        if not self._station.may_sequence or self._sequencer.is_active or self._is_retired:
             return _NEVER
         return self._due
 
@@ -282,7 +282,7 @@ class Takeover:
     def _cannot_be_committed(self, batch: bytes, tip: GroupState) -> bool:
         """Committed means on `copies` in-sync servers; so many lack it that fewer than that can have it."""
         denied = self._denied.setdefault(batch, set())
-        if self._station.plays(Role.DATA) and self._repairer.lacks(batch):
+        if self._station.is_data_server and self._repairer.lacks(batch):
             denied.add(self._station.number)
         return len(denied & set(tip.in_sync)) > len(tip.in_sync) - tip.copies
 
