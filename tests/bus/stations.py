@@ -3,7 +3,9 @@
 import random
 from typing import TypeVar
 
-from alphorn.bus.config import Budget, GroupConfig, Timing
+import msgspec
+
+from alphorn.bus.config import Budget, GroupConfig, Role, Timing
 from alphorn.bus.entries import Assignment, Member, MemberJoined, SystemEntry, digest_of, encode_system, make_epoch
 from alphorn.bus.frames import Body, Data, Frame, decode_all
 from alphorn.bus.ledger import Ledger
@@ -65,6 +67,7 @@ class Bench:
         *,
         storage: MemoryStorage | None = None,
         founding: bool = True,
+        roles: Role | None = None,
         reads: bool = True,
         timing: Timing | None = None,
         budget: Budget | None = None,
@@ -73,6 +76,7 @@ class Bench:
         self.config = config or make_config()
         self.storage = storage or MemoryStorage(on_durable=lambda token: None)
         me = next(member for member in self.config.members if member.number == number)
+        me = me if roles is None else msgspec.structs.replace(me, roles=roles)
         self.restored = restore(
             config=self.config,
             me=me,

@@ -16,9 +16,7 @@ class Following:
     """Member 2 of three, following sequencer 1 of the first epoch."""
 
     def __init__(self, *, keeps_log: bool = True) -> None:
-        self.bench = Bench(number=2)
-        if not keeps_log:
-            self.bench.station.roles = Role.NONE
+        self.bench = Bench(number=2, roles=None if keeps_log else Role.NONE)
         self.follower = Follower(self.bench.station, durable=0, now=0.0)
         self.cuts: list[int] = []
         self.follower.on_cut = self.cuts.append

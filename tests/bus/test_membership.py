@@ -129,11 +129,11 @@ def test_a_member_tells_where_it_stands_more_often_while_its_batches_are_under_w
 class Joining:
     """Member 2 of three in its first run, with nothing sent; the log knows this run."""
 
-    def __init__(self) -> None:
-        self.bench = Bench(number=2)
+    def __init__(self, *, founding: bool = True) -> None:
+        self.bench = Bench(number=2, founding=founding)
         self.bench.join(1, 2, 3)
         self.sender = Sender(self.bench.station)
-        self.membership = Membership(self.bench.station, lambda: STATUS, is_blank=False, now=0.0)
+        self.membership = Membership(self.bench.station, lambda: STATUS, now=0.0)
 
     def welcome(self, number: int, sequence: int) -> bool:
         return self.membership.on_welcome(Welcome(number, sequence, EPOCH, b"", sequence), 1.0)
@@ -164,6 +164,13 @@ def test_a_welcome_without_a_number_is_no_welcome_and_joining_goes_on() -> None:
     assert joining.bench.station.number == 2
     joining.membership.on_time(5.0)
     assert joining.bench.sent(Join) != []
+
+
+@pytest.mark.parametrize("founding", [True, False], ids=["whole", "lost"])
+def test_a_member_that_joins_says_whether_its_disk_is_lost(*, founding: bool) -> None:
+    joining = Joining(founding=founding)
+    joining.membership.on_time(1.0)
+    assert {join.is_blank for _, join in joining.bench.sent(Join)} == {not founding}
 
 
 def test_a_run_whose_start_is_taken_takes_a_new_start_before_it_sends() -> None:

@@ -118,7 +118,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     datagram_bytes: int = 60_000  # largest frame sent to the group; the interface's MTU on a real network
     batch_bytes_max: int = 4 << 20  # largest batch that `order` takes
-    window_bytes: int = 3 << 20  # uncommitted bytes of all senders together: what receive buffers can hold
+    window_bytes: int = 6 << 20  # uncommitted bytes of all senders together: what receive buffers can hold
     window_batches: int = 256  # uncommitted batches of one sender
     held_bytes_max: int = 64 << 20  # batches in memory that are not yet committed and stored
     open_numbers_max: int = 4096  # numbers a sequencer may have assigned and not committed

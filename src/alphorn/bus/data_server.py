@@ -29,6 +29,7 @@ class DataServer:
         "_writing",
         "holes",
         "reports",
+        "settled",
         "stored_log",
     )
 
@@ -43,6 +44,7 @@ class DataServer:
         self.holes: set[int] = set()  # committed numbers whose assignment cannot be read; catch-up fills them
         self._report_at = _NEVER
         self._sent: dict[bytes, int] = {}  # what each sender says it has sent
+        self.settled: list[int] = []  # durable numbers after a gap; the owner takes them
         self.reports = 0
 
     @property
@@ -206,6 +208,8 @@ class DataServer:
             self._writing.remove(sequences)
             self._durable |= sequences
             self._advance()
+            if self._durable:  # behind a hole: each may be let go by itself
+                self.settled.extend(sequence for sequence in sequences if sequence > self.stored_log)
 
     def _advance(self) -> None:
         while self.stored_log + 1 in self._durable:

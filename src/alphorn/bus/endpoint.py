@@ -1,14 +1,8 @@
 """One member of a group: composes the roles it plays and obeys the contract of machine.py.
 
-    frames ->  follower        what the sequencer says, into the ledger          (every member)
-               receiver        committed numbers, in order, to the upper layer   (every member)
-               sender          the upper layer's batches, to the group           (every member)
-               membership      joins, status, goodbye                            (every member)
-               catch_up        what was missed, by unicast                       (every member)
-               data_server     batches to disk                                   (role DATA)
-               commit_server   promises and answers                              (role COMMIT)
-               checkpoint_server   checkpoints at the marks                      (role CHECKPOINT)
-               sequencer, takeover     numbers and commits                       (role SEQUENCER)
+    every member     follower, receiver, intake, sender, membership, catch_up, synchroniser
+    role DATA        data_server, repair        role COMMIT      commit_server
+    role CHECKPOINT  checkpoint_server          role SEQUENCER   takeover, then sequencer
 
 This file decides nothing: it hands each frame to the roles it concerns and ends each turn in one fixed order.
 """
@@ -164,7 +158,10 @@ class Endpoint:
             self._receiver.is_held = True
             station.outbox.append(InstallCheckpoint(checkpoint))
         station.remember()
-        station.journal.then(lambda: setattr(self, "_is_ready", True))
+        station.journal.then(self._speak)
+
+    def _speak(self) -> None:
+        self._is_ready = True
 
     @property
     def origin(self) -> bytes:
@@ -461,6 +458,8 @@ class Endpoint:
         is_data = station.is_data_server
         done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
         receiver.release(done)
+        if self._data.settled:
+            receiver.release_settled(self._data.settled)
         line = min(receiver.collected, receiver.delivered)
         if line > ledger.base:
             ledger.collect(line)

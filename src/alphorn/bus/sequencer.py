@@ -12,6 +12,7 @@ hear a majority steps down; one that hears of a higher epoch asks for a new one.
 
 from collections import deque
 
+from alphorn.bus.config import Role
 from alphorn.bus.entries import (
     Assignment,
     CheckpointMark,
@@ -203,8 +204,9 @@ class Sequencer:
         member = self._tip.members.get(number)
         if not self.is_active or self._has_open_voters or member is None or member.is_voter == add:
             return False
-        if not add and len(self._tip.voters) == 1:
-            return False
+        others = [self._tip.members[voter] for voter in self._tip.voters if voter != number]
+        if not add and not any(voter.has(Role.SEQUENCER) for voter in others):
+            return False  # somebody must be left to ask for the next epoch
         if self._station.ledger.committed < self.start:
             return False
         self._propose(VoterAdded(number) if add else VoterRemoved(number, True))

@@ -58,6 +58,11 @@ class Transport:
         """The largest frame that can be multicast from here."""
         return self._datagrams.datagram_bytes
 
+    @property
+    def buffer_bytes(self) -> int:
+        """What the kernel gave each socket to receive into."""
+        return self._datagrams.buffer_bytes
+
     def open(self) -> None:
         """Takes the ports. Raises `Misuse` when one is taken, or for an interface or group that cannot be used."""
         host, port = self._settings.multicast.host, self._settings.multicast.port

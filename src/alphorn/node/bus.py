@@ -348,7 +348,12 @@ class BusNode:
     def _build_machine(self) -> BusMachine:
         settings, address = self._settings, self._transport.address
         host, _, port = address.rpartition(":")
-        datagram_bytes = min(settings.budget.datagram_bytes, self._transport.datagram_bytes)
+        budget = msgspec.structs.replace(
+            settings.budget,
+            datagram_bytes=min(settings.budget.datagram_bytes, self._transport.datagram_bytes),
+            # What is under way must fit the receive buffers, or the kernel drops it and it is sent twice.
+            window_bytes=min(settings.budget.window_bytes, self._transport.buffer_bytes * 3 // 4),
+        )
         return self._make_machine(
             config=settings.config,
             me=msgspec.structs.replace(settings.me, address=address),
@@ -359,7 +364,7 @@ class BusNode:
             founding=settings.founding,
             random=random.Random(),
             timing=settings.timing,
-            budget=msgspec.structs.replace(settings.budget, datagram_bytes=datagram_bytes),
+            budget=budget,
             now=self._loop.time(),
             reads=settings.reads,
             history=settings.history,

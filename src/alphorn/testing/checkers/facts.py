@@ -63,11 +63,12 @@ class Facts:
         for number, assignment, entry in self.changes:
             if isinstance(entry, VoterAdded | VoterRemoved) and self._may_stand(number, assignment):
                 index = self.index_of(entry.number)
-                voters = voters | {index} if isinstance(entry, VoterAdded) else voters - {index}
-                if number < sequence:
-                    sets = [voters]
-                else:
-                    sets.append(voters)
+                is_added = isinstance(entry, VoterAdded)
+                changed = [voters | {index} if is_added else voters - {index} for voters in sets]
+                if number < sequence and number in self.committed:
+                    sets = changed
+                else:  # it may stand or fall
+                    sets += [voters for voters in changed if voters not in sets]
         return sets
 
     def in_sync_rules(self, sequence: int) -> list[tuple[frozenset[int], int]]:
@@ -78,9 +79,9 @@ class Facts:
         for number, assignment, entry in self.changes:
             if isinstance(entry, InSyncChanged) and self._may_stand(number, assignment):
                 rule = (frozenset(self.index_of(member) for member in entry.numbers), entry.copies)
-                if number < sequence:
+                if number < sequence and number in self.committed:
                     rules = [rule]
-                elif self.has_majority(number, assignment):
+                elif number < sequence or self.has_majority(number, assignment):
                     rules.append(rule)
         return rules
 
