@@ -40,6 +40,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     group: int  # 32-bit id of the group; frames of other groups are ignored
     members: tuple[MemberConfig, ...]
+    bus: str = ""  # which bus carries the group; a member configured for another one is refused
     copies: int = 2  # data servers that must hold an entry durably before it is committed
     copies_min: int = 1  # how far `copies` may fall, by a recorded decision, when data servers are away
     report_quorum: int = 1  # data reports before a number is assigned; raising it costs a hop and saves fetches

@@ -19,6 +19,7 @@ class DataServer:
     """Stores what the ledger numbers, from the batches this member holds."""
 
     __slots__ = (
+        "_complete",
         "_durable",
         "_missing",
         "_report_at",
@@ -44,6 +45,7 @@ class DataServer:
         self.holes: set[int] = set()  # committed numbers whose assignment cannot be read; catch-up fills them
         self._report_at = _NEVER
         self._sent: dict[bytes, int] = {}  # what each sender says it has sent
+        self._complete: dict[bytes, int] = {}  # batches of each sender through this one were here
         self.settled: list[int] = []  # durable numbers after a gap; the owner takes them
         self.reports = 0
 
@@ -108,11 +110,15 @@ class DataServer:
     def _ask_sender(self, origin: bytes, now: float) -> None:
         """Wants every batch between the last numbered one and the newest sent."""
         station = self._station
-        first = station.ledger.state.senders.get(origin, 0) + 1
+        first = max(station.ledger.state.senders.get(origin, 0), self._complete.get(origin, 0)) + 1
         last = min(self._sent.get(origin, 0), first + station.budget.window_batches)
         for counter in range(first, last + 1):
             batch = make_id(Origin(origin), Kind.BATCH, counter)
-            if batch not in station.holdings and not station.ledger.find(batch):
+            if batch in station.holdings or station.ledger.find(batch):
+                if counter == first:
+                    self._complete[origin] = counter
+                    first += 1
+            else:
                 self._requests.want_batch(batch, now)
 
     def on_appended(self, first: int, now: float) -> None:
@@ -164,6 +170,7 @@ class DataServer:
         self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence > through}
         self.holes.difference_update([sequence for sequence in self.holes if sequence <= through])
         self.stored_log = max(self.stored_log, through)
+        self._durable = {sequence for sequence in self._durable if sequence > self.stored_log}
         self._advance()
 
     def is_missing(self, sequence: int) -> bool:
@@ -206,7 +213,7 @@ class DataServer:
     def _settle(self, sequences: set[int]) -> None:
         if sequences in self._writing:
             self._writing.remove(sequences)
-            self._durable |= sequences
+            self._durable.update(sequence for sequence in sequences if sequence > self.stored_log)
             self._advance()
             if self._durable:  # behind a hole: each may be let go by itself
                 self.settled.extend(sequence for sequence in sequences if sequence > self.stored_log)
@@ -214,7 +221,7 @@ class DataServer:
     def _advance(self) -> None:
         while self.stored_log + 1 in self._durable:
             self.stored_log += 1
-        self._durable = {sequence for sequence in self._durable if sequence > self.stored_log}
+            self._durable.discard(self.stored_log)
 
     def flush(self, now: float) -> None:
         """Reports this turn's batches to the sequencer, in one frame."""
@@ -237,6 +244,7 @@ class DataServer:
             self.report_all()
             senders = self._station.ledger.state.senders
             self._sent = {origin: sent for origin, sent in self._sent.items() if origin in senders}
+            self._complete = {}
             for sequence, batch in list(self._missing.items())[: self._station.budget.nack_numbers_max]:
                 if batch in self._station.holdings:
                     del self._missing[sequence]

@@ -85,7 +85,7 @@ class Station:
     ) -> None:
         self.config, self.timing, self.budget, self.random = config, timing, budget, random
         self.storage, self.ledger, self.meta = storage, ledger, meta
-        self.holdings = Holdings(budget.held_bytes_max)
+        self.holdings = Holdings(budget.held_bytes_max, verifies=bool(member.roles & Role.DATA))
         self.journal = Journal()
         self.outbox: list[Output] = []
         self.local: list[Frame] = []  # what this member's roles say to each other

@@ -48,7 +48,7 @@ class MulticastSettings(msgspec.Struct, frozen=True, kw_only=True):
     control: str = ""  # of the control lane
     ttl: int = 1  # routers that multicast may cross, plus one
     receives_data: bool = True  # False spares a member that wants no bulk all of it; it may still send
-    buffer_bytes: int = 8 << 20  # of each socket, each way; raise net.core.rmem_max and wmem_max with it
+    buffer_bytes: int = 16 << 20  # of each socket, each way; raise net.core.rmem_max and wmem_max with it
     queue_bytes_max: int = 8 << 20  # of datagrams that wait for the kernel
 
 

@@ -351,8 +351,9 @@ class BusNode:
         budget = msgspec.structs.replace(
             settings.budget,
             datagram_bytes=min(settings.budget.datagram_bytes, self._transport.datagram_bytes),
-            # What is under way must fit the receive buffers, or the kernel drops it and it is sent twice.
-            window_bytes=min(settings.budget.window_bytes, self._transport.buffer_bytes * 3 // 4),
+            # What is under way must fit the receive buffers, which count the kernel's bookkeeping too, or it is
+            # dropped and sent twice.
+            window_bytes=min(settings.budget.window_bytes, self._transport.buffer_bytes // 2),
         )
         return self._make_machine(
             config=settings.config,

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from alphorn.bus import frames
-from alphorn.bus.entries import Assignment, decode_system, describe_epoch
+from alphorn.bus.entries import (
+    Assignment,
+    EpochBegun,
+    InSyncChanged,
+    MemberJoined,
+    MemberLeft,
+    VoterRemoved,
+    decode_system,
+    describe_epoch,
+)
 from alphorn.bus.frames import Frame, decode_all
 from alphorn.bus.machine import (
     DropAfter,
@@ -82,6 +91,16 @@ def describe_body(body: object, name: Namer = short_id) -> str:
             return f"{member.name} incarnation={member.incarnation} blank={body.is_blank} accepted={body.accepted}"
         case frames.Welcome():
             return body.refusal or f"number {body.number} at {body.sequence}"
+        case frames.CheckpointOffer():
+            return f"{body.sequence}: {body.size} bytes in {body.chunks} chunks"
+        case frames.CheckpointFetch():
+            return f"{body.sequence} chunk {body.chunk}"
+        case frames.CheckpointChunk():
+            return f"{body.sequence} chunk {body.chunk + 1}/{body.chunks}"
+        case frames.CheckpointReport():
+            return f"{body.sequence}: {body.size} bytes"
+        case frames.NewEpoch():
+            return f"last={body.last}@{describe_epoch(body.last_epoch)}"
         case frames.Leave():
             return ""
         case frames.Body():
@@ -107,7 +126,19 @@ def describe_assignments(first: int, assignments: Sequence[Assignment], name: Na
 def describe_system(assignment: Assignment) -> str:
     """A system entry in words."""
     entry = decode_system(assignment.system)
-    fields = ",".join(_short(getattr(entry, field)) for field in entry.__struct_fields__)
+    match entry:
+        case EpochBegun():
+            fields = describe_epoch(entry.epoch)
+        case MemberJoined():
+            fields = entry.member.name
+        case MemberLeft():
+            fields = f"{entry.number} {'failed' if entry.failed else 'left'}"
+        case VoterRemoved():
+            fields = f"{entry.number} {'retired' if entry.is_retired else 'disk lost'}"
+        case InSyncChanged():
+            fields = f"{','.join(map(str, entry.numbers))} copies={entry.copies}"
+        case _:
+            fields = ",".join(_short(getattr(entry, field)) for field in entry.__struct_fields__)
     return f"{type(entry).__name__}({fields})"
 
 
@@ -116,19 +147,19 @@ def describe_range(first: int, last: int) -> str:
     return f"{first}" if first == last else f"{first}..{last}" if first < last else "nothing"
 
 
-def describe_writes(writes: Iterable[Write]) -> str:
-    """Writes in words."""
-    return ", ".join(_describe_write(write) for write in writes) or "nothing"
+def describe_writes(writes: Iterable[Write], name: Namer = short_id) -> str:
+    """Writes in words; `name` says what a batch is called."""
+    return ", ".join(_describe_write(write, name) for write in writes) or "nothing"
 
 
-def _describe_write(write: Write) -> str:
+def _describe_write(write: Write, name: Namer) -> str:
     match write:
         case PutMeta():
             meta = _decode_meta(write.data)
             barred = " barred" if meta.is_voter_barred else ""
             return f"meta promised={describe_epoch(meta.promised)} incarnation={meta.incarnation}{barred}"
         case PutAssignments():
-            return f"numbers {describe_assignments(write.first, write.assignments)}"
+            return f"numbers {describe_assignments(write.first, write.assignments, name)}"
         case PutEntry():
             return f"entry {write.sequence}"
         case DropAfter():

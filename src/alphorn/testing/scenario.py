@@ -1,72 +1,37 @@
-"""Scenarios as text: commands, dashes, and the transcript they must produce.
+"""Scenarios as text: commands, dashes, and the transcript they must produce (scenario_text.py).
 
-A file is a sequence of blocks, separated by empty lines: commands, a line of four dashes, the transcript. Lines that
-begin with # explain. Links take exactly one millisecond and disks a tenth, so a transcript reads like a diagram. The
-commands are methods of `Scenario`; docs/simulation.md describes them. Time is in milliseconds since the block began.
+Links take exactly one millisecond and disks a tenth, so a transcript reads like a diagram. The commands are methods of
+`Scenario` and `ScenarioFaults`; docs/simulation.md describes them. Time is in milliseconds since the block began. The
+checkers of simulations watch every scenario too.
 """
 
-from collections.abc import Callable
+import re
 
-import msgspec
-
-from alphorn.bus.machine import ChangeVoters, Goodbye
+from alphorn.bus.machine import ChangeInterval, ChangeVoters, Goodbye
 from alphorn.model.errors import Misuse
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.node import SimulatedNode
+from alphorn.testing.scenario_faults import Command, ScenarioFaults
 from alphorn.testing.scenario_group import Settings, read_settings
+from alphorn.testing.scenario_text import Block, read_duration
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.surroundings import MachineFactory
-from alphorn.testing.transcript import Transcript, frame_has_number, frame_names
+from alphorn.testing.transcript import Transcript
 from alphorn.testing.workload import Workload
 
-DASHES = "----"
 LINK_S = 0.001
 QUIET_S = 0.25
 QUIET_S_MAX = 30.0
 STEP_S = 0.01
 
 
-class Block(msgspec.Struct):
-    """Some commands and what they should print."""
-
-    comments: list[str]
-    commands: list[str]
-    expected: list[str]
-
-
-def read_blocks(text: str) -> list[Block]:
-    """The blocks of a scenario file; raises `Misuse` for a block without dashes."""
-    blocks = []
-    for part in text.strip().split("\n\n"):
-        lines = part.splitlines()
-        comments = [line for line in lines if line.startswith("#")]
-        rest = [line for line in lines if not line.startswith("#")]
-        if not rest:
-            blocks.append(Block(comments, [], []))
-            continue
-        if DASHES not in rest:
-            raise Misuse(
-                f"the block that begins with {rest[0]!r} has no line of four dashes; add one after its commands"
-            )
-        middle = rest.index(DASHES)
-        blocks.append(Block(comments, rest[:middle], rest[middle + 1 :]))
-    return blocks
-
-
-def write_blocks(blocks: list[Block]) -> str:
-    """The reverse of `read_blocks`."""
-    parts = []
-    for block in blocks:
-        body = [*block.commands, DASHES, *block.expected] if block.commands else []
-        parts.append("\n".join([*block.comments, *body]))
-    return "\n\n".join(parts) + "\n"
-
-
 def run_scenario(blocks: list[Block], *, machine: MachineFactory | None = None) -> list[Block]:
-    """The same blocks with the transcripts that come out."""
+    """The same blocks with the transcripts that come out. Raises `Violation` where a promise is broken."""
     scenario = Scenario(machine)
-    return [Block(block.comments, block.commands, scenario.run(block.commands)) for block in blocks]
+    printed = [Block(block.comments, block.commands, scenario.run(block.commands)) for block in blocks]
+    scenario.finish()
+    return printed
 
 
 class Scenario:
@@ -74,30 +39,22 @@ class Scenario:
 
     def __init__(self, machine: MachineFactory | None = None) -> None:
         self._machine = machine
-        self._commands: dict[str, Callable[[list[str]], None]] = {
+        self._commands: dict[str, Command] = {
             "group": self._group,
             "send": self._send,
             "run": self._run,
-            "drop": self._drop,
-            "crash": self._crash,
-            "restart": self._restart,
-            "pause": self._pause,
-            "resume": self._resume,
-            "partition": self._partition,
-            "cut": self._cut,
-            "heal": self._heal,
-            "lose-disk": self._lose_disk,
-            "damage": self._damage,
-            "fail-fsync": self._fail_fsync,
             "voters": self._voters,
+            "interval": self._interval,
             "join": self._join,
             "leave": self._leave,
             "watch": self._watch,
             "show": self._show,
+            "disk": self._disk,
             "order": self._order,
         }
         self._simulation: Simulation | None = None
         self._transcript: Transcript | None = None
+        self._checkers: CheckerSet | None = None
 
     def run(self, commands: list[str]) -> list[str]:
         """Carries out one block; gives its transcript, or `ok`."""
@@ -112,6 +69,11 @@ class Scenario:
         lines = self._transcript.take() if self._transcript is not None else []
         return lines or ["ok"]
 
+    def finish(self) -> None:
+        """The checks that need the whole log."""
+        if self._checkers is not None:
+            self._checkers.finish()
+
     @property
     def simulation(self) -> Simulation:
         """The group; raises `Misuse` before the command `group`."""
@@ -119,11 +81,14 @@ class Scenario:
             raise Misuse("a scenario begins with the command group")
         return self._simulation
 
-    def _node(self, name: str) -> SimulatedNode:
-        node = self.simulation.by_name.get(name)
-        if node is None:
-            raise Misuse(f"there is no member {name!r}; there are {', '.join(self.simulation.by_name)}")
-        return node
+    @property
+    def transcript(self) -> Transcript:
+        """What is said; raises `Misuse` before the command `group`."""
+        if self._transcript is None:
+            raise Misuse("a scenario begins with the command group")
+        return self._transcript
+
+    # --- the group and time ---
 
     def _group(self, words: list[str]) -> None:
         settings: Settings = read_settings(words)
@@ -143,10 +108,11 @@ class Scenario:
             simulation.add_client(name)
         for node in simulation.nodes:
             node.disk.slow_chance = 0.0
-        facts = Facts(simulation)
         self._workload = Workload(simulation, think_s=1.0, size_max=1, outstanding_max=1 << 20)
-        self._checkers = CheckerSet(facts, self._workload)
+        self._checkers = CheckerSet(Facts(simulation), self._workload)
         self._transcript = Transcript(simulation)
+        self._faults = ScenarioFaults(simulation, self._transcript)
+        self._commands |= self._faults.commands()
         simulation.found()
         self._wait_until_founded()
         self._run_until_quiet()
@@ -161,22 +127,15 @@ class Scenario:
                 raise Misuse(f"the group does not get together: {waiting} cannot follow the log; check the roles")
             simulation.run_until(simulation.now + STEP_S)
 
-    def _send(self, words: list[str]) -> None:
-        node = self._node(words[0])
-        for word in words[1:]:
-            name, _, size = word.partition("*")  # big*5000 is a batch of 5000 bytes called big
-            payload = name.encode().ljust(int(size or 0), b".")
-            self._told.call(name)
-            self._workload.order_payload(node, payload)
-
     def _run(self, words: list[str]) -> None:
+        """run 500ms, run until-quiet: lets time pass."""
         if words == ["until-quiet"]:
             self._run_until_quiet()
         else:
             self.simulation.run_until(self.simulation.now + read_duration(words[0]))
 
     def _run_until_quiet(self) -> None:
-        simulation, told = self.simulation, self._told
+        simulation, told = self.simulation, self.transcript
         end = simulation.now + QUIET_S_MAX
         told.spoken_at = simulation.now
         while simulation.now - told.spoken_at < QUIET_S:
@@ -185,116 +144,100 @@ class Scenario:
                 return
             simulation.run_until(simulation.now + STEP_S)
 
-    @property
-    def _told(self) -> Transcript:
-        assert self._transcript is not None
-        return self._transcript
+    # --- what members are asked to do ---
 
-    def _drop(self, words: list[str]) -> None:
-        """drop S->M Commit 2: drops every such frame; a last word `once` drops only the first."""
-        source, target = self._read_arrow(words[0])
-        frame, numbers = words[1], [int(word) for word in words[2:] if word.isdigit()]
-        left = [1 if words[-1] == "once" else 1 << 30]
-
-        def drops(sender: int, receiver: int, data: bytes) -> bool:
-            if source not in (-1, sender) or target not in (-1, receiver) or not left[0]:
-                return False
-            if frame not in frame_names(data) or not all(frame_has_number(data, number) for number in numbers):
-                return False
-            left[0] -= 1
-            return True
-
-        self.simulation.network.add_rule(drops)
-
-    def _read_arrow(self, word: str) -> tuple[int, int]:
-        source, _, target = word.partition("->")
-        return tuple(-1 if name == "*" else self._node(name).index for name in (source, target))  # type: ignore[return-value]
-
-    def _crash(self, words: list[str]) -> None:
-        for name in words:
-            self._node(name).end("crash", keeps_prefix=False)
-
-    def _restart(self, words: list[str]) -> None:
-        for name in words:
-            self._node(name).start_again()
-
-    def _pause(self, words: list[str]) -> None:
-        for name in words:
-            self._node(name).pause()
-
-    def _resume(self, words: list[str]) -> None:
-        for name in words:
-            self._node(name).resume()
-
-    def _partition(self, words: list[str]) -> None:
-        sides = [
-            [self._node(name.strip()).index for name in side.split(",") if name.strip()]
-            for side in " ".join(words).split("|")
-        ]
-        pairs = [(a, b) for one in sides for other in sides if one is not other for a in one for b in other]
-        self.simulation.network.cut(pairs)
-
-    def _cut(self, words: list[str]) -> None:
-        for word in words:
-            source, target = self._read_arrow(word)
-            everyone = range(len(self.simulation.nodes))
-            sources = everyone if source < 0 else (source,)
-            targets = everyone if target < 0 else (target,)
-            self.simulation.network.cut((a, b) for a in sources for b in targets if a != b)
-
-    def _heal(self, words: list[str]) -> None:
-        self.simulation.network.heal()
-
-    def _lose_disk(self, words: list[str]) -> None:
-        for name in words:
-            node = self._node(name)
-            if node.is_up:
-                node.end("crash", keeps_prefix=False)
-            node.disk.lose()
-
-    def _damage(self, words: list[str]) -> None:
-        """damage D entry 3: the stored record cannot be read any more."""
-        name, kind, *numbers = words
-        for number in numbers or ["0"]:
-            self._node(name).disk.damage((kind, int(number), 0))
-
-    def _fail_fsync(self, words: list[str]) -> None:
-        for name in words:
-            self._node(name).disk.is_failing = True
+    def _send(self, words: list[str]) -> None:
+        """send M a big*5000 n1..n9: orders batches; big*5000 is one of 5000 bytes, n1..n9 are nine."""
+        node = self._faults.node(words[0])
+        for word in words[1:]:
+            for name, size in _read_batches(word):
+                self.transcript.call(name, len(self._workload.batches) + 1)
+                self._workload.order_payload(node, name.encode().ljust(size, b"."))
 
     def _voters(self, words: list[str]) -> None:
         """voters S add W: asks the sequencer S."""
         sequencer, change, name = words
-        self._node(sequencer).feed(ChangeVoters(self._node(name).me.number, change == "add"))
+        self._faults.node(sequencer).feed(ChangeVoters(self._faults.node(name).me.number, change == "add"))
+
+    def _interval(self, words: list[str]) -> None:
+        """interval S 8 [100]: asks the sequencer for a checkpoint interval, and a lifetime."""
+        sequencer, interval, *lifetime = words
+        self._faults.node(sequencer).feed(ChangeInterval(int(interval), int(lifetime[0]) if lifetime else 0))
 
     def _join(self, words: list[str]) -> None:
         for name in words:
             self.simulation.add_client(name).disk.slow_chance = 0.0
-            self._node(name).start()
+            self._faults.node(name).start()
 
     def _leave(self, words: list[str]) -> None:
         for name in words:
-            self._node(name).feed(Goodbye())
+            self._faults.node(name).feed(Goodbye())
+
+    # --- what is printed ---
 
     def _watch(self, words: list[str]) -> None:
-        self._told.shown = frozenset(words)
+        """watch Commit deliver: prints only these; without words, all but what is hidden by default."""
+        self.transcript.watch(words)
 
     def _show(self, words: list[str]) -> None:
-        name, *keys = words
-        machine = self._node(name).machine
-        described: object = {"state": "down"} if machine is None else machine.describe()
-        for key in keys:
-            described = described.get(key) if isinstance(described, dict) else None
-        self._told.show(name, described)
+        """show A,B epoch ledger.committed: facts of `describe()`; members that agree share a line."""
+        names, *facts = words
+        nodes = self._nodes(names)
+        if not facts:
+            for node in nodes:
+                for key, value in _described(node).items():
+                    self.transcript.say(f"{node.name}.{key}: {_plain(value)}")
+            return
+        groups: dict[str, list[str]] = {}
+        for node in nodes:
+            groups.setdefault(" ".join(f"{fact}={_plain(_fact(node, fact))}" for fact in facts), []).append(node.name)
+        for text, members in groups.items():
+            self.transcript.say(f"{','.join(members)}: {text}")
+
+    def _disk(self, words: list[str]) -> None:
+        """disk A B: what is durable there; members with the same records share a line."""
+        groups: dict[str, list[str]] = {}
+        for name in words:
+            node = self._faults.node(name)
+            groups.setdefault(self.transcript.describe_disk(node.disk.durable), []).append(name)
+        for text, members in groups.items():
+            self.transcript.say(f"{','.join(members)}: {text}")
 
     def _order(self, words: list[str]) -> None:
-        """Says who has delivered what, in order; members with the same order share a line."""
-        self._told.show_order(words)
+        """order [M N]: who was given what, in order; members with the same order share a line."""
+        self.transcript.show_order(words)
+
+    def _nodes(self, names: str) -> list[SimulatedNode]:
+        return self.simulation.nodes if names == "*" else [self._faults.node(name) for name in names.split(",")]
 
 
-def read_duration(text: str) -> float:
-    """500ms or 2s, in seconds."""
-    for suffix, factor in (("ms", 0.001), ("s", 1.0)):
-        if text.endswith(suffix):
-            return float(text.removesuffix(suffix)) * factor
-    raise Misuse(f"{text!r} is no duration; write 500ms or 2s")
+def _read_batches(word: str) -> list[tuple[str, int]]:
+    """Names and sizes."""
+    if spread := re.fullmatch(r"([a-z]+)(\d+)\.\.\1(\d+)", word):
+        return [(f"{spread[1]}{number}", 0) for number in range(int(spread[2]), int(spread[3]) + 1)]
+    name, _, size = word.partition("*")
+    return [(name, int(size or 0))]
+
+
+def _described(node: SimulatedNode) -> dict[str, object]:
+    return {"process": "down"} if node.machine is None else node.machine.describe()
+
+
+def _fact(node: SimulatedNode, path: str) -> object:
+    """ledger.committed: one figure of a member's description."""
+    found: object = _described(node)
+    if node.machine is None:
+        return "down"
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            raise Misuse(f"{node.name} has no fact {path!r}; show {node.name} prints what there is")
+        found = found[key]
+    return found
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ",".join(str(inner) for inner in value) or "none"
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
