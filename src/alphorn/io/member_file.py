@@ -92,6 +92,11 @@ class MemberFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timing: Timing = Timing()
     budget: Budget = Budget()
 
+    def config(self) -> GroupConfig:
+        """The group's agreement, with the bus it is on: files that name other addresses do not agree."""
+        bus = " ".join(address for address in (self.data_address, self.control_address) if address)
+        return msgspec.structs.replace(self.group.config(), bus=bus)
+
     def me(self) -> MemberConfig:
         """Who this process is in its group."""
         for member in self.group.members:

@@ -180,7 +180,7 @@ def _settings(file: MemberFile, *, founding: bool) -> BusSettings:
     if founding and not is_configured:
         raise Misuse(f"member {file.name} is a client and founds nothing; start it without --found")
     return BusSettings(
-        config=file.group.config(),
+        config=file.config(),
         me=me,
         store=Path(file.directory) if is_configured else None,
         founding=founding,

@@ -91,6 +91,7 @@ class Scenario:
     # --- the group and time ---
 
     def _group(self, words: list[str]) -> None:
+        self.finish()
         settings: Settings = read_settings(words)
         self._simulation = simulation = Simulation(
             1,

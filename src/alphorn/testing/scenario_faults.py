@@ -57,17 +57,18 @@ class ScenarioFaults:
     # --- links ---
 
     def _drop(self, words: list[str]) -> None:
-        """drop S->M,N Commit 2: drops every such frame until `heal`; a last word `once` drops only the first."""
+        """drop S->M,N Commit 2: drops such frames until `heal`; a last word `once` drops the first on each link only."""
         pairs = set(self._read_arrow(words[0]))
         frame, numbers = words[1], [int(word) for word in words[2:] if word.isdigit()]
-        left = [1 if words[-1] == "once" else 1 << 30]
+        is_once = words[-1] == "once"
 
         def drops(source: int, target: int, data: bytes) -> bool:
-            if (source, target) not in pairs or not left[0]:
+            if (source, target) not in pairs or frame not in frame_names(data):
                 return False
-            if frame not in frame_names(data) or not all(frame_has_number(data, number) for number in numbers):
+            if not all(frame_has_number(data, number) for number in numbers):
                 return False
-            left[0] -= 1
+            if is_once:
+                pairs.remove((source, target))
             return True
 
         self._simulation.network.add_rule(drops)

@@ -68,8 +68,8 @@ def _head(text: str) -> list[str]:
 
 
 def read_duration(text: str) -> float:
-    """500ms or 2s, in seconds; a minus sign is allowed."""
-    for suffix, factor in (("ms", 0.001), ("s", 1.0)):
+    """500us, 500ms or 2s, in seconds; a minus sign is allowed."""
+    for suffix, factor in (("us", 1e-6), ("ms", 0.001), ("s", 1.0)):
         number = text.removesuffix(suffix)
         if text.endswith(suffix) and number.removeprefix("-").replace(".", "", 1).isdecimal():
             return float(number) * factor
