@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved
+from alphorn.bus.entries import Assignment, SystemEntry, VoterAdded, VoterRemoved
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Prepare, Promise
 from alphorn.bus.machine import PutMeta
@@ -154,13 +154,17 @@ def test_one_whose_own_log_removed_it_gives_its_word_and_leaves_the_counting_to_
 class Readmitting(Voting):
     """Commit server 3 lost its disk; the log removed it and knows its new run: numbers 1 and 2."""
 
-    def __init__(self, *, origin: bytes | None = None, committed: int = 2) -> None:
+    def __init__(self, *, origin: bytes | None = None, committed: int = 2, removed: int = 3) -> None:
         super().__init__()
         self.bench.station.is_barred = True
         self.follower.on_appended = self.server.on_appended
+        self.bench.ledger.on_committed = self._on_committed
         again = joined(self.bench.config, 3, origin or self.bench.station.origin, 2)
-        self.submit(system(VoterRemoved(3, False)), system(again))
-        self.submit(system(VoterRemoved(3, False)), system(again), committed=committed)
+        self.submit(system(VoterRemoved(removed, False)), system(again), committed=committed)
+
+    def _on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
+        if entry is not None:
+            self.server.on_committed(sequence, entry)
 
     def add(self, number: int) -> None:
         body = CommitSubmit(2, EPOCH, 0, [system(VoterAdded(number))])
@@ -189,6 +193,12 @@ def test_a_lost_disk_is_not_readmitted_by_the_addition_of_another() -> None:
 
 def test_a_lost_disk_is_not_readmitted_for_an_earlier_run_of_its_member() -> None:
     readmitting = Readmitting(origin=bytes(9) + b"x")
+    readmitting.add(3)
+    assert not readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_not_readmitted_without_having_been_removed() -> None:
+    readmitting = Readmitting(removed=2)
     readmitting.add(3)
     assert not readmitting.server.may_vote
 

@@ -82,6 +82,7 @@ def test_the_digest_is_equal_for_equal_configurations_and_differs_for_any_differ
         make_config(copies=3),
         make_config(checkpoint_interval=5),
         make_config(lowest_rank_first=False),
+        make_config(bus="another"),
         msgspec.structs.replace(config, group=8),
     ]
     assert make_config().digest() == config.digest()

@@ -5,7 +5,7 @@ import pytest
 
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import VoterAdded, VoterRemoved, decode_system
-from alphorn.bus.frames import CommitAcknowledge, Join, Promise, Status
+from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Join, Promise, Status
 from alphorn.bus.machine import MemberChanged, Persist, PutMeta
 from alphorn.bus.storage import Meta
 from alphorn.model.errors import Misuse
@@ -277,3 +277,21 @@ def test_a_lost_disk_is_added_again_where_its_own_acceptance_is_needed_for_that(
     group.run(0.3)
     assert group["S2"].state == [b"one", b"two", b"three", b"four"]
     assert group["S2"].describe("commit_server", "may_vote")
+
+
+def test_a_lost_disk_that_restarts_while_its_addition_is_open_still_accepts_it() -> None:
+    group = founded(servers=2)
+    group["S2"].crash()
+    group["S2"].disk.lose()
+    group.restart("S2")
+    group.run_until(lambda: any(is_adding(body) for body in group.frames(CommitSubmit, source="S1")))
+    group.restart("S2")
+    group.run_until(lambda: group["S2"].describe("commit_server", "may_vote"))
+    group.order_and_wait("C", b"four")
+    group.run(0.3)
+    assert group["S2"].state == [b"one", b"two", b"three", b"four"]
+
+
+def is_adding(submit: CommitSubmit) -> bool:
+    entries = [decode_system(assignment.system) for assignment in submit.assignments if assignment.system]
+    return any(isinstance(entry, VoterAdded) for entry in entries)

@@ -248,12 +248,13 @@ def test_a_candidate_takes_what_is_committed_of_a_log_too_long_for_one_promise_a
 def test_promises_from_before_a_candidate_came_closer_do_not_count() -> None:
     standing = Standing()
     standing.ask()
+    standing.promise(3)
     cut_short(standing)
     rest = [numbered(counter) for counter in (3, 4, 5, 6)]
     standing.bench.hold(*range(1, 7))
-    standing.promise_own()
-    assert not standing.sequencer.is_active
     standing.promise(2, *rest, previous=5, committed=5)
+    assert not standing.sequencer.is_active
+    standing.promise_own()
     assert standing.sequencer.is_active
     assert standing.log == [numbered(counter) for counter in range(1, 7)]
 

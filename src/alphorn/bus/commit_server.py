@@ -9,7 +9,7 @@ until the log removed it and added it again (`Station.is_barred`); one that has 
 word on that as long as there is one to be heard (`is_returning`).
 """
 
-from alphorn.bus.entries import VoterAdded, decode_system, describe_epoch
+from alphorn.bus.entries import MemberJoined, SystemEntry, VoterAdded, decode_system, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Frame, Prepare, Promise
 from alphorn.bus.station import Station
@@ -50,17 +50,27 @@ class CommitServer:
     def on_appended(self, first: int) -> None:
         """A lost disk forgot promises. They bind nobody once the log removed this voter; added again, it may vote.
 
-        It must do so while the entry that adds it is still open, because that may need its own acceptance.
+        It must do so while the entry that adds it is still open, because that may need its own acceptance. An addition
+        from before its disk was lost says nothing: only one after the removal that this disk itself has seen counts.
         """
         station, ledger = self._station, self._station.ledger
-        member = ledger.state.members.get(station.number)
-        if not station.is_barred or member is None or member.origin != station.origin or member.is_voter:
+        removed = station.meta.removed
+        if not station.is_barred or not removed:
             return
-        for assignment in ledger.slice(max(first - 1, ledger.committed), ledger.last):
-            entry = decode_system(assignment.system) if assignment.system else None
+        for sequence in range(max(first, removed + 1), ledger.last + 1):
+            assignment = ledger.get(sequence)
+            entry = decode_system(assignment.system) if assignment is not None and assignment.system else None
             if isinstance(entry, VoterAdded) and entry.number == station.number:
                 station.lift_bar()
                 return
+
+    def on_committed(self, sequence: int, entry: SystemEntry) -> None:
+        """The log knows this run: if it is no voter there, whatever its disk forgot binds nobody any more."""
+        station = self._station
+        if not station.is_barred or not isinstance(entry, MemberJoined) or entry.member.origin != station.origin:
+            return
+        if not station.ledger.state.members[station.number].is_voter:
+            station.remember(removed=sequence)
 
     def on_time(self, now: float) -> None:
         """Without a sequencer there is nobody to ask; a restart of the whole group must be able to vote."""

@@ -399,6 +399,7 @@ class Endpoint:
             return
         if isinstance(entry, MemberLeft) and entry.origin == station.origin and not self._membership.is_leaving:
             self._membership.join_again(self._now)
+        self._commit.on_committed(sequence, entry)
         is_in_sync = isinstance(entry, InSyncChanged) and station.number in entry.numbers
         if is_in_sync and station.is_barred and not station.is_commit_server and self._membership.is_joined:
             station.lift_bar()

@@ -140,7 +140,7 @@ class Station:
         """The log counts this member's disk in again."""
         self.trace("readmitted")
         self.is_barred = False
-        self.remember(is_voter_barred=False)
+        self.remember(is_voter_barred=False, removed=0)
 
     def take_new_start(self) -> None:
         """Becomes another run, in name: the old one is spoken for."""

@@ -31,6 +31,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     committed: int = 0  # a number known to be committed; may lag
     stored: int = 0  # entries through this number are in the log; may lag
     is_voter_barred: bool = False  # the disk was lost or is old: no vote until a config entry readmits it
+    removed: int = 0  # the number at which the log had removed this voter and knew this disk; 0 while it has not
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
