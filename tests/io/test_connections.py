@@ -98,6 +98,7 @@ def test_a_peer_that_sends_garbage_is_disconnected(tmp_path, garbage, is_sealed)
     run(test)
 
 
+@pytest.mark.requirement("BUS-9")
 def test_a_member_with_another_key_is_disconnected(tmp_path):
     keys = tmp_path / "key", tmp_path / "other"
     for key in keys:

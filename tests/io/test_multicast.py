@@ -210,6 +210,7 @@ def test_a_member_that_is_away_disturbs_nobody():
     run(test)
 
 
+@pytest.mark.requirement("BUS-9")
 def test_what_a_stranger_sends_to_a_sealed_group_is_dropped_and_counted(tmp_path):
     keys = tmp_path / "key", tmp_path / "stolen"
     for key in keys:
@@ -265,8 +266,8 @@ def test_smaller_buffers_than_asked_for_are_reported(monkeypatch, caplog):
 
     async def test():
         async with speakers(new_group(), 1) as (alice,):
-            assert alice.counters("datagrams")["buffer_bytes"] == 2 << 20
-            assert "event=small_socket_buffers wanted=4194304 got=2097152" in caplog.text
+            assert alice.counters("datagrams")["buffer_bytes"] == 8 << 20
+            assert "event=small_socket_buffers wanted=16777216 got=8388608" in caplog.text
 
     run(test)
 
