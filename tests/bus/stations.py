@@ -92,6 +92,7 @@ class Bench:
             is_tracing=False,
         )
         self.station: Station = self.restored.station
+        self.station.nonce = 0  # as `joined` has it
 
     @property
     def ledger(self) -> Ledger:

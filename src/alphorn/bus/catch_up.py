@@ -99,7 +99,7 @@ class CatchUp:
         """Starts or ends, by what is needed."""
         if self._receiver.is_held or self.sealed is not None:
             return
-        if self.is_needed and not self.is_active:
+        if self.is_needed and not self.is_active and self._station.number:  # nobody answers a member without number
             self.is_active, self._attempts = True, 0
             self._station.trace("catch-up", f"from={self._receiver.delivered + 1}")
             self._ask(now)

@@ -100,6 +100,8 @@ class CommitServer:
         if frame.epoch > station.epoch:
             station.raise_fence(frame.epoch)
             station.trace("promise", f"epoch={describe_epoch(frame.epoch)}")
+            if frame.number != station.number:
+                self._follower.any_heard_at = now  # gives the candidate time before this member asks itself
         # Saying it again after a lost answer is the same promise: the fence is not raised twice.
         station.journal.then(lambda: self._promise(frame, body))
 

@@ -70,6 +70,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     incarnation: U32
     is_live: bool = True
     is_voter: bool = False
+    nonce: U64 = 0  # drawn at each start: tells runs apart that an old disk and a wrong clock gave the same name
 
     def has(self, role: Role) -> bool:
         """Whether the member plays this role."""

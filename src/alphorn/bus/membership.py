@@ -51,7 +51,9 @@ class Membership:
         """Whether the log knows this run as live."""
         station = self._station
         member = station.ledger.state.members.get(station.number)
-        return member is not None and member.origin == station.origin and member.is_live
+        return (
+            member is not None and member.is_live and (member.origin, member.nonce) == (station.origin, station.nonce)
+        )
 
     @property
     def is_past_welcome(self) -> bool:

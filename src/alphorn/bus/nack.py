@@ -116,7 +116,10 @@ class Requests:
         station = self._station
         if isinstance(key, int):
             return key <= station.ledger.base
-        return key in station.holdings or counter_of(key) <= station.ledger.state.senders.get(origin_of(key), 0)
+        state, origin = station.ledger.state, origin_of(key)
+        if key in station.holdings or counter_of(key) <= state.senders.get(origin, 0):
+            return True
+        return not state.is_sender(origin) and not station.ledger.find(key)
 
     def _whom(self, key: Key, attempts: int) -> int:
         """The sender first for what has no number; then data servers, backups before the primary."""

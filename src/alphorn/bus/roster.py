@@ -11,6 +11,7 @@ from alphorn.bus.config import CONFIGURED_NUMBER_MAX, Role
 from alphorn.bus.entries import (
     Collected,
     InSyncChanged,
+    Member,
     MemberJoined,
     MemberLeft,
     SystemEntry,
@@ -25,7 +26,17 @@ from alphorn.bus.station import Station
 class Standing:
     """What was last heard of one member, in the current epoch."""
 
-    __slots__ = ("accepted", "checkpoint", "delivered", "heard_at", "is_synchronised", "origin", "stored", "stored_at")
+    __slots__ = (
+        "accepted",
+        "checkpoint",
+        "delivered",
+        "heard_at",
+        "is_synchronised",
+        "lags_since",
+        "origin",
+        "stored",
+        "stored_at",
+    )
 
     def __init__(self, origin: bytes, now: float) -> None:
         self.origin = origin
@@ -33,6 +44,7 @@ class Standing:
         self.accepted = 0
         self.stored = 0
         self.stored_at = now  # when `stored` last grew
+        self.lags_since = 0.0  # since when there was something it had not stored; 0 while there is nothing
         self.checkpoint = 0
         self.delivered = 0
         self.is_synchronised = False
@@ -41,13 +53,14 @@ class Standing:
 class Roster:
     """The sequencer's memory of its members; begins empty with each epoch."""
 
-    __slots__ = ("_station", "begun_at", "left", "standings")
+    __slots__ = ("_joining", "_station", "begun_at", "left", "standings")
 
     def __init__(self, station: Station, now: float) -> None:
         self._station = station
         self.begun_at = now
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
+        self._joining: dict[int, Member] = {}  # runs whose join is open, as they asked
 
     def of(self, number: int) -> Standing | None:
         """What is known of a member."""
@@ -108,7 +121,7 @@ class Roster:
             return []
         number = asked.number if is_configured else tip.number_of(asked.origin) or tip.free_number()
         committed = station.ledger.state.members.get(number)
-        if committed is not None and committed.origin == asked.origin and committed.is_live:
+        if committed is not None and committed.is_live and _is_same_run(committed, asked):
             self._hear_run(number, asked.origin, now)
             self._welcome(number, asked.address)
             return []
@@ -116,7 +129,7 @@ class Roster:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
             station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last))
         known = tip.members.get(number)
-        if not number or (known is not None and known.origin == asked.origin and known.is_live):
+        if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
         entries: list[SystemEntry] = []
         if is_configured and known is not None and (body.is_blank or self._is_old(number, body, known.incarnation)):
@@ -127,8 +140,18 @@ class Roster:
                 entries.append(VoterRemoved(number, False))
             self._forget(number)
         self._hear_run(number, asked.origin, now)
+        self._joining[number] = asked
         member = msgspec.structs.replace(asked, number=number)
         return [*entries, MemberJoined(member)]
+
+    def welcome_joined(self) -> None:
+        """Answers those whose join has been committed since they asked."""
+        members = self._station.ledger.state.members
+        for number, asked in list(self._joining.items()):
+            member = members.get(number)
+            if member is not None and member.is_live and _is_same_run(member, asked):
+                del self._joining[number]
+                self._welcome(number, asked.address)
 
     def _is_old(self, number: int, body: Join, incarnation: int) -> bool:
         """Whether this disk is older than what its member already said: a restored image."""
@@ -186,7 +209,8 @@ class Roster:
         waits = self._station.ledger.last > committed
         keep = []
         for number in tip.in_sync:
-            is_stuck = waits and self.stored(number) <= committed and self._stuck_for(number, now) > timing.away_s
+            stuck_s = self._stuck_for(number, now)
+            is_stuck = waits and self.stored(number) <= committed and stuck_s > timing.away_s
             if self.silence(number, now) <= timing.away_s and not is_stuck:
                 keep.append(number)
         if len(keep) < len(tip.in_sync):
@@ -202,8 +226,15 @@ class Roster:
         return None
 
     def _stuck_for(self, number: int, now: float) -> float:
+        """How long a data server has had something to store and got no further."""
         standing = self.standings.get(number)
-        return now - standing.stored_at if standing is not None else 0.0
+        if standing is None:
+            return 0.0
+        if standing.stored >= self._station.ledger.last:
+            standing.lags_since = 0.0
+            return 0.0
+        standing.lags_since = standing.lags_since or now
+        return now - max(standing.lags_since, standing.stored_at)
 
     def _rule(self, numbers: list[int], tip: GroupState) -> InSyncChanged | None:
         """The set as a rule, where enough of its members hold all that is committed."""
@@ -230,6 +261,10 @@ class Roster:
         line = min([target, *data, *votes])
         is_worth_it = line == target or line >= tip.collected + tip.interval
         return Collected(line) if line > tip.collected and is_worth_it else None
+
+
+def _is_same_run(known: Member, asked: Member) -> bool:
+    return (known.origin, known.nonce) == (asked.origin, asked.nonce)
 
 
 def nth_largest(numbers: list[int], n: int) -> int:

@@ -112,6 +112,8 @@ class Sender:
     def on_state(self) -> None:
         """The group's state was taken over from a checkpoint: numbers it covers were committed unseen."""
         counter = self._station.ledger.state.senders.get(self._station.origin)
+        if counter is None and self._in_flight:
+            self.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
         for sent in [sent for sent in self._in_flight if counter is not None and sent <= counter]:
             pending = self._in_flight.pop(sent)
             self._in_flight_bytes -= len(pending.payload)

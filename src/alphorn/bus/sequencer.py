@@ -325,6 +325,7 @@ class Sequencer:
             self._progress_at = now
             ledger.commit(through)
             self._tell_committed(first, through)
+            self.roster.welcome_joined()
             self._heartbeat_at = min(self._heartbeat_at, now + station.timing.heartbeat_busy_s)
 
     def _tell_committed(self, first: int, through: int) -> None:

@@ -55,6 +55,7 @@ class Station:
         "may_sequence",
         "meta",
         "name",
+        "nonce",
         "number",
         "origin",
         "outbox",
@@ -97,6 +98,7 @@ class Station:
         self.may_sequence = Role.SEQUENCER in self.roles
         self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
+        self.nonce = random.getrandbits(64)
         self.epoch = self.durable_epoch = meta.promised
         self.sequencer = 0
         self.addresses = {known.number: known.address for known in config.members}
@@ -134,6 +136,7 @@ class Station:
             self.tag,
             self.origin,
             self.incarnation,
+            nonce=self.nonce,
         )
 
     def lift_bar(self) -> None:

@@ -229,7 +229,8 @@ def _fact(node: SimulatedNode, path: str) -> object:
     found: object = _described(node)
     if node.machine is None:
         return "down"
-    for key in path.split("."):
+    for word in path.split("."):
+        key: str | int = int(word) if word.isdecimal() else word  # members are listed by number
         if not isinstance(found, dict) or key not in found:
             raise Misuse(f"{node.name} has no fact {path!r}; show {node.name} prints what there is")
         found = found[key]

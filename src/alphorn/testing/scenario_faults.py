@@ -57,7 +57,7 @@ class ScenarioFaults:
     # --- links ---
 
     def _drop(self, words: list[str]) -> None:
-        """drop S->M,N Commit 2: drops such frames until `heal`; a last word `once` drops the first on each link only."""
+        """drop S->M,N Commit 2 [once]: drops such frames until `heal`, or only the first of each link."""
         pairs = set(self._read_arrow(words[0]))
         frame, numbers = words[1], [int(word) for word in words[2:] if word.isdigit()]
         is_once = words[-1] == "once"
