@@ -1,4 +1,5 @@
 from alphorn.io.control import Seen
+from alphorn.bus.entries import digest_of
 from alphorn.node.tally import HEAD, Tally
 
 ONE, OTHER = b"a" * 8, b"b" * 8
@@ -11,7 +12,7 @@ def batch(sender: bytes, counter: int) -> bytes:
 def filled(*batches: tuple[bytes, int]) -> Tally:
     tally = Tally()
     for sequence, (sender, counter) in enumerate(batches, 1):
-        tally.add(sequence, batch(sender, counter))
+        tally.add(sequence, batch(sender, counter), digest_of(batch(sender, counter)))
     return tally
 
 
@@ -25,8 +26,8 @@ def test_another_order_is_another_tally():
 
 def test_another_number_is_another_tally():
     early, late = Tally(), Tally()
-    early.add(1, b"x")
-    late.add(2, b"x")
+    early.add(1, b"x", 7)
+    late.add(2, b"x", 7)
     assert early.tallied() != late.tallied()
 
 
@@ -46,7 +47,7 @@ def test_a_batch_that_comes_again_or_too_late_is_counted():
 
 def test_a_batch_too_short_for_a_number_is_only_counted():
     tally = Tally()
-    tally.add(1, b"short")
+    tally.add(1, b"short", 7)
     assert (tally.batches, tally.payload_bytes, tally.seen()) == (1, 5, [])
 
 
@@ -54,6 +55,6 @@ def test_a_tally_goes_on_from_its_checkpoint():
     tally, restored = filled((ONE, 1), (ONE, 2)), Tally()
     restored.load(iter(tally.save()))
     for member in (tally, restored):
-        member.add(3, batch(ONE, 3))
+        member.add(3, batch(ONE, 3), digest_of(batch(ONE, 3)))
     assert restored.tallied() == tally.tallied()
     assert restored.seen() == tally.seen()

@@ -4,6 +4,8 @@ A batch is reported from memory, so that numbering does not wait for the disk; i
 the entry is durable under the number the current epoch gave it. A number whose batch is missing here is fetched.
 """
 
+from collections import deque
+
 from alphorn.bus.frames import DataReport, Held
 from alphorn.bus.holdings import Batch
 from alphorn.bus.machine import PutEntry
@@ -24,6 +26,7 @@ class DataServer:
         "_missing",
         "_report_at",
         "_requests",
+        "_resets",
         "_sent",
         "_station",
         "_unreported",
@@ -40,13 +43,14 @@ class DataServer:
         self.stored_log = stored  # entries through this number are in this member's log on disk
         self._durable: set[int] = set()  # further ones, after a gap
         self._missing: dict[int, bytes] = {}  # numbered, but the batch is not here
-        self._writing: list[set[int]] = []
+        self._writing: deque[list[int]] = deque()  # numbers on their way to disk, one list for each turn
+        self._resets = 0
         self._unreported: list[Held] = []
         self.holes: set[int] = set()  # committed numbers whose assignment cannot be read; catch-up fills them
         self._report_at = _NEVER
         self._sent: dict[bytes, int] = {}  # what each sender says it has sent
         self._complete: dict[bytes, int] = {}  # batches of each sender through this one were here
-        self.settled: list[int] = []  # durable numbers after a gap; the owner takes them
+        self.settled: set[int] = set()  # durable numbers after a gap: each may be let go by itself
         self.reports = 0
 
     @property
@@ -141,7 +145,7 @@ class DataServer:
         self._durable = {sequence for sequence in self._durable if sequence <= after}
         self._missing = {sequence: batch for sequence, batch in self._missing.items() if sequence <= after}
         for writing in self._writing:
-            writing.difference_update([sequence for sequence in writing if sequence > after])
+            writing[:] = [sequence for sequence in writing if sequence <= after]
         self.report_all()
 
     def report_all(self) -> None:
@@ -183,7 +187,7 @@ class DataServer:
         self.holes.discard(sequence)
         if not system:
             self._station.journal.write(PutEntry(sequence, payload, digest))
-        self._settle_later({sequence})
+        self._settle_later([sequence])
 
     def reset(self, through: int) -> None:
         """The ledger starts anew after a checkpoint: what precedes it is not missed."""
@@ -192,6 +196,7 @@ class DataServer:
         self.holes.clear()
         self._missing.clear()
         self._writing.clear()
+        self._resets += 1
 
     def _store(self, sequences: list[int]) -> None:
         if not sequences:
@@ -204,19 +209,25 @@ class DataServer:
                 whole = holdings.get(assignment.id)
                 assert whole is not None
                 journal.write(PutEntry(sequence, whole.payload, whole.digest))
-        self._settle_later(set(sequences))
+        self._settle_later(sequences)
 
-    def _settle_later(self, sequences: set[int]) -> None:
+    def _settle_later(self, sequences: list[int]) -> None:
         self._writing.append(sequences)
-        self._station.journal.then(lambda: self._settle(sequences))
+        resets = self._resets
+        self._station.journal.then(lambda: self._settle(resets))
 
-    def _settle(self, sequences: set[int]) -> None:
-        if sequences in self._writing:
-            self._writing.remove(sequences)
-            self._durable.update(sequence for sequence in sequences if sequence > self.stored_log)
+    def _settle(self, resets: int) -> None:
+        """The oldest write is durable; unless the log was replaced meanwhile, which forgot it."""
+        if resets != self._resets:
+            return
+        for sequence in self._writing.popleft():
+            if sequence == self.stored_log + 1:
+                self.stored_log = sequence
+            elif sequence > self.stored_log:
+                self._durable.add(sequence)
+                self.settled.add(sequence)
+        if self._durable:
             self._advance()
-            if self._durable:  # behind a hole: each may be let go by itself
-                self.settled.extend(sequence for sequence in sequences if sequence > self.stored_log)
 
     def _advance(self) -> None:
         while self.stored_log + 1 in self._durable:

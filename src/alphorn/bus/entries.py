@@ -74,7 +74,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     def has(self, role: Role) -> bool:
         """Whether the member plays this role."""
-        return bool(self.roles & role)
+        return bool(self.roles & role.value)
 
 
 class EpochBegun(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -129,13 +129,13 @@ class Receiver:
             if assignment is not None:
                 holdings.drop(assignment.id)
 
-    def release_settled(self, settled: list[int]) -> None:
+    def release_settled(self, settled: set[int]) -> None:
         """Lets go of durable batches one by one, so that one missing number does not hold on to all after it."""
         for sequence in [sequence for sequence in settled if sequence <= self.delivered]:
             assignment = self._station.ledger.get(sequence)
             if assignment is not None and sequence > self.released:
                 self._station.holdings.drop(assignment.id)
-            settled.remove(sequence)
+            settled.discard(sequence)
 
     def prune(self) -> None:
         """Lets go of batches nobody will ask this member for: their numbers are behind it, or their sender left."""

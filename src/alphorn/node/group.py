@@ -92,7 +92,7 @@ class GroupMember:
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
-        self._tally.add(sequence, payload)
+        self._tally.add(sequence, payload, assignment.digest)
         if self._tally_every and self._tally.batches % self._tally_every == 0:
             self._say(self._tally.tallied())
 

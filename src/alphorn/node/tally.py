@@ -50,12 +50,12 @@ class Tally:
         """Batches that broke their sender's order: delivered again, or after a later one."""
         return self._state.repeats
 
-    def add(self, sequence: int, payload: bytes | memoryview) -> None:
-        """The next delivered batch."""
+    def add(self, sequence: int, payload: bytes | memoryview, digest: int) -> None:
+        """The next delivered batch, with the digest the log has of it."""
         state = self._state
         state.batches += 1
         state.payload_bytes += len(payload)
-        link = _LINK.pack(state.chain, sequence, xxhash.xxh3_64_intdigest(payload))
+        link = _LINK.pack(state.chain, sequence, digest)
         state.chain = xxhash.xxh3_64_intdigest(link)
         if len(payload) >= HEAD.size:
             self._see(*HEAD.unpack_from(payload))
