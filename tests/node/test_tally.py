@@ -1,5 +1,5 @@
-from alphorn.io.control import Seen
 from alphorn.bus.entries import digest_of
+from alphorn.io.control import Seen
 from alphorn.node.tally import HEAD, Tally
 
 ONE, OTHER = b"a" * 8, b"b" * 8
