@@ -98,7 +98,7 @@ class Station:
         self.may_sequence = Role.SEQUENCER in self.roles
         self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
-        self.nonce = random.getrandbits(64)
+        self.nonce = self.random.getrandbits(64)
         self.epoch = self.durable_epoch = meta.promised
         self.sequencer = 0
         self.addresses = {known.number: known.address for known in config.members}
