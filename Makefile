@@ -12,7 +12,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
 .PHONY: $(READY)
 endif
 
-.PHONY: help run test check format sim chaos bench requirements docs setup
+.PHONY: help run test check format sim mutants chaos bench requirements docs setup
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ format: $(READY) ## rewrite the sources in the one format
 
 sim: $(READY) ## simulate whole groups under faults: make sim SEEDS=2000
 	@$(BIN)/alphorn sim --seeds $(SEEDS)
+
+mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistakes
+	@$(BIN)/alphorn sim --mutants
 
 chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)

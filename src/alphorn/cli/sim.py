@@ -1,6 +1,5 @@
 """`alphorn sim`: simulates whole groups under faults: one seed with its timeline, a campaign, or the mutants."""
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from alphorn.testing.campaign import Totals, run_campaign
+from alphorn.testing.campaign import Totals, Verdict, hunt_all, run_campaign
 from alphorn.testing.mutants import MUTANTS
 from alphorn.testing.plan import make_plan
 from alphorn.testing.run import Result, run_seed
@@ -80,32 +79,37 @@ def _run_many(console: Console, seeds: range, jobs: int, *, as_json: bool) -> bo
 
 
 def _run_mutants(console: Console, start: int, jobs: int, *, as_json: bool) -> bool:
-    caught: dict[str, dict[str, object]] = {}
+    verdicts: list[Verdict] = []
     with _progress(console) as progress:
         task = progress.add_task("mutants", total=len(MUTANTS))
-        for mutant in MUTANTS:
-            totals = run_campaign(
-                range(start, start + MUTANT_SEEDS),
-                jobs=jobs,
-                mutant=mutant.name,
-                on_result=lambda totals, result: bool(totals.failures),
-            )
-            first = totals.failures[0] if totals.failures else None
-            caught[mutant.name] = {
-                "description": mutant.description,
-                "seeds": totals.seeds,
-                "checker": first.checker if first else "",
-                "seed": first.seed if first else None,
-            }
+        for verdict in hunt_all(range(start, start + MUTANT_SEEDS), jobs=jobs):
+            verdicts.append(verdict)
+            progress.console.print(_describe_verdict(verdict), highlight=False)
             progress.advance(task)
+    order = {mutant.name: place for place, mutant in enumerate(MUTANTS)}
+    verdicts.sort(key=lambda verdict: order[verdict.mutant])
     if as_json:
-        print(json.dumps(caught))
+        print(msgspec.json.encode(verdicts).decode())
     else:
-        table = Table("mutant", "what is wrong", "caught by", "after seeds")
-        for name, row in caught.items():
-            table.add_row(name, str(row["description"]), str(row["checker"]) or "NOT CAUGHT", str(row["seeds"]))
-        console.print(table)
-    return all(row["checker"] for row in caught.values())
+        console.print(_mutant_table(verdicts))
+    return all(verdict.is_caught for verdict in verdicts)
+
+
+def _describe_verdict(verdict: Verdict) -> str:
+    if verdict.is_caught:
+        return f"{verdict.mutant}: caught at seed {verdict.seed}"
+    return f"{verdict.mutant}: SURVIVED {verdict.seeds} seeds"
+
+
+def _mutant_table(verdicts: list[Verdict]) -> Table:
+    caught = sum(verdict.is_caught for verdict in verdicts)
+    table = Table("mutant", "what is wrong", "caught by", "at seed", "seeds tried")
+    table.title = f"{len(verdicts)} mutants, {caught} caught"
+    for verdict in verdicts:
+        seed = str(verdict.seed) if verdict.is_caught else "-"
+        checker = verdict.checker or "[bold red]SURVIVED[/]"
+        table.add_row(verdict.mutant, verdict.description, checker, seed, str(verdict.seeds))
+    return table
 
 
 def _explain(result: Result) -> None:

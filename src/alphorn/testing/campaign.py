@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from alphorn.testing.mutants import MUTANTS, Mutant
+from alphorn.testing.mutants import MUTANTS, find_mutant
 from alphorn.testing.run import Result, run_seed
 
 TWICE_EVERY = 10  # one seed in so many is run a second time
@@ -81,9 +81,50 @@ def run_checked(seed: int, mutant: str = "") -> Result:
     return result
 
 
-def find_mutant(name: str) -> Mutant:
-    """The mutant of this name; raises `KeyError`."""
-    return {mutant.name: mutant for mutant in MUTANTS}[name]
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one mutant: the first seed that shows it and the checker that objects, or neither."""
+
+    mutant: str
+    description: str
+    seeds: int  # how many were tried
+    seed: int | None = None
+    checker: str = ""
+    failure: str = ""
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether any checker objected."""
+        return self.seed is not None
+
+
+def hunt(name: str, seeds: Iterable[int]) -> Verdict:
+    """Runs a mutant through seeds, in order, until one shows it."""
+    mutant = find_mutant(name)
+    tried = 0
+    with mutant.apply():
+        for tried, seed in enumerate(seeds, 1):
+            result = run_seed(seed)
+            if result.failure:
+                return Verdict(
+                    mutant=name,
+                    description=mutant.description,
+                    seeds=tried,
+                    seed=seed,
+                    checker=result.checker,
+                    failure=result.failure,
+                )
+    return Verdict(mutant=name, description=mutant.description, seeds=tried)
+
+
+def hunt_all(seeds: Iterable[int], *, jobs: int = 0) -> Iterator[Verdict]:
+    """Hunts every mutant, one process each at a time; gives each verdict as it comes."""
+    names = [mutant.name for mutant in MUTANTS]
+    work = partial(hunt, seeds=list(seeds))
+    if jobs == 1:
+        yield from map(work, names)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs or multiprocessing.cpu_count()) as pool:
+        yield from pool.imap_unordered(work, names)
 
 
 def _results(seeds: list[int], jobs: int, mutant: str) -> Iterator[Result]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CALM_POLL_S = 0.1
 CALM_S_MAX = 20.0
+NEWEST = 5
 
 
 def slow(nemesis: "Nemesis") -> str:
@@ -121,6 +122,8 @@ def _draw_keys(nemesis: "Nemesis", node: SimulatedNode) -> list[Key]:
     draw = stream.random()
     if draw < 0.6 and state.entries:
         numbers = sorted(state.entries)
+        if stream.random() < 0.5:
+            numbers = numbers[-NEWEST:]  # what may still be open is what a candidate asks for
         return [("entry", number, 0) for number in stream.sample(numbers, min(len(numbers), stream.randint(1, 5)))]
     if draw < 0.8 and state.assignments:
         return [("assignment", stream.choice(sorted(state.assignments)), 0)]
@@ -142,7 +145,8 @@ def _may_damage(nemesis: "Nemesis", node: SimulatedNode, key: Key) -> bool:
         case "assignment":
             return ruin.may_damage_assignment(node)
         case _:
-            return Role.DATA not in node.me.roles or ruin.may_damage_checkpoint(node)
+            is_copy = Role.DATA not in node.me.roles or ruin.may_damage_checkpoint(node)
+            return is_copy and ruin.may_damage_assignment(node)
 
 
 def _hasten(node: SimulatedNode) -> None:

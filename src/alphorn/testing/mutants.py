@@ -1,37 +1,12 @@
-"""Deliberate mistakes in the protocol. A campaign that does not catch each of them proves nothing about the protocol.
+"""Deliberate mistakes in the protocol. A campaign that does not catch each of them proves little about the protocol."""
 
-A mutant patches the protocol's classes while it is applied; its `patch` gives (class, attribute, replacement) for
-everything it changes.
-"""
+from alphorn.testing.agreement_mutants import AGREEMENT_MUTANTS
+from alphorn.testing.flow_mutants import FLOW_MUTANTS
+from alphorn.testing.mutation import Mutant
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
-import msgspec
-
-Patch = tuple[type, str, Any]
+MUTANTS: tuple[Mutant, ...] = (*AGREEMENT_MUTANTS, *FLOW_MUTANTS)
 
 
-class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One mistake."""
-
-    name: str
-    description: str
-    patch: Callable[[], list[Patch]]  # called when applied, so that naming a mutant imports nothing
-
-    @contextmanager
-    def apply(self) -> Iterator[None]:
-        """The mistake is in force inside the `with` block, in this process."""
-        patches = self.patch()
-        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in patches]
-        try:
-            for owner, name, replacement in patches:
-                setattr(owner, name, replacement)
-            yield
-        finally:
-            for owner, name, original in before:
-                setattr(owner, name, original)
-
-
-MUTANTS: tuple[Mutant, ...] = ()
+def find_mutant(name: str) -> Mutant:
+    """The mutant of this name; raises `KeyError`."""
+    return {mutant.name: mutant for mutant in MUTANTS}[name]

@@ -3,12 +3,15 @@
 from typing import TYPE_CHECKING
 
 from alphorn.testing.network import Link
+from alphorn.testing.node_faults import sequencer_of
 from alphorn.testing.simulator import join_names
 
 if TYPE_CHECKING:
     from alphorn.testing.faults import Nemesis
 
 LASTS_S = 1.5  # mean
+SWAP_POLL_S = 0.01
+SWAP_S_MAX = 2.0
 Pairs = list[tuple[int, int]]
 
 
@@ -97,6 +100,33 @@ def bridge(nemesis: "Nemesis") -> str:
     left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     _cut(nemesis, _between([node.index for node in left], [node.index for node in right]))
     return f"{join_names(left)} | {middle.name} | {join_names(right)}"
+
+
+def swap(nemesis: "Nemesis") -> str:
+    """The sequencer is alone until there is another; then that one is alone and the first is back, with its log."""
+    first = sequencer_of(nemesis)
+    if first is None or not first.is_up:
+        return ""
+    pairs = _around(nemesis, first.index)
+    nemesis.simulation.network.cut(pairs)
+    until = nemesis.simulation.now + SWAP_S_MAX
+    nemesis.after(SWAP_POLL_S, _swap_back, nemesis, pairs, nemesis.ruin.newest_epoch, until)
+    return first.name
+
+
+def _swap_back(nemesis: "Nemesis", pairs: Pairs, epoch: int, until: float) -> None:
+    if nemesis.ruin.newest_epoch == epoch and nemesis.simulation.now < until:
+        nemesis.after(SWAP_POLL_S, _swap_back, nemesis, pairs, epoch, until)
+        return
+    nemesis.simulation.network.mend(pairs)
+    second = sequencer_of(nemesis)
+    if second is not None and nemesis.ruin.newest_epoch != epoch:
+        _cut(nemesis, _around(nemesis, second.index))
+        nemesis.simulation.tell_fault("swap", f"{second.name} is alone now")
+
+
+def _around(nemesis: "Nemesis", index: int) -> Pairs:
+    return _between([index], [node.index for node in nemesis.simulation.nodes if node.index != index])
 
 
 def _cut(nemesis: "Nemesis", pairs: Pairs) -> None:

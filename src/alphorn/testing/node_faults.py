@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from alphorn.bus.config import Role
 from alphorn.bus.entries import describe_epoch, epoch_number
-from alphorn.bus.machine import ChangeVoters, Goodbye
+from alphorn.bus.machine import ChangeInterval, ChangeVoters, Goodbye
+from alphorn.testing.checkers.facts import COMMIT_TYPE, TYPE_PLACE
 from alphorn.testing.node import NodeState, SimulatedNode
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 DOWN_S = 0.8  # mean
 CLIENTS_LATER_MAX = 4
 GOODBYE_S = 0.3
+INTERVALS = (4, 16, 64, 200)
+LIFETIMES = (0, 16, 64)
 
 
 def crash(nemesis: "Nemesis") -> str:
@@ -32,6 +35,26 @@ def crash_sequencer(nemesis: "Nemesis") -> str:
         return ""
     nemesis.crash(node, "crash")
     nemesis.after(nemesis.draw_s(DOWN_S), nemesis.restart, node)
+    return node.name
+
+
+def crash_at_commit(nemesis: "Nemesis") -> str:
+    """The sequencer's process ends at its next commit, and nobody else hears of that."""
+    node = sequencer_of(nemesis)
+    if node is None or not node.is_up:
+        return ""
+    run, is_over = node.run, False
+
+    def drops(source: int, target: int, data: bytes) -> bool:
+        nonlocal is_over
+        if source != node.index or node.run != run:
+            return False
+        if not is_over and data[TYPE_PLACE] == COMMIT_TYPE:
+            is_over = True
+            nemesis.simulation.schedule.after(0.0, _end_at_once, nemesis, node, run)
+        return is_over
+
+    nemesis.simulation.network.add_rule(drops)
     return node.name
 
 
@@ -105,8 +128,19 @@ def change_voters(nemesis: "Nemesis") -> str:
     is_voter = index in nemesis.facts.voter_sets(nemesis.facts.last + 1)[-1]
     if is_voter and not nemesis.ruin.may_remove_voter(index):
         return ""
+    nemesis.ruin.expect_change(node, index)
     node.feed(ChangeVoters(members[index].number, not is_voter))
     return f"{'remove' if is_voter else 'add'} {members[index].name} at {node.name}"
+
+
+def change_interval(nemesis: "Nemesis") -> str:
+    """An administrator sets another checkpoint interval and lifetime."""
+    node = sequencer_of(nemesis)
+    if node is None or node.state is not NodeState.UP:
+        return ""
+    interval, lifetime = nemesis.stream.choice(INTERVALS), nemesis.stream.choice(LIFETIMES)
+    node.feed(ChangeInterval(interval, lifetime))
+    return f"{interval} and lifetime {lifetime} at {node.name}"
 
 
 def sequencer_of(nemesis: "Nemesis") -> SimulatedNode | None:
@@ -115,6 +149,12 @@ def sequencer_of(nemesis: "Nemesis") -> SimulatedNode | None:
     index = nemesis.facts.index_of(epoch_number(epoch))
     assert index >= 0 or not epoch, describe_epoch(epoch)
     return nemesis.simulation.nodes[index] if epoch else None
+
+
+def _end_at_once(nemesis: "Nemesis", node: SimulatedNode, run: int) -> None:
+    if node.is_up and node.run == run:
+        nemesis.crash(node, "crash")
+        nemesis.after(nemesis.draw_s(DOWN_S), nemesis.restart, node)
 
 
 def _wake(node: SimulatedNode) -> None:

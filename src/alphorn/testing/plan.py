@@ -12,6 +12,7 @@ SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 WITNESS = Role.COMMIT
 SHAPES = ((2, 1), (3, 0), (3, 0), (3, 2), (4, 1), (5, 0))  # servers and witnesses
 FAULT_CLASSES_MIN = 10
+LIFETIMES = (0, 0, 32, 128)
 DATAGRAM_BYTES = 1200
 CALM_START_S = 1.0
 
@@ -39,8 +40,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         config = self.config
         return (
             f"seed {self.seed}: {names} and {self.clients} clients, copies {config.copies}/{config.copies_min}, "
-            f"report {config.report_quorum}, interval {config.checkpoint_interval}, {self.safety_s:.0f} s of "
-            f"{' '.join(self.faults)}"
+            f"report {config.report_quorum}, interval {config.checkpoint_interval}, lifetime {config.lifetime}, "
+            f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
 
 
@@ -59,7 +60,7 @@ def make_plan(seed: int) -> Plan:
             datagram_bytes=DATAGRAM_BYTES,
             window_bytes=stream.choice((16_000, 64_000)),
             window_batches=stream.choice((4, 64)),
-            held_bytes_max=1 << 20,
+            held_bytes_max=stream.choice((1 << 18, 1 << 20)),
             open_numbers_max=stream.choice((16, 256)),
             nack_numbers_max=stream.choice((8, 64)),
             repair_bytes_per_s=1 << 20,
@@ -101,4 +102,5 @@ def _draw_config(stream: Random, servers: int, witnesses: int) -> GroupConfig:
         stable_before_submit=stream.random() < 0.3,
         checkpoint_interval=stream.choice((16, 64, 200)),
         lowest_rank_first=stream.random() < 0.8,
+        lifetime=stream.choice(LIFETIMES),
     )

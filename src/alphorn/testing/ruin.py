@@ -2,12 +2,14 @@
 
 No log survives the loss of every copy. A disk, or a record of it, may be destroyed only if every number it holds and
 every checkpoint stays intact on another disk, and if a majority of commit servers keeps disks that remember their
-promises.
+promises: of the voters in force, and of those that any open change of voters may bring about. A successor may find any
+of the open changes in the log it adopts, alone or with others, and must count by what it finds.
 """
 
 import msgspec
 
 from alphorn.bus.config import Role
+from alphorn.bus.machine import Output
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.disk import DiskState
@@ -15,19 +17,24 @@ from alphorn.testing.node import NodeState, SimulatedNode
 
 HEARTBEAT_TYPE = 7
 SEQUENCER_SILENT_S = 0.15
+FOLDED = frozenset({"meta", "assignment", "group_state", "checkpoint"})  # what a member's promises are read from
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
 class Ruin:
     """Knows what is still intact, and who is the sequencer."""
 
-    __slots__ = ("_facts", "_spoke_at", "newest_epoch")
+    __slots__ = ("_expected", "_facts", "_spoke_at", "newest_epoch")
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._spoke_at = 0.0
+        self._expected: dict[int, set[int]] = {}  # by asked member: changes it was asked for and has not begun
         self.newest_epoch = 0
-        facts.simulation.watch.sent.append(self._on_sent)
+        watch = facts.simulation.watch
+        watch.sent.append(self._on_sent)
+        watch.turn.append(self._on_turn)
+        watch.started.append(self._on_started)
 
     @property
     def has_sequencer(self) -> bool:
@@ -52,14 +59,25 @@ class Ruin:
 
     def may_remove_voter(self, index: int) -> bool:
         """Whether the remaining commit servers can form a majority of disks that remember."""
-        for voters in self._facts.voter_sets(self._facts.last + 1):
+        for voters in self._possible_voters():
             remaining = voters - {index}
             if len(remaining) < 2 or self._count_whole(remaining) < len(remaining) // 2 + 1:
                 return False
         return True
 
+    def expect_change(self, asked: SimulatedNode, index: int) -> None:
+        """A member is about to be asked to add or remove this commit server."""
+        self._expected.setdefault(asked.index, set()).add(index)
+
+    def _possible_voters(self) -> list[frozenset[int]]:
+        """Every set of voters that a log may end with: the one in force, and it with any of the changes under way."""
+        sets = set(self._facts.voter_sets(self._facts.last + 1))
+        for index in sorted(set().union(*self._expected.values())):
+            sets |= {voters ^ {index} for voters in sets}
+        return [voters for voters in sets if voters]
+
     def _keeps_majority(self, victim: SimulatedNode) -> bool:
-        for voters in self._facts.voter_sets(self._facts.last + 1):
+        for voters in self._possible_voters():
             if self._count_whole(voters - {victim.index}) < len(voters) // 2 + 1:
                 return False
         return True
@@ -96,6 +114,12 @@ class Ruin:
                 self.newest_epoch = epoch
                 self._spoke_at = self._facts.simulation.now
 
+    def _on_turn(self, node: SimulatedNode, outputs: list[Output]) -> None:
+        self._expected.pop(node.index, None)  # what it made of its wishes stands among the open changes now
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        self._expected.pop(node.index, None)
+
 
 def is_intact(state: DiskState, sequence: int) -> bool:
     """Whether a disk has this entry and can read it."""
@@ -104,7 +128,7 @@ def is_intact(state: DiskState, sequence: int) -> bool:
 
 def remembers(state: DiskState) -> bool:
     """Whether a disk knows every promise its member made."""
-    if state.meta is None or any(key[0] in ("meta", "assignment") for key in state.damaged):
+    if state.meta is None or any(key[0] in FOLDED for key in state.damaged):
         return False
     return not _decode_meta(state.meta).is_voter_barred
 

@@ -2,7 +2,8 @@
 
 The *safety phase* demands nothing but that no checker objects. Then everything is healed, and the *liveness phase*
 demands that within its time every member follows the log, and that new batches of every member are committed and
-delivered to all. A run ends as soon as that is so.
+delivered to all. Then, without load, every member must let go of all batches it held in memory; the run ends as soon as
+that is so.
 """
 
 import traceback
@@ -11,6 +12,7 @@ import msgspec
 
 from alphorn.bus.config import Role
 from alphorn.testing.checkers import CheckerSet
+from alphorn.testing.checkers.bounds import WithinBounds, find_holding
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.faults import Nemesis
 from alphorn.testing.node import SimulatedNode
@@ -24,6 +26,7 @@ from alphorn.testing.workload import Batch, Outcome, Workload
 POLL_S = 0.25
 LAST_BATCHES = 3  # of each member, after healing
 LAST_BATCH_BYTES = 100
+LET_GO_S = 10.0  # above the time after which members that fell silent are taken out of the log
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -84,6 +87,7 @@ class Run:
         try:
             self._run_safety()
             self._run_liveness()
+            self._run_quiet()
             self.checkers.finish()
         except Violation as violation:
             self.result.failure, self.result.checker = str(violation), violation.checker
@@ -121,6 +125,14 @@ class Run:
                 if not node.is_up:
                     node.start_again()  # a machine may stop itself, to be started again
         self.result.healed_s = simulation.now - healed_at
+
+    def _run_quiet(self) -> None:
+        simulation = self.simulation
+        end = simulation.now + LET_GO_S
+        while holding := find_holding(self._members()):
+            if simulation.now >= end:
+                raise Violation(WithinBounds.name, f"{LET_GO_S:.0f} s after the last batch {holding}")
+            simulation.run_until(simulation.now + POLL_S)
 
     def _members(self) -> list[SimulatedNode]:
         return [node for node in self.simulation.nodes if not node.has_left]

@@ -3,17 +3,31 @@
 from typing import Protocol
 
 from alphorn.testing.checkers.bounds import NoRepairStorm, WithinBounds
-from alphorn.testing.checkers.durability import CollectionWaits, DurableBeforeCommit
-from alphorn.testing.checkers.epochs import AcknowledgesAreDurable, EpochsOnlyGrow, OneSequencerPerEpoch
+from alphorn.testing.checkers.durability import CollectionWaits, DurableBeforeCommit, RulesHold
+from alphorn.testing.checkers.epochs import (
+    AcknowledgesAreDurable,
+    EpochsBeginSafely,
+    EpochsOnlyGrow,
+    OneSequencerPerEpoch,
+    SuccessorsKnowAll,
+)
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.order import NoGapAtDelivery, OrderedIsKept, ReplicasAgree, SentOnceInOrder
+from alphorn.testing.checkers.promises import AcceptedIsKept, BlankDisksDoNotVote, DeniedIsAbsent, DisksAreOrdered
 from alphorn.testing.workload import Workload
 
 CHECKERS = (
+    EpochsBeginSafely,
+    SuccessorsKnowAll,
     DurableBeforeCommit,
+    RulesHold,
     OneSequencerPerEpoch,
     EpochsOnlyGrow,
     AcknowledgesAreDurable,
+    AcceptedIsKept,
+    DisksAreOrdered,
+    BlankDisksDoNotVote,
+    DeniedIsAbsent,
     NoGapAtDelivery,
     ReplicasAgree,
     SentOnceInOrder,

@@ -10,8 +10,9 @@ from alphorn.testing.workload import Workload
 
 SAMPLE_S = 0.5
 SYSTEM_OPEN_MAX = 64  # system entries open beside the batches: joins, departures, marks
-REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
+REPAIR_BYTES_FREE = 128_000  # repairs to the group after healing that need no reason
 REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
+HELD_BATCHES_MAX = 64  # in memory of a member that was given everything
 
 
 class WithinBounds:
@@ -75,10 +76,20 @@ class NoRepairStorm:
             )
 
 
+def find_holding(nodes: list[SimulatedNode]) -> str:
+    """A member that holds batches in memory, in words; nothing if none does."""
+    for node in nodes:
+        held = node.machine.describe().get("holdings") if node.machine is not None else None
+        if isinstance(held, dict) and held["batches"] + held["partial"] > HELD_BATCHES_MAX:
+            return f"{node.name} holds {held['batches']} batches and parts of {held['partial']} in memory"
+    return ""
+
+
 def limits_of(budget: Budget) -> dict[tuple[str, str], int]:
     """The bound of each figure that the machine prints under this part and name."""
     return {
-        ("holdings", "bytes"): budget.held_bytes_max + budget.batch_bytes_max,
+        ("holdings", "bytes"): budget.held_bytes_max + budget.window_bytes + budget.batch_bytes_max,
         ("sequencer_role", "open"): budget.open_numbers_max + SYSTEM_OPEN_MAX,
         ("sender", "in_flight"): budget.window_batches,
+        ("requests", "open"): 4 * budget.nack_numbers_max,
     }

@@ -1,8 +1,7 @@
 """Checkers of what must be on disk before something is said, and of what may be forgotten."""
 
-from alphorn.bus.entries import Assignment, Collected, SystemEntry
-from alphorn.bus.machine import DropThrough, Persist
-from alphorn.bus.storage import CheckpointInfo
+from alphorn.bus.entries import Assignment, Collected, InSyncChanged, IntervalChanged, SystemEntry
+from alphorn.bus.machine import DropThrough, Persist, SealCheckpoint
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.watch import Violation
@@ -48,35 +47,58 @@ class DurableBeforeCommit:
 
 
 class CollectionWaits:
-    """Nothing is collected before a checkpoint covers it and the live in-sync data servers have stored it."""
+    """Nothing is collected before enough checkpoints cover it, or its lifetime is over; nor before the live in-sync
+    data servers have stored it.
+    """
 
-    __slots__ = ("_collected", "_facts")
+    __slots__ = ("_facts", "_lifetimes", "_saved")
     name = "collection never passes what is needed"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
-        self._collected = 0
+        self._saved: dict[int, int] = {}  # node → newest checkpoint it ever had on disk
+        config = facts.simulation.config
+        self._lifetimes = [config.lifetime, config.lifetime]  # the last two: a change may be open when one decides
         facts.claimed.append(self._on_claimed)
         facts.simulation.watch.persisted.append(self._on_persisted)
+        facts.simulation.watch.durable.append(self._on_durable)
 
     def _on_claimed(
         self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
     ) -> None:
-        if not isinstance(entry, Collected) or entry.through <= self._collected:
+        if isinstance(entry, IntervalChanged):
+            self._lifetimes = [self._lifetimes[-1], entry.lifetime]
+        if not isinstance(entry, Collected) or entry.through <= self._facts.collected:
             return
         if entry.through >= sequence:
             raise Violation(self.name, f"number {sequence} collects through {entry.through}, beyond itself")
-        if not self._facts.simulation.config.lifetime:
-            self._look_for_checkpoint(entry.through)
+        if not self._is_aged(sequence, entry.through):
+            self._look_for_checkpoints(sequence, entry.through)
         self._look_for_lagging(sequence, entry.through)
-        self._collected = entry.through
 
-    def _look_for_checkpoint(self, through: int) -> None:
-        for node in self._facts.simulation.nodes:
-            info = node.disk.durable.checkpoint
-            if isinstance(info, CheckpointInfo) and info.sequence >= through:
-                return
-        raise Violation(self.name, f"numbers through {through} are collected, and no disk has a checkpoint of them")
+    def _is_aged(self, sequence: int, through: int) -> bool:
+        """Whether all that is collected was sent so long ago that its lifetime is over."""
+        lifetimes = [lifetime for lifetime in self._lifetimes if lifetime]
+        if not lifetimes:
+            return False
+        committed = self._facts.committed
+        numbers = [
+            n for n in range(self._facts.collected + 1, through + 1) if n in committed and not committed[n].system
+        ]
+        return all(committed[number].timestamp < sequence - min(lifetimes) for number in numbers)
+
+    def _look_for_checkpoints(self, sequence: int, through: int) -> None:
+        copies = min(copies for _, copies in self._facts.in_sync_rules(sequence))
+        saved = sum(checkpoint >= through for checkpoint in self._saved.values())
+        if saved < copies:
+            raise Violation(
+                self.name, f"numbers through {through} are collected, and {saved} of {copies} disks have a checkpoint"
+            )
+
+    def _on_durable(self, node: SimulatedNode, persist: Persist) -> None:
+        for write in persist.writes:
+            if isinstance(write, SealCheckpoint):
+                self._saved[node.index] = max(write.sequence, self._saved.get(node.index, 0))
 
     def _look_for_lagging(self, sequence: int, through: int) -> None:
         facts = self._facts
@@ -84,7 +106,7 @@ class CollectionWaits:
         for index in sorted(servers):
             node = facts.simulation.nodes[index]
             info = node.disk.durable.checkpoint
-            covered = max(self._collected, info.sequence if info is not None else 0)
+            covered = max(self._facts.collected, info.sequence if info is not None else 0)
             if node.state is not NodeState.UP or not node.is_synchronised:
                 continue
             for number in range(covered + 1, through + 1):
@@ -96,11 +118,57 @@ class CollectionWaits:
 
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
         for write in persist.writes:
-            if isinstance(write, DropThrough) and write.sequence > self._collected:
+            if isinstance(write, DropThrough) and write.sequence > self._facts.collected:
                 own = node.disk.visible.checkpoint
                 sealed = any(getattr(other, "epoch", None) is not None for other in persist.writes)
                 if not sealed and (own is None or own.sequence < write.sequence):
                     raise Violation(self.name, f"{node.name} drops through {write.sequence} of its own accord")
+
+
+class RulesHold:
+    """When an in-sync set becomes final, enough of it has, or had, everything that precedes it in the log.
+
+    Only so may a successor conclude from that set's denials that a number was never committed.
+    """
+
+    __slots__ = ("_facts",)
+    name = "the in-sync rule holds for all that precedes it"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        facts.claimed.append(self._on_claimed)
+
+    def _on_claimed(
+        self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
+    ) -> None:
+        if not isinstance(entry, InSyncChanged) or self._is_superseded(sequence):
+            return
+        facts = self._facts
+        servers = [facts.simulation.nodes[facts.index_of(number)] for number in entry.numbers]
+        saved = sorted((_saved_through(server) for server in servers), reverse=True)
+        for number in range(saved[entry.copies - 1] + 1, sequence):
+            known = facts.committed.get(number)
+            if known is None or known.system:
+                continue
+            bits = facts.stored.get(number, {}).get(known.digest, 0)
+            holders = sum(bits >> server.index & 1 or _saved_through(server) >= number for server in servers)
+            if holders < entry.copies:
+                told = ",".join(server.name for server in servers)
+                raise Violation(
+                    self.name, f"number {sequence} asks for {entry.copies} of {told}, and {holders} have {number}"
+                )
+
+    def _is_superseded(self, sequence: int) -> bool:
+        """Whether a majority has a later rule: whoever finds this one finds that one too."""
+        return any(
+            number > sequence and isinstance(entry, InSyncChanged) and self._facts.has_majority(number, assignment)
+            for number, assignment, entry in self._facts.changes
+        )
+
+
+def _saved_through(node: SimulatedNode) -> int:
+    checkpoint = node.disk.durable.checkpoint
+    return checkpoint.sequence if checkpoint is not None else 0
 
 
 def _bits_of(indices: frozenset[int]) -> int:

@@ -4,6 +4,7 @@ import msgspec
 
 from alphorn.bus.entries import describe_epoch
 from alphorn.bus.frames import CommitAcknowledge, Promise, decode_all
+from alphorn.bus.machine import Persist, PutAssignments
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.node import SimulatedNode
@@ -16,6 +17,7 @@ BINDING_TYPES = frozenset(
     {SUBMIT_TYPE, ACKNOWLEDGE_TYPE, COMMIT_TYPE, HEARTBEAT_TYPE, PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE}
 )
 ORIGIN_PLACE = slice(30, 40)
+LOG_TAIL = 32  # numbers before an epoch's first that are compared
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
@@ -35,6 +37,75 @@ class OneSequencerPerEpoch:
             if self._speakers.setdefault(epoch, origin) != origin:
                 text = describe_epoch(int.from_bytes(epoch, "big"))
                 raise Violation(self.name, f"{node.name} speaks as sequencer of epoch {text}, which is another's")
+
+
+class EpochsBeginSafely:
+    """A sequencer commits nothing before a majority of commit servers has the first number of its epoch.
+
+    Until then another log of a later epoch than the numbers' own may still be preferred to this one.
+    """
+
+    __slots__ = ("_facts", "_safe")
+    name = "an epoch's first number comes first"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._safe: set[int] = set()
+        facts.simulation.watch.sent.append(self._on_sent)
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if data[TYPE_PLACE] != COMMIT_TYPE:
+            return
+        epoch = int.from_bytes(data[EPOCH_PLACE], "big")
+        if epoch in self._safe:
+            return
+        begun = self._facts.begun.get(epoch)
+        if begun is None or not self._facts.has_majority(*begun):
+            raise Violation(self.name, f"{node.name} commits in {describe_epoch(epoch)} before that has begun")
+        self._safe.add(epoch)
+
+
+class SuccessorsKnowAll:
+    """A sequencer begins with everything that was committed under older epochs.
+
+    One that begins when a higher epoch commits already is too late to do harm: nobody follows it.
+    """
+
+    __slots__ = ("_facts", "_looked_at", "_newest")
+    name = "a new sequencer knows all that is committed"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._looked_at: set[int] = set()
+        self._newest = 0  # epoch under which a commit was claimed
+        facts.simulation.watch.sent.append(self._on_sent)
+        facts.simulation.watch.persisted.append(self._on_persisted)
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if data[TYPE_PLACE] == COMMIT_TYPE:
+            self._newest = max(self._newest, int.from_bytes(data[EPOCH_PLACE], "big"))
+
+    def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
+        begun = self._facts.begun
+        for epoch in [epoch for epoch in begun if epoch not in self._looked_at]:
+            self._looked_at.add(epoch)
+            if epoch > self._newest:
+                self._look(node, epoch, begun[epoch][0], persist)
+
+    def _look(self, node: SimulatedNode, epoch: int, first: int, persist: Persist) -> None:
+        committed = self._facts.committed
+        log = dict(node.disk.visible.assignments)
+        for write in persist.writes:
+            if isinstance(write, PutAssignments):
+                log.update(enumerate(write.assignments, write.first))
+        if self._facts.last >= first:
+            raise Violation(
+                self.name, f"{node.name} begins {describe_epoch(epoch)} at {first}, and {self._facts.last} is committed"
+            )
+        for sequence in range(max(self._facts.collected + 1, first - LOG_TAIL), first):
+            known, own = committed.get(sequence), log.get(sequence)
+            if known is not None and own is not None and (known.epoch, known.id) != (own.epoch, own.id):
+                raise Violation(self.name, f"{node.name} begins {describe_epoch(epoch)} with another number {sequence}")
 
 
 class EpochsOnlyGrow:
@@ -80,27 +151,39 @@ class EpochsOnlyGrow:
 class AcknowledgesAreDurable:
     """A commit server says that it accepted, and a data server that it stored, only what is on its disk."""
 
-    __slots__ = ()
+    __slots__ = ("_facts", "_stored")
     name = "acknowledged is durable"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._stored: dict[int, int] = {}  # by node, looked at in this run of it
         facts.simulation.watch.sent.append(self._on_sent)
+        facts.simulation.watch.started.append(self._on_started)
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        self._stored[node.index] = 0
 
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
         if data[TYPE_PLACE] != ACKNOWLEDGE_TYPE:
             return
         for frame in decode_all(data):
             body = frame.body
-            if isinstance(body, CommitAcknowledge) and body.accepted:
-                self._look(node, body.accepted)
+            if isinstance(body, CommitAcknowledge):
+                self._look(node, body.accepted, body.stored)
 
-    def _look(self, node: SimulatedNode, accepted: int) -> None:
+    def _look(self, node: SimulatedNode, accepted: int, stored: int) -> None:
         state = node.disk.durable
         covered = max(
             state.checkpoint.sequence if state.checkpoint else 0, state.group_state[0] if state.group_state else 0
         )
         if accepted > max(covered, max(state.assignments, default=0)):
             raise Violation(self.name, f"{node.name} acknowledges {accepted}, which is not on its disk")
+        known = max(covered, self._facts.collected, self._stored[node.index])
+        for sequence in range(known + 1, stored + 1):
+            assignment = state.assignments.get(sequence)
+            if assignment is None or not (assignment.system or sequence in state.entries):
+                raise Violation(self.name, f"{node.name} acknowledges entry {sequence}, which is not on its disk")
+        self._stored[node.index] = stored
 
 
 def _is_binding(data: bytes) -> bool:

@@ -7,7 +7,16 @@ what was once durable stays noted after the disk is lost, because a member may h
 from collections.abc import Callable
 
 from alphorn.bus.config import Role
-from alphorn.bus.entries import Assignment, InSyncChanged, SystemEntry, VoterAdded, VoterRemoved, decode_system
+from alphorn.bus.entries import (
+    Assignment,
+    Collected,
+    EpochBegun,
+    InSyncChanged,
+    SystemEntry,
+    VoterAdded,
+    VoterRemoved,
+    decode_system,
+)
 from alphorn.bus.frames import Commit, decode_all
 from alphorn.bus.machine import Deliver, Output, Persist, PutAssignments, PutEntry
 from alphorn.testing.node import SimulatedNode
@@ -23,16 +32,29 @@ Claimed = Callable[[SimulatedNode, int, Assignment, SystemEntry | None], None]
 class Facts:
     """Shared by the checkers of one run. `claimed` callbacks run once per number, at its first claim."""
 
-    __slots__ = ("_change_places", "accepted", "changes", "claimed", "committed", "last", "simulation", "stored")
+    __slots__ = (
+        "_change_places",
+        "accepted",
+        "begun",
+        "changes",
+        "claimed",
+        "collected",
+        "committed",
+        "last",
+        "simulation",
+        "stored",
+    )
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.committed: dict[int, Assignment] = {}
         self.last = 0  # highest number claimed
+        self.collected = 0  # numbers through this one may be forgotten, by the newest claim of that
         self.claimed: list[Claimed] = []
         self.accepted: dict[int, dict[tuple[int, bytes], int]] = {}  # number → (epoch, id) → bits of members
         self.stored: dict[int, dict[int, int]] = {}  # number → digest → bits of members
         self.changes: list[tuple[int, Assignment, SystemEntry]] = []  # voters and in-sync set, assigned anywhere
+        self.begun: dict[int, tuple[int, Assignment]] = {}  # epoch → its first number, once its sequencer chose it
         self._change_places: set[tuple[int, int]] = set()
         simulation.watch.sent.append(self._on_sent)
         simulation.watch.delivered.append(self._on_delivered)
@@ -54,6 +76,8 @@ class Facts:
         entry = decode_system(assignment.system) if assignment.system else None
         for callback in self.claimed:
             callback(node, sequence, assignment, entry)
+        if isinstance(entry, Collected):
+            self.collected = max(self.collected, entry.through)
 
     def voter_sets(self, sequence: int) -> list[frozenset[int]]:
         """The sets of commit servers (node indices) any of which may make this number final."""
@@ -131,6 +155,8 @@ class Facts:
         if isinstance(entry, VoterAdded | VoterRemoved | InSyncChanged):
             self.changes.append((sequence, assignment, entry))
             self.changes.sort(key=lambda change: (change[0], change[1].epoch))
+        elif isinstance(entry, EpochBegun):
+            self.begun.setdefault(assignment.epoch, (sequence, assignment))
 
     def _on_durable(self, node: SimulatedNode, persist: Persist) -> None:
         bit = 1 << node.index

@@ -1,0 +1,165 @@
+"""Checkers of what a member's word is worth: it keeps what it accepted, and does not speak of what it cannot know."""
+
+import msgspec
+
+from alphorn.bus.config import Role
+from alphorn.bus.entries import VoterAdded, describe_epoch
+from alphorn.bus.frames import Absent, CommitAcknowledge, Promise, Status, decode_all
+from alphorn.bus.machine import DropAfter, Output, Persist, PutAssignments, PutGroupState, PutMeta, Send
+from alphorn.bus.storage import Meta
+from alphorn.testing.checkers.facts import TYPE_PLACE, Facts
+from alphorn.testing.node import SimulatedNode
+from alphorn.testing.watch import Violation
+from alphorn.testing.workload import Workload
+
+ACKNOWLEDGE_TYPE, STATUS_TYPE, ABSENT_TYPE, PROMISE_TYPE = 5, 8, 11, 19
+VOTES = frozenset({ACKNOWLEDGE_TYPE, STATUS_TYPE, PROMISE_TYPE})
+_decode_meta = msgspec.msgpack.Decoder(Meta).decode
+
+
+class AcceptedIsKept:
+    """What a commit server accepted under an epoch it cuts off only under a higher one, or for a checkpoint."""
+
+    __slots__ = ("_accepted",)
+    name = "accepted is kept"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._accepted: dict[int, tuple[int, int]] = {}  # node → epoch and number
+        watch = facts.simulation.watch
+        watch.sent.append(self._on_sent)
+        watch.persisted.append(self._on_persisted)
+        watch.started.append(self._on_started)
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        self._accepted.pop(node.index, None)  # its disk may be another one
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if data[TYPE_PLACE] != ACKNOWLEDGE_TYPE:
+            return
+        for frame in decode_all(data):
+            if isinstance(frame.body, CommitAcknowledge) and frame.body.accepted:
+                self._accepted[node.index] = (frame.epoch, frame.body.accepted)
+
+    def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
+        known = self._accepted.get(node.index)
+        cut = min((write.sequence for write in persist.writes if type(write) is DropAfter), default=None)
+        if known is None or cut is None or cut >= known[1]:
+            return
+        if any(type(write) is PutGroupState for write in persist.writes):
+            return
+        promised = [_decode_meta(write.data).promised for write in persist.writes if isinstance(write, PutMeta)]
+        if promised and promised[-1] == known[0]:
+            epoch = describe_epoch(known[0])
+            raise Violation(self.name, f"{node.name} cuts after {cut}, and accepted {known[1]} under epoch {epoch}")
+
+
+class DisksAreOrdered:
+    """No disk has a number of an older epoch after one that its member had promised to prefer.
+
+    A number of an epoch that the member never promised is a fact it was told; its own log may go on behind it until it
+    hears that epoch's sequencer.
+    """
+
+    __slots__ = ()
+    name = "epochs grow along every disk"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        facts.simulation.watch.started.append(self._on_started)
+        facts.simulation.watch.persisted.append(self._on_persisted)
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        log = sorted(node.disk.durable.assignments.items())
+        self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in log])
+
+    def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
+        cut, newest = float("inf"), dict[int, int]()
+        for write in persist.writes:
+            if isinstance(write, DropAfter):
+                cut = min(cut, write.sequence)
+                newest = {sequence: epoch for sequence, epoch in newest.items() if sequence <= write.sequence}
+            elif isinstance(write, PutAssignments):
+                previous = write.first - 1
+                on_disk = node.disk.visible.assignments.get(previous) if previous <= cut else None
+                before = newest.get(previous, on_disk.epoch if on_disk is not None else 0)
+                written = [(write.first + place, known.epoch) for place, known in enumerate(write.assignments)]
+                self._look(node, before, written)
+                newest.update(written)
+
+    def _look(self, node: SimulatedNode, epoch: int, log: list[tuple[int, int]]) -> None:
+        meta = node.disk.durable.meta
+        promised = _decode_meta(meta).promised if meta is not None else 0
+        for sequence, following in log:
+            if following < epoch <= promised:
+                raise Violation(
+                    self.name,
+                    f"the disk of {node.name} has number {sequence} of epoch {describe_epoch(following)} "
+                    f"after one of {describe_epoch(epoch)}",
+                )
+            epoch = following
+
+
+class BlankDisksDoNotVote:
+    """A commit server that lost its disk gives no promise and accepts nothing until the log adds it again."""
+
+    __slots__ = ("_blank", "_facts")
+    name = "a blank disk does not vote"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._blank: dict[int, int] = {}  # node → how often the log had added it when its disk was lost
+        facts.simulation.watch.started.append(self._on_started)
+        facts.simulation.watch.sent.append(self._on_sent)
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        if node.has_founded and Role.COMMIT in node.me.roles and node.disk.durable.meta is None:
+            self._blank[node.index] = self._count_added(node)
+
+    def _count_added(self, node: SimulatedNode) -> int:
+        changes = self._facts.changes
+        return sum(isinstance(entry, VoterAdded) and entry.number == node.me.number for _, _, entry in changes)
+
+    def _is_counted(self, node: SimulatedNode) -> bool:
+        return any(node.index in voters for voters in self._facts.voter_sets(self._facts.last + 1))
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if node.index not in self._blank or data[TYPE_PLACE] not in VOTES:
+            return
+        for frame in decode_all(data):
+            body = frame.body
+            is_vote = isinstance(body, Promise) and body.is_granted
+            is_vote = is_vote or (isinstance(body, CommitAcknowledge | Status) and body.accepted > 0)
+            if is_vote and self._is_counted(node) and self._count_added(node) == self._blank[node.index]:
+                raise Violation(self.name, f"{node.name} lost its disk and votes by {type(body).__name__}")
+
+
+class DeniedIsAbsent:
+    """A data server says it does not have a batch only if its disk has no record of it, readable or not."""
+
+    __slots__ = ("_facts",)
+    name = "denied is absent"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        facts.simulation.watch.turn.append(self._on_turn)
+
+    def _on_turn(self, node: SimulatedNode, outputs: list[Output]) -> None:
+        for output in outputs:
+            if type(output) is Send and bytes(output.parts[0])[TYPE_PLACE] == ABSENT_TYPE:
+                self._look(node, output, outputs)
+
+    def _look(self, node: SimulatedNode, send: Send, outputs: list[Output]) -> None:
+        cuts = [
+            write.sequence
+            for persist in outputs
+            if isinstance(persist, Persist)
+            for write in persist.writes
+            if isinstance(write, DropAfter)
+        ]
+        frames = decode_all(b"".join(send.parts))
+        denied = {batch for frame in frames if isinstance(frame.body, Absent) for batch in frame.body.ids}
+        state = node.disk.visible
+        covered = state.checkpoint.sequence if state.checkpoint is not None else 0
+        for sequence, assignment in state.assignments.items():
+            is_cut = any(sequence > cut for cut in cuts)
+            if assignment.id in denied and sequence in state.entries and sequence > covered and not is_cut:
+                raise Violation(self.name, f"{node.name} denies number {sequence}, which is on its disk")

@@ -1,0 +1,99 @@
+"""Mutants: each deliberate mistake is caught, and is gone again afterwards. `make mutants` hunts all of them."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from alphorn.cli import sim
+from alphorn.testing import campaign
+from alphorn.testing.mutants import MUTANTS, find_mutant
+from alphorn.testing.mutation import Mutant
+from alphorn.testing.run import Result
+
+SEEDS = range(1, 9)
+QUICK = {  # mutants that one of the first seeds shows, and who may object
+    "half-decides": {"nothing is delivered before commit"},
+    "one-vote-commits": {"nothing is delivered before commit"},
+    "one-copy-fewer": {"nothing is delivered before commit"},
+    "new-rule-at-once": {"nothing is delivered before commit"},
+    "no-fence": {"epochs grow along every disk"},
+    "early-promise": {"epochs only grow"},
+    "forgotten-promise": {"epochs only grow"},
+    "epoch-goes-back": {"epochs only grow"},
+    "early-acceptance": {"acknowledged is durable"},
+    "early-storage": {"acknowledged is durable"},
+    "numbered-twice": {"sent once, in the sender's order"},
+    "any-order": {"delivery"},
+    "delivered-twice": {"replica states are equal", "delivery"},
+    "delivered-early": {"nothing is delivered before commit"},
+    "gap-passed-over": {"no gap at delivery"},
+    "nothing-let-go": {"memory and queues are within bounds"},
+}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_deliberate_mistake_is_caught_by_the_checker_of_that_promise(name: str) -> None:
+    verdict = campaign.hunt(name, SEEDS)
+    assert verdict.checker in QUICK[name], verdict
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_something_and_takes_it_back(mutant: Mutant) -> None:
+    places = [(owner, name) for owner, name, _ in mutant.patch()]
+    before = [owner.__dict__[name] for owner, name in places]
+    with mutant.apply():
+        assert all(owner.__dict__[name] is not old for (owner, name), old in zip(places, before, strict=True))
+    assert [owner.__dict__[name] for owner, name in places] == before
+
+
+def test_a_mutant_is_taken_back_when_the_run_raises() -> None:
+    mutant = find_mutant("no-fence")
+    owner, name, _ = mutant.patch()[0]
+    before = owner.__dict__[name]
+    with pytest.raises(KeyError), mutant.apply():
+        raise KeyError
+    assert owner.__dict__[name] is before
+
+
+def test_every_mutant_has_a_name_of_its_own_and_says_in_a_sentence_what_is_wrong() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 14
+    assert all(mutant.description.endswith(".") for mutant in MUTANTS)
+
+
+def test_a_hunt_ends_at_the_first_seed_that_shows_the_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> Result:
+        return Result(seed=seed, failure="x: y" if seed == 7 else "", checker="x")
+
+    monkeypatch.setattr(campaign, "run_seed", run)
+    verdict = campaign.hunt("no-fence", range(5, 50))
+    assert (verdict.seed, verdict.seeds, verdict.is_caught) == (7, 3, True)
+
+
+def test_a_surviving_mutant_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hunt_all(seeds: range, *, jobs: int) -> Iterator[campaign.Verdict]:
+        for mutant in MUTANTS:
+            is_caught = mutant is not MUTANTS[3]
+            yield campaign.Verdict(
+                mutant=mutant.name,
+                description=mutant.description,
+                seeds=1 if is_caught else len(seeds),
+                seed=1 if is_caught else None,
+                checker="a checker" if is_caught else "",
+            )
+
+    monkeypatch.setattr(sim, "hunt_all", hunt_all)
+    result = CliRunner().invoke(_app(), ["sim", "--mutants"])
+    assert result.exit_code == 1
+    assert f"{MUTANTS[3].name}: SURVIVED 200 seeds" in result.output
+    printed = CliRunner().invoke(_app(), ["sim", "--mutants", "--json"])
+    assert [row["mutant"] for row in json.loads(printed.stdout)] == [mutant.name for mutant in MUTANTS]
+
+
+def _app() -> typer.Typer:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    sim.register(app)
+    return app
