@@ -24,6 +24,10 @@ def test_every_plan_enables_many_classes_of_faults() -> None:
     assert {fault for plan in plans for fault in plan.faults} == set(FAULTS)
 
 
+def test_plans_have_groups_with_and_without_a_lifetime() -> None:
+    assert {make_plan(seed).config.lifetime > 0 for seed in range(50)} == {True, False}
+
+
 def test_every_planned_group_is_a_valid_one() -> None:
     for seed in range(200):
         make_plan(seed).config.check()

@@ -118,8 +118,8 @@ def _unconfirmed_acceptance() -> list[Patch]:
 
 
 def _early_storage() -> list[Patch]:
-    def settle_later(self: Any, sequences: set[int]) -> None:
-        self._durable |= sequences
+    def settle_later(self: Any, sequences: Iterable[int]) -> None:
+        self._durable.update(sequences)
         self._advance()
 
     return [(DataServer, "_settle_later", settle_later)]

@@ -98,21 +98,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hunt(name: str, seeds: Iterable[int]) -> Verdict:
-    """Runs a mutant through seeds, in order, until one shows it."""
+    """Runs a mutant through seeds, in order, until one shows it: fails with it and is well without it."""
     mutant = find_mutant(name)
     tried = 0
-    with mutant.apply():
-        for tried, seed in enumerate(seeds, 1):
+    for tried, seed in enumerate(seeds, 1):
+        with mutant.apply():
             result = run_seed(seed)
-            if result.failure:
-                return Verdict(
-                    mutant=name,
-                    description=mutant.description,
-                    seeds=tried,
-                    seed=seed,
-                    checker=result.checker,
-                    failure=result.failure,
-                )
+        if result.failure and not run_seed(seed).failure:
+            return Verdict(
+                mutant=name,
+                description=mutant.description,
+                seeds=tried,
+                seed=seed,
+                checker=result.checker,
+                failure=result.failure,
+            )
     return Verdict(mutant=name, description=mutant.description, seeds=tried)
 
 

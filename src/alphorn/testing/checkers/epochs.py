@@ -2,6 +2,7 @@
 
 import msgspec
 
+from alphorn.bus.config import Role
 from alphorn.bus.entries import describe_epoch
 from alphorn.bus.frames import CommitAcknowledge, Promise, decode_all
 from alphorn.bus.machine import Persist, PutAssignments
@@ -60,7 +61,7 @@ class EpochsBeginSafely:
         if epoch in self._safe:
             return
         begun = self._facts.begun.get(epoch)
-        if begun is None or not self._facts.has_majority(*begun):
+        if begun is not None and not self._facts.has_majority(*begun):
             raise Violation(self.name, f"{node.name} commits in {describe_epoch(epoch)} before that has begun")
         self._safe.add(epoch)
 
@@ -179,7 +180,7 @@ class AcknowledgesAreDurable:
         if accepted > max(covered, max(state.assignments, default=0)):
             raise Violation(self.name, f"{node.name} acknowledges {accepted}, which is not on its disk")
         known = max(covered, self._facts.collected, self._stored[node.index])
-        for sequence in range(known + 1, stored + 1):
+        for sequence in range(known + 1, stored + 1 if Role.DATA in node.me.roles else 0):
             assignment = state.assignments.get(sequence)
             if assignment is None or not (assignment.system or sequence in state.entries):
                 raise Violation(self.name, f"{node.name} acknowledges entry {sequence}, which is not on its disk")

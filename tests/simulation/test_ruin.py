@@ -1,0 +1,58 @@
+"""The limits of the fault model: what may be destroyed while voters change."""
+
+import msgspec
+import pytest
+
+from alphorn.bus.machine import ChangeInterval, ChangeVoters
+from alphorn.testing.faults import Nemesis
+from alphorn.testing.node_faults import sequencer_of
+from alphorn.testing.plan import make_plan
+from alphorn.testing.run import Run
+from tests.simulation.groups import make_group
+
+
+@pytest.fixture
+def nemesis() -> Nemesis:
+    """Three servers that have just founded their group."""
+    plan = msgspec.structs.replace(make_plan(1), config=make_group("A", "B", "C"), clients=0, turn_s=0.001)
+    run = Run(plan)
+    run.simulation.found()
+    run.simulation.run_until(1.0)
+    return run.nemesis
+
+
+def test_a_disk_may_be_lost_while_the_others_are_a_majority(nemesis: Nemesis) -> None:
+    assert all(nemesis.ruin.may_lose_disk(node) for node in nemesis.simulation.nodes)
+
+
+def test_no_disk_may_be_lost_after_another_until_the_log_has_it_again(nemesis: Nemesis) -> None:
+    first, second, _ = nemesis.simulation.nodes
+    first.end("crash")
+    first.disk.lose()
+    assert not nemesis.ruin.may_lose_disk(second)
+    first.start_again()
+    nemesis.simulation.run_until(4.0)
+    assert nemesis.ruin.may_lose_disk(second)
+
+
+def test_no_disk_may_be_lost_that_an_open_change_of_voters_would_need(nemesis: Nemesis) -> None:
+    simulation, sequencer = nemesis.simulation, sequencer_of(nemesis)
+    assert sequencer is not None
+    victim, removed = (node for node in simulation.nodes if node is not sequencer)
+    everywhere = [(a, b) for a in range(3) for b in range(3) if a != b]
+    simulation.network.cut(everywhere)  # what is assigned now stays open
+    sequencer.feed(ChangeVoters(removed.me.number, False))
+    simulation.run_until(simulation.now + 0.01)
+    assert not nemesis.ruin.may_lose_disk(victim)
+    assert nemesis.ruin.may_lose_disk(removed)
+
+
+def test_a_change_of_voters_counts_from_the_moment_it_is_asked_for(nemesis: Nemesis) -> None:
+    sequencer = sequencer_of(nemesis)
+    assert sequencer is not None
+    victim, removed = (node for node in nemesis.simulation.nodes if node is not sequencer)
+    nemesis.ruin.expect_change(sequencer, removed.index)
+    assert not nemesis.ruin.may_lose_disk(victim)
+    sequencer.feed(ChangeInterval(16, 0))  # its next turn shows what it made of the wish: nothing
+    nemesis.simulation.run_until(nemesis.simulation.now + 0.01)
+    assert nemesis.ruin.may_lose_disk(victim)
