@@ -287,3 +287,12 @@ def test_a_damaged_log_is_whole_once_others_filled_it_as_far_as_it_went() -> Non
     healing = Healing()
     healing.submit(*range(2, 10))
     assert healing.heal()
+
+
+def test_a_fact_of_a_later_epoch_raises_the_fence_because_older_sequencers_are_deposed() -> None:
+    following = Following()
+    body = AssignmentAnswer(0, [numbered(1), numbered(2, NEXT_EPOCH)])
+    following.follower.on_answer(following.bench.frame(3, body), body, 1.0)
+    assert following.bench.station.epoch == NEXT_EPOCH
+    following.submit(2, numbered(3), previous_epoch=NEXT_EPOCH)
+    assert following.log == [numbered(1), numbered(2, NEXT_EPOCH)]

@@ -7,6 +7,7 @@ from alphorn.bus.config import Budget, GroupConfig, Timing
 from alphorn.bus.entries import EpochBegun, InSyncChanged, MemberJoined, VoterRemoved, decode_system, digest_of
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import (
+    AssignmentAnswer,
     Commit,
     CommitAcknowledge,
     CommitSubmit,
@@ -21,6 +22,7 @@ from alphorn.bus.sequencer import Sequencer
 from tests.bus.group import make_config
 from tests.bus.stations import (
     EPOCH,
+    NEXT_EPOCH,
     SENDER,
     Bench,
     batch_id,
@@ -443,6 +445,18 @@ def test_a_sequencer_that_stepped_down_numbers_and_commits_nothing() -> None:
     leading.acknowledge(1, 6, 6)
     leading.acknowledge(2, 6, 6)
     assert (leading.committed, leading.bench.ledger.last) == (5, 6)
+
+
+def test_a_deposed_sequencer_that_learns_as_many_numbers_as_it_gave_itself_gives_no_more() -> None:
+    leading = Leading()
+    leading.report(2, 1)
+    other = [numbered(7, NEXT_EPOCH), numbered(8, NEXT_EPOCH)]
+    body = AssignmentAnswer(4, other)
+    leading.follower.on_answer(leading.frame(2, body), body, 1.0)
+    assert leading.sequencer.is_overtaken
+    leading.report(2, 2, now=1.0)
+    assert not leading.sequencer.is_active
+    assert leading.bench.ledger.slice(4, leading.bench.ledger.last) == other
 
 
 def test_a_sequencer_whose_voters_follow_a_higher_epoch_asks_for_one_above_it() -> None:

@@ -289,7 +289,7 @@ class Endpoint:
             self._takeover.seen(frame.epoch)
             self._sequencer.hear_epoch(frame, now)
         self._handlers[type(frame.body)](frame, frame.body, now)
-        if self._sequencer.is_active and (self._station.epoch != self._sequencer.epoch or self._sequencer.is_overtaken):
+        if self._sequencer.is_active and self._sequencer.is_overtaken:
             self._sequencer.stop("another sequencer is heard of")
 
     def _make_handlers(self) -> dict[type, Callable[[Frame, Any, float], None]]:

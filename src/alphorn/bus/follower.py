@@ -128,6 +128,15 @@ class Follower:
         self._pending.clear()
         self._ahead = {sequence: a for sequence, a in self._ahead.items() if sequence > ledger.last}
         self.known_committed = max(self.known_committed, ledger.committed)
+        self._learn_epoch(ledger.state.epoch)
+
+    def _learn_epoch(self, epoch: int) -> None:
+        """Something of this epoch is committed: older sequencers are deposed, and one on this member is the first to go.
+
+        It would otherwise go on numbering, and its log would have an older epoch after a later one.
+        """
+        if epoch > self._station.epoch:
+            self._station.raise_fence(epoch)
 
     def _hears(self, frame: Frame, now: float) -> bool:
         if epoch_number(frame.epoch) != frame.number:
@@ -148,7 +157,9 @@ class Follower:
         """Committed assignments; what does not join on is kept for later, within bounds."""
         ledger = self._station.ledger
         through = previous + len(assignments)
-        self.known_committed = max(self.known_committed, through if assignments else 0)
+        if assignments:
+            self.known_committed = max(self.known_committed, through)
+            self._learn_epoch(assignments[-1].epoch)
         if previous > ledger.committed:
             for sequence, assignment in enumerate(assignments, previous + 1):
                 if len(self._ahead) < _AHEAD_MAX:

@@ -149,8 +149,8 @@ class Sequencer:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the ledger holds numbers that this sequencer did not give: another one is at work."""
-        return self._tip.sequence != self._station.ledger.last
+        """Whether this member knows of a later epoch, or the ledger holds numbers that this sequencer did not give."""
+        return self.epoch != self._station.epoch or self._tip.sequence != self._station.ledger.last
 
     # --- what members say ---
 
