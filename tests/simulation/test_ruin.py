@@ -56,3 +56,16 @@ def test_a_change_of_voters_counts_from_the_moment_it_is_asked_for(nemesis: Neme
     sequencer.feed(ChangeInterval(16, 0))  # its next turn shows what it made of the wish: nothing
     nemesis.simulation.run_until(nemesis.simulation.now + 0.01)
     assert nemesis.ruin.may_lose_disk(victim)
+
+
+def test_no_second_entry_is_torn_while_another_data_server_cannot_read_one(nemesis: Nemesis) -> None:
+    first, second, _ = nemesis.simulation.nodes
+    assert nemesis.ruin.may_tear(second)
+    first.disk.damage(("entry", 1, 0))
+    assert not nemesis.ruin.may_tear(second)
+
+
+def test_no_disk_may_be_lost_while_another_data_server_cannot_read_what_nobody_else_has(nemesis: Nemesis) -> None:
+    first, second, _ = nemesis.simulation.nodes
+    first.disk.damage(("entry", 99, 0))
+    assert not nemesis.ruin.may_lose_disk(second)

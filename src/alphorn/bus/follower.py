@@ -131,7 +131,7 @@ class Follower:
         self._learn_epoch(ledger.state.epoch)
 
     def _learn_epoch(self, epoch: int) -> None:
-        """Something of this epoch is committed: older sequencers are deposed, and one on this member is the first to go.
+        """Something of this epoch is committed: older sequencers are deposed, one on this member before all.
 
         It would otherwise go on numbering, and its log would have an older epoch after a later one.
         """

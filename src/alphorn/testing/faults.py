@@ -117,7 +117,8 @@ class Nemesis:
 
     def crash(self, node: SimulatedNode, reason: str) -> None:
         """Ends a process as a power cut does."""
-        node.end(reason, keeps_prefix=self.stream.random() < 0.5, tears=self.stream.random() < 0.3)
+        keeps_prefix, tears = self.stream.random() < 0.5, self.stream.random() < 0.3
+        node.end(reason, keeps_prefix=keeps_prefix, tears=tears and self.ruin.may_tear(node))
 
     def restart(self, node: SimulatedNode) -> None:
         """Starts a process again, if it is down and meant to run."""

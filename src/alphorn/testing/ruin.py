@@ -53,6 +53,13 @@ class Ruin:
         """Whether another data server has the same entry."""
         return any(is_intact(node.disk.durable, sequence) for node in self._others(victim))
 
+    def may_tear(self, victim: SimulatedNode) -> bool:
+        """Whether a number can be settled without the entry that this member was writing: others have it, or deny it."""
+        if any(copies < 2 for _, copies in self._facts.in_sync_rules(self._facts.last + 1)):
+            return False
+        damaged = (key for node in self._others(victim) for key in node.disk.durable.damaged)
+        return not any(kind == "entry" for kind, _, _ in damaged)
+
     def may_damage_checkpoint(self, victim: SimulatedNode) -> bool:
         """Whether another disk has a checkpoint that serves as well."""
         return self._keeps_checkpoint(victim)
@@ -90,6 +97,8 @@ class Ruin:
             return False
         others = self._others(victim)
         held = set(victim.disk.durable.entries) | set(victim.disk.visible.entries)
+        for node in others:  # of what another cannot read, this one can at least say whether it ever had it
+            held |= {sequence for kind, sequence, _ in node.disk.durable.damaged if kind == "entry"}
         return all(any(is_intact(node.disk.durable, sequence) for node in others) for sequence in sorted(held))
 
     def _keeps_checkpoint(self, victim: SimulatedNode) -> bool:
