@@ -54,7 +54,7 @@ class Ruin:
         return any(is_intact(node.disk.durable, sequence) for node in self._others(victim))
 
     def may_tear(self, victim: SimulatedNode) -> bool:
-        """Whether a number can be settled without the entry that this member was writing: others have it, or deny it."""
+        """Whether a number can be settled without the entry this member was writing: others have it, or deny it."""
         if any(copies < 2 for _, copies in self._facts.in_sync_rules(self._facts.last + 1)):
             return False
         damaged = (key for node in self._others(victim) for key in node.disk.durable.damaged)
