@@ -28,6 +28,16 @@ def test_a_durable_checkpoint_is_reported_with_its_terminal_number_and_size() ->
     assert machine.next_deadline() == NEVER
 
 
+def test_a_checkpoint_that_is_written_but_not_durable_is_not_reported_in_place_of_an_older_one() -> None:
+    bench, machine = server()  # storage shows checkpoint 40
+    machine.on_written(30, 1.0)
+    machine.on_time(1.0)
+    assert bench.sent(CheckpointReport) == []
+    machine.on_written(40, 2.0)
+    machine.on_time(2.0)
+    assert [report.sequence for _, report in bench.sent(CheckpointReport)] == [40]
+
+
 def test_an_older_checkpoint_is_no_news() -> None:
     _, machine = server()
     machine.on_written(40, 1.0)

@@ -73,10 +73,19 @@ def test_what_does_not_fit_is_not_taken_and_may_come_again_later() -> None:
     assert [holdings.add(data) for data in fragments()][-1] is not None
 
 
-def test_this_members_own_batch_is_taken_even_when_there_is_no_room() -> None:
+def test_what_all_others_wait_for_is_taken_even_when_there_is_no_room() -> None:
     holdings = Holdings(10)
     assert holdings.put(BATCH, PAYLOAD, 0, digest_of(PAYLOAD)) is None
-    assert holdings.put(BATCH, PAYLOAD, 0, digest_of(PAYLOAD), is_own=True) is not None
+    assert holdings.put(BATCH, PAYLOAD, 0, digest_of(PAYLOAD), is_needed=True) is not None
+    holdings.drop(BATCH)
+    assert [holdings.add(data, is_needed=True) for data in fragments()][-1] is not None
+
+
+def test_this_members_own_batch_is_taken_even_when_there_is_no_room() -> None:
+    holdings = Holdings(10)
+    holdings.put_own(BATCH, PAYLOAD, 0, digest_of(PAYLOAD))
+    assert BATCH in holdings
+    assert holdings.bytes_held == len(PAYLOAD)
 
 
 def test_bytes_are_counted_through_every_way_in_and_out() -> None:

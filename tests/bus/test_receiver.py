@@ -248,5 +248,22 @@ def test_a_batch_with_an_open_number_is_kept_although_its_sender_left() -> None:
 def test_this_members_own_batches_are_never_pruned() -> None:
     delivering = Delivering()
     own = batch_id(1, delivering.bench.station.origin)
-    delivering.bench.station.holdings.put(own, b"x", 0, digest_of(b"x"), is_own=True)
+    delivering.bench.station.holdings.put_own(own, b"x", 0, digest_of(b"x"))
     assert kept(delivering) == [own]
+
+
+def test_durable_batches_behind_a_missing_one_are_let_go_when_memory_is_tight() -> None:
+    delivering = Delivering()
+    delivering.bench.join(1, 3)
+    delivering.bench.hold(2, 3)
+    delivering.commit(numbered(1), numbered(2), numbered(3))
+    assert delivering.delivered() == []
+    settled = {4, 5}
+    delivering.receiver.release_settled(settled)
+    assert settled == {4, 5}
+    assert batch_id(2) in delivering.bench.station.holdings
+    filler = bytes(delivering.bench.station.budget.held_bytes_max)
+    delivering.bench.station.holdings.put_own(batch_id(99), filler, 0, 0)
+    delivering.receiver.release_settled(settled)
+    assert settled == set()
+    assert batch_id(2) not in delivering.bench.station.holdings

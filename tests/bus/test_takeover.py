@@ -50,11 +50,12 @@ class Standing:
         epoch: int | None = None,
         previous: int = 3,
         is_granted: bool = True,
+        promised: int | None = None,
     ) -> None:
         epoch = self.bench.station.epoch if epoch is None else epoch
         last_epoch = log[-1].epoch if log else OLD
         body = Promise(
-            is_granted, epoch, epoch, 1, previous, OLD, committed, previous + len(log), last_epoch, list(log)
+            is_granted, epoch, promised or epoch, 1, previous, OLD, committed, previous + len(log), last_epoch, list(log)
         )
         self.takeover.on_promise(self.bench.frame(number, body, epoch), body, 1.0)
 
@@ -170,6 +171,15 @@ def test_a_refusal_ends_the_candidacy() -> None:
     standing.promise(2, is_granted=False)
     assert standing.takeover.state is State.IDLE
     assert not standing.sequencer.is_active
+
+
+def test_a_candidate_refused_for_an_epoch_of_the_same_count_asks_for_one_above_it() -> None:
+    standing = Standing()
+    standing.ask()
+    refused = standing.bench.station.epoch
+    standing.promise(2, is_granted=False, promised=refused + 1)
+    standing.ask()
+    assert standing.bench.station.epoch > refused + 1
 
 
 def test_of_the_promised_logs_the_one_of_the_highest_epoch_is_adopted_even_if_it_is_shorter() -> None:

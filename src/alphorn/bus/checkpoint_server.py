@@ -44,7 +44,8 @@ class CheckpointServer:
             return
         self._report_at = _NEVER
         info = station.storage.checkpoint()
-        if station.sequencer and isinstance(info, CheckpointInfo):
+        # Storage may show a newer one that is not durable yet; that one is reported when it is.
+        if station.sequencer and isinstance(info, CheckpointInfo) and info.sequence <= self.sequence:
             self.reported = info.sequence
             station.send_member(station.sequencer, CheckpointReport(info.sequence, info.size, info.digest))
 

@@ -69,19 +69,27 @@ class Holdings:
         """Whether some but not all of a batch is here."""
         return batch in self._partial
 
-    def add(self, data: Data) -> Batch | None:
-        """Takes a fragment; gives the batch when it became whole by it."""
+    @property
+    def is_tight(self) -> bool:
+        """Whether what can be read back from the disk should be let go."""
+        return 4 * self._bytes > 3 * self._bytes_max
+
+    def add(self, data: Data, *, is_needed: bool = False) -> Batch | None:
+        """Takes a fragment; gives the batch when it became whole by it.
+
+        What all others wait for (`is_needed`) is always taken: refusing it for want of room would hold the room for ever.
+        """
         batch = data.id
         if batch in self._whole:
             return None
         if data.fragments == 1:
             if data.size != len(data.payload):
                 return None
-            return self._keep(batch, data.payload, data.timestamp, data.digest)
+            return self._keep(batch, data.payload, data.timestamp, data.digest, is_needed=is_needed)
         partial = self._partial.get(batch)
         if partial is None or partial.size != data.size or len(partial.fragments) != data.fragments:
             claim = data.size + _PLACE_BYTES * data.fragments
-            if self._bytes + claim > self._bytes_max:
+            if not is_needed and self._bytes + claim > self._bytes_max:
                 self.refused += 1
                 return None
             self._forget_partial(batch)
@@ -96,22 +104,27 @@ class Holdings:
         payload = b"".join(part for part in partial.fragments if part is not None)
         if len(payload) != data.size:
             return None
-        return self._keep(batch, payload, data.timestamp, data.digest)
+        return self._keep(batch, payload, data.timestamp, data.digest, is_needed=is_needed)
 
     def put(
-        self, batch: bytes, payload: bytes | memoryview, timestamp: int, digest: int, *, is_own: bool = False
+        self, batch: bytes, payload: bytes | memoryview, timestamp: int, digest: int, *, is_needed: bool = False
     ) -> Batch | None:
-        """Takes a whole batch that came another way; this member's own is always taken: nobody else has it."""
+        """Takes a whole batch that came from a peer's log."""
         self._forget_partial(batch)
-        return self._whole.get(batch) or self._keep(batch, payload, timestamp, digest, is_own=is_own)
+        return self._whole.get(batch) or self._keep(batch, payload, timestamp, digest, is_needed=is_needed)
+
+    def put_own(self, batch: bytes, payload: bytes, timestamp: int, digest: int) -> None:
+        """Takes a batch of this member itself, always: nobody else has it."""
+        self._whole[batch] = Batch(payload, timestamp, digest)
+        self._bytes += len(payload)
 
     def _keep(
-        self, batch: bytes, payload: bytes | memoryview, timestamp: int, digest: int, *, is_own: bool = False
+        self, batch: bytes, payload: bytes | memoryview, timestamp: int, digest: int, *, is_needed: bool
     ) -> Batch | None:
-        if self._verifies and not is_own and digest_of(payload) != digest:
+        if self._verifies and digest_of(payload) != digest:
             self.damaged += 1
             return None
-        if not is_own and self._bytes + len(payload) > self._bytes_max:
+        if not is_needed and self._bytes + len(payload) > self._bytes_max:
             self.refused += 1
             return None
         if len(payload) < _SMALL_BYTES:

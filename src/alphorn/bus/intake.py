@@ -46,7 +46,7 @@ class Intake:
         is_numbered = counter_of(body.id) <= station.ledger.state.senders.get(origin_of(body.id), 0)
         if is_numbered and sequence <= self._receiver.released and not self._data.is_missing(sequence):
             return
-        whole = station.holdings.add(body)
+        whole = station.holdings.add(body, is_needed=sequence == self._receiver.delivered + 1)
         if whole is not None:
             self.on_whole(body.id, whole, sequence, now)
 

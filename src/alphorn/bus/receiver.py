@@ -130,11 +130,16 @@ class Receiver:
                 holdings.drop(assignment.id)
 
     def release_settled(self, settled: set[int]) -> None:
-        """Lets go of durable batches one by one, so that one missing number does not hold on to all after it."""
-        for sequence in [sequence for sequence in settled if sequence <= self.delivered]:
-            assignment = self._station.ledger.get(sequence)
+        """Lets go of durable batches one by one, so that one missing number does not hold on to all after it.
+
+        They need not be delivered where memory is tight: what is committed and durable can be read back.
+        """
+        ledger, holdings = self._station.ledger, self._station.holdings
+        line = ledger.committed if holdings.is_tight else self.delivered
+        for sequence in [sequence for sequence in settled if sequence <= line]:
+            assignment = ledger.get(sequence)
             if assignment is not None and sequence > self.released:
-                self._station.holdings.drop(assignment.id)
+                holdings.drop(assignment.id)
             settled.discard(sequence)
 
     def prune(self) -> None:

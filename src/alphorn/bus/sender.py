@@ -94,7 +94,7 @@ class Sender:
         self._in_flight_bytes += len(pending.payload)
         batch = make_id(station.origin, Kind.BATCH, self.sent)
         digest, timestamp = digest_of(pending.payload), station.ledger.committed
-        station.holdings.put(batch, pending.payload, timestamp, digest, is_own=True)
+        station.holdings.put_own(batch, pending.payload, timestamp, digest)
         self.whole.append(batch)
         limit = station.budget.datagram_bytes
         for data in fragment_batch(batch, pending.payload, digest=digest, timestamp=timestamp, limit=limit):

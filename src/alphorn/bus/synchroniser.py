@@ -72,7 +72,13 @@ class Synchroniser:
                     self._data.store_late(sequence, entry.payload, assignment.digest, system=bool(assignment.system))
             if assignment.system or sequence <= self._receiver.delivered or not station.reads:
                 continue
-            whole = station.holdings.put(assignment.id, entry.payload, assignment.timestamp, assignment.digest)
+            whole = station.holdings.put(
+                assignment.id,
+                entry.payload,
+                assignment.timestamp,
+                assignment.digest,
+                is_needed=sequence == self._receiver.delivered + 1,
+            )
             if whole is not None and sequence <= ledger.last:
                 self._on_whole(assignment.id, whole, sequence, now)
         self._catch_up.on_range(body)

@@ -39,7 +39,6 @@ class Takeover:
     __slots__ = (
         "_claimed",
         "_commit_server",
-        "_counter_seen",
         "_denied",
         "_due",
         "_follower",
@@ -47,6 +46,7 @@ class Takeover:
         "_peers",
         "_promises",
         "_repairer",
+        "_seen",
         "_sequencer",
         "_station",
         "_until",
@@ -71,7 +71,7 @@ class Takeover:
         self._peers: dict[int, tuple[float, int]] = {}  # candidates: when heard, how much stored
         self._promises: dict[int, Promise] = {}
         self._denied: dict[bytes, set[int]] = {}
-        self._counter_seen = epoch_counter(station.epoch)
+        self._seen = station.epoch  # the highest epoch that anybody spoke of
         self._claimed = -1  # an epoch that was asked for and has not begun
         self._is_retired = False
         self._until = _NEVER
@@ -101,7 +101,7 @@ class Takeover:
 
     def seen(self, epoch: int) -> None:
         """Somebody speaks of this epoch."""
-        self._counter_seen = max(self._counter_seen, epoch_counter(epoch))
+        self._seen = max(self._seen, epoch)
 
     # --- when ---
 
@@ -117,7 +117,7 @@ class Takeover:
             return
         if self.state is State.IDLE:
             self._consider(now)
-        elif self._station.epoch != self._asked or now >= self._until:
+        elif self._is_outdone or now >= self._until:
             self._give_up(now)
         elif self.state is State.PREPARING:
             self._prepare(now)
@@ -159,8 +159,9 @@ class Takeover:
     # --- asking ---
 
     @property
-    def _asked(self) -> int:
-        return make_epoch(self._counter_seen, self._station.number)
+    def _is_outdone(self) -> bool:
+        """Whether somebody speaks of a higher epoch than the one asked for."""
+        return self._station.epoch != self._claimed or self._seen > self._claimed
 
     def ask(self, now: float) -> None:
         """Claims a new epoch above all it has heard of."""
@@ -168,12 +169,11 @@ class Takeover:
         self._sequencer.stop("a new epoch is asked for")
         self.state, self._promises, self._denied = State.PREPARING, {}, {}
         self._until = now + 4 * station.timing.prepare_s
-        if self._claimed != station.epoch or self._counter_seen > epoch_counter(station.epoch):
+        if self._is_outdone:
             # Asking again for an epoch nobody has answered to would only drive the numbers up.
-            self._counter_seen = max(self._counter_seen, epoch_counter(station.epoch)) + 1
+            self._claimed = make_epoch(epoch_counter(max(self._seen, station.epoch)) + 1, station.number)
             self.epochs += 1
-            station.raise_fence(self._asked)
-            self._claimed = station.epoch
+            station.raise_fence(self._claimed)
         station.trace("ask", f"epoch={describe_epoch(station.epoch)}")
         self._prepare(now)
 
@@ -254,7 +254,7 @@ class Takeover:
 
     def _resolve(self, now: float, *, is_due: bool = True) -> None:
         station, ledger = self._station, self._station.ledger
-        if station.epoch != self._asked:
+        if self._is_outdone:
             self._give_up(now)
             return
         missing: list[bytes] = []
