@@ -55,7 +55,16 @@ class Standing:
         epoch = self.bench.station.epoch if epoch is None else epoch
         last_epoch = log[-1].epoch if log else OLD
         body = Promise(
-            is_granted, epoch, promised or epoch, 1, previous, OLD, committed, previous + len(log), last_epoch, list(log)
+            is_granted,
+            epoch,
+            promised or epoch,
+            1,
+            previous,
+            OLD,
+            committed,
+            previous + len(log),
+            last_epoch,
+            list(log),
         )
         self.takeover.on_promise(self.bench.frame(number, body, epoch), body, 1.0)
 
