@@ -89,9 +89,14 @@ class SuccessorsKnowAll:
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
         begun = self._facts.begun
         for epoch in [epoch for epoch in begun if epoch not in self._looked_at]:
-            self._looked_at.add(epoch)
-            if epoch > self._newest:
-                self._look(node, epoch, begun[epoch][0], persist)
+            first = begun[epoch][0]
+            if any(
+                isinstance(w, PutAssignments) and w.first <= first < w.first + len(w.assignments)
+                for w in persist.writes
+            ):
+                self._looked_at.add(epoch)
+                if epoch > self._newest:
+                    self._look(node, epoch, first, persist)
 
     def _look(self, node: SimulatedNode, epoch: int, first: int, persist: Persist) -> None:
         committed = self._facts.committed
