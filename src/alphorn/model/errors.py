@@ -14,6 +14,34 @@ class Misuse(Error):
     """The call cannot be right as it stands; the message says what would be."""
 
 
+class InvalidDestination(Misuse):
+    """No such destination, or no destination can have this name, kind or policy."""
+
+
+class InvalidSelector(Misuse):
+    """The selector is not in the selector language; the message says where."""
+
+
+class MessageTooLarge(Misuse):
+    """The message does not fit; a larger one goes as a stream."""
+
+
+class AccessDenied(Error):
+    """This user may not do this."""
+
+
+class Blocked(Error):
+    """The destination takes no more at the moment; nothing was sent."""
+
+
+class TransactionRolledBack(Error):
+    """Nothing of the transaction was done."""
+
+
+class UnknownOutcome(Error):
+    """What was asked may or may not have been done, and it cannot be found out any more."""
+
+
 class PeerViolation(Error):
     """Bytes from the wire that no correct peer sends."""
 

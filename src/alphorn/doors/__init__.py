@@ -1,0 +1,1 @@
+"""Doors: how clients speak, bytes to values and back (pure)."""

@@ -1,0 +1,64 @@
+"""What applying a command brought about. Replicas get the same effects; only the primary acts on them."""
+
+import msgspec
+
+from alphorn.model.destinations import Destination, Policy
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Something that the dispatcher or a waiting Client Manager must hear of."""
+
+
+class Arrived(Effect, frozen=True, gc=False):
+    """Messages may be given out that could not be before: new, returned, due, or moved here."""
+
+    destination: int
+    subscription: int  # 0 for a queue
+    first: int  # position
+    last: int
+
+
+class Gone(Effect, frozen=True, gc=False):
+    """Messages are not to be given out any more: acknowledged, expired, dead, replaced, purged."""
+
+    destination: int
+    subscription: int
+    positions: list[int]  # flat pairs
+
+
+class Created(Effect, frozen=True, gc=False):
+    """A destination exists now, or its policy changed."""
+
+    number: int
+    destination: Destination
+    policy: Policy
+
+
+class Deleted(Effect, frozen=True, gc=False):
+    """A destination is gone."""
+
+    number: int
+    destination: Destination
+
+
+class Subscribed(Effect, frozen=True, gc=False):
+    """A subscription exists now."""
+
+    destination: int
+    subscription: int
+
+
+class Unsubscribed(Effect, frozen=True, gc=False):
+    """A subscription is gone."""
+
+    destination: int
+    subscription: int
+
+
+class Answer(Effect, frozen=True, gc=False):
+    """The outcome of the command at this place of the entry, where it is not plain success without a value."""
+
+    command: int
+    number: int = 0  # of the destination or subscription that was asked for
+    error: str = ""  # class of model.errors; empty is success
+    reason: str = ""  # the sentence for people

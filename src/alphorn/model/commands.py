@@ -1,0 +1,182 @@
+"""Commands: every change to the state of a channel, as they stand in its log.
+
+One log entry is one `Entry`: what one node wanted at one moment, in order. Replicas apply entries in the order of the
+log, and nothing but what is in them: no clock, no chance. Time comes in `Tick`, which only the primary sends.
+
+A connection has a global id, given by the Client Manager that it first reached and kept across reconnections. Its
+producers and consumers have keys: that id and a number of the client's own (`key_of`).
+
+Numbers: a destination has a number of its channel, given when it was created; a message has a position within its
+destination, one more than the message before. Acknowledgements and the like name positions as flat pairs
+(first, last, first, last), because they come in runs.
+"""
+
+import msgspec
+
+from alphorn.model.destinations import Destination, Policy
+from alphorn.model.errors import PeerViolation
+
+CONNECTION_BYTES = 16
+_KEY_NUMBER_BYTES = 4
+
+
+def key_of(connection: bytes, number: int) -> bytes:
+    """The key of a connection's producer or consumer."""
+    return connection + number.to_bytes(_KEY_NUMBER_BYTES, "big")
+
+
+def connection_of(key: bytes) -> bytes:
+    """Whose producer or consumer this is."""
+    return key[:CONNECTION_BYTES]
+
+
+def number_of(key: bytes) -> int:
+    """The client's own number of a producer or consumer."""
+    return int.from_bytes(key[CONNECTION_BYTES:], "big")
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One change."""
+
+
+class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
+    """A batch of one producer for one destination. A counter that was seen before is stored once."""
+
+    destination: int
+    producer: bytes  # key (below)
+    counter: int  # of the first message; the next ones follow
+    count: int
+    flags: int  # model.messages.Flag
+    timestamp: int  # ms since 1970, the sender's clock
+    blob: memoryview  # model.messages
+
+
+class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
+    """These messages are consumed."""
+
+    destination: int
+    subscription: int  # 0 for a queue
+    consumer: bytes  # key of who had them
+    positions: list[int]  # flat pairs
+
+
+class Return(Command, frozen=True, array_like=True, gc=False, tag=3):
+    """These messages were given out and come back unacknowledged; their delivery count is raised."""
+
+    destination: int
+    subscription: int
+    consumer: bytes
+    positions: list[int]
+    delay_ms: int = -1  # -1: as the destination's policy says
+    is_dead: bool = False  # the consumer wants them dead, whatever the limit
+
+
+class CreateDestination(Command, frozen=True, array_like=True, gc=False, tag=4):
+    """Creates a destination, or changes nothing when it exists. An owner's end deletes it (temporary destinations)."""
+
+    destination: Destination
+    policy: Policy
+    owner: bytes = b""  # the connection that it lives with; empty for ever
+
+
+class DeleteDestination(Command, frozen=True, array_like=True, gc=False, tag=5):
+    """Deletes a destination and all it holds."""
+
+    destination: int
+
+
+class SetPolicy(Command, frozen=True, array_like=True, gc=False, tag=6):
+    """Replaces a destination's policy."""
+
+    destination: int
+    policy: Policy
+
+
+class Subscribe(Command, frozen=True, array_like=True, gc=False, tag=7):
+    """Creates a subscription to a topic, or changes nothing when the same one exists.
+
+    A durable or shared one is known by client and name; a volatile one by the consumer, and ends with it.
+    """
+
+    destination: int
+    name: str  # empty for a volatile one that is not shared
+    client: str  # client id; empty for shared ones of no client
+    consumer: bytes
+    selector: str
+    is_durable: bool
+    is_shared: bool
+    no_local: bytes  # the connection whose messages are left out; empty for none
+    start: int  # position to begin with: -1 new messages only, 0 the earliest that is kept
+    start_ms: int = 0  # begin with the first message of this time or later; 0 where `start` says it
+
+
+class Unsubscribe(Command, frozen=True, array_like=True, gc=False, tag=8):
+    """Ends a subscription; what it had not consumed is let go."""
+
+    destination: int
+    subscription: int
+
+
+class Forget(Command, frozen=True, array_like=True, gc=False, tag=9):
+    """A connection has ended: its producers, its volatile subscriptions and its temporary destinations go with it."""
+
+    connection: bytes
+
+
+class Tick(Command, frozen=True, array_like=True, gc=False, tag=10):
+    """The time is now this: what expires, is due or was kept long enough is dealt with. Only the primary sends it."""
+
+    now_ms: int
+
+
+class Redrive(Command, frozen=True, array_like=True, gc=False, tag=11):
+    """Dead messages go back to where they came from, with fresh counts."""
+
+    destination: int
+    positions: list[int]
+
+
+class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
+    """Everything a queue holds is let go."""
+
+    destination: int
+
+
+AnyCommand = (
+    Publish
+    | Acknowledge
+    | Return
+    | CreateDestination
+    | DeleteDestination
+    | SetPolicy
+    | Subscribe
+    | Unsubscribe
+    | Forget
+    | Tick
+    | Redrive
+    | Purge
+)
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry of a channel's log."""
+
+    commands: list[AnyCommand]
+    requests: list[int] = []  # for the sender alone: which of its requests each command answers, 0 for none
+
+
+_decode = msgspec.msgpack.Decoder(Entry).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """As the log stores it."""
+    return _encode(entry)
+
+
+def decode_entry(payload: bytes | memoryview) -> Entry:
+    """What a log entry says; blobs are views into the payload. Raises `PeerViolation`."""
+    try:
+        return _decode(payload)
+    except msgspec.MsgspecError as error:
+        raise PeerViolation(f"a log entry cannot be read: {error}") from None

@@ -1,0 +1,275 @@
+"""What a client and its Client Manager say to each other, whatever door the client came through.
+
+Doors (doors/) turn bytes into these values and back; the Client Manager knows nothing else of clients. A client begins
+with `Hello`; everything before `Welcome` is refused.
+
+Numbers that a client chooses (sessions, producers, consumers, requests) mean something on its connection only. A
+destination's `place` is given by the Client Manager (`Resolved`) and stays valid on every Client Manager while the
+destination lives. Positions are flat pairs (first, last, first, last).
+"""
+
+import msgspec
+
+FRAME_BYTES_MAX = 16 << 20
+
+
+class ClientFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A client speaks."""
+
+
+class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
+    """Begins a connection, or goes on with one that was cut off (`connection` is not empty)."""
+
+    version: int
+    client_id: str = ""
+    user: str = ""
+    password: str = ""
+    connection: bytes = b""
+
+
+class Resolve(ClientFrame, frozen=True, array_like=True, gc=False, tag=2):
+    """Asks for a destination's place; it is created where it does not exist. Answered by `Resolved` or `Failed`."""
+
+    request: int
+    destination: str  # "queue:orders"
+    is_temporary: bool = False  # lives as long as this connection
+    policy: bytes = b""  # model.destinations.Policy as msgpack; empty leaves an existing one as it is
+
+
+class OpenSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=3):
+    """Begins an independent flow. `is_resumed` after a reconnection."""
+
+    session: int
+    is_resumed: bool = False
+
+
+class CloseSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=4):
+    """Ends a flow and its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    session: int
+
+
+class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
+    """A batch of messages; `Confirmed` or `Refused` follows. Counters of a producer begin with 1 and have no gaps."""
+
+    session: int
+    producer: int
+    place: int
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    blob: memoryview
+
+
+class Consume(ClientFrame, frozen=True, array_like=True, gc=False, tag=6):
+    """Begins to receive. Answered by `Done` or `Failed`; `Delivered` may come before."""
+
+    request: int
+    session: int
+    consumer: int
+    place: int
+    prefetch: int
+    selector: str = ""
+    subscription: str = ""
+    is_durable: bool = False
+    is_shared: bool = False
+    no_local: bool = False
+    start: int = -1  # -1 new messages, 0 the earliest, otherwise a sequence number of the log
+    start_ms: int = 0
+    held: list[int] = []  # positions this consumer has and has not acknowledged, after a reconnection
+
+
+class Acknowledge(ClientFrame, frozen=True, array_like=True, gc=False, tag=7):
+    """These messages are consumed. `request` 0 wants no answer; otherwise `Done` follows once that is committed."""
+
+    request: int
+    consumer: int
+    positions: list[int]
+
+
+class Return(ClientFrame, frozen=True, array_like=True, gc=False, tag=8):
+    """These messages come back: to be given out again, or (`is_dead`) as dead."""
+
+    request: int
+    consumer: int
+    positions: list[int]
+    delay_ms: int = -1
+    is_dead: bool = False
+
+
+class CloseConsumer(ClientFrame, frozen=True, array_like=True, gc=False, tag=9):
+    """Ends receiving; what was not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    consumer: int
+
+
+class Unsubscribe(ClientFrame, frozen=True, array_like=True, gc=False, tag=10):
+    """Ends a durable or shared subscription of this client. Answered by `Done` or `Failed`."""
+
+    request: int
+    name: str
+
+
+class Browse(ClientFrame, frozen=True, array_like=True, gc=False, tag=11):
+    """Looks at a queue without consuming. `Delivered` frames for consumer 0, then `Done` with the next position."""
+
+    request: int
+    place: int
+    selector: str
+    start: int
+    maximum: int
+
+
+class Administer(ClientFrame, frozen=True, array_like=True, gc=False, tag=12):
+    """Something about one destination: create, delete, policy, purge, redrive. Answered by `Done` or `Failed`."""
+
+    request: int
+    action: str
+    destination: str
+    policy: bytes = b""
+
+
+class Status(ClientFrame, frozen=True, array_like=True, gc=False, tag=13):
+    """Asks for the cluster's state. Answered by `StatusAnswer`."""
+
+    request: int
+
+
+class Ping(ClientFrame, frozen=True, array_like=True, gc=False, tag=14):
+    """Are you there? Answered by `Pong`."""
+
+
+class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
+    """Ends the connection in good order: its producers and temporary destinations are forgotten."""
+
+
+AnyClientFrame = (
+    Hello
+    | Resolve
+    | OpenSession
+    | CloseSession
+    | Publish
+    | Consume
+    | Acknowledge
+    | Return
+    | CloseConsumer
+    | Unsubscribe
+    | Browse
+    | Administer
+    | Status
+    | Ping
+    | Close
+)
+
+
+class ServerFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A Client Manager speaks."""
+
+
+class Welcome(ServerFrame, frozen=True, array_like=True, gc=False, tag=101):
+    """The connection is open under this id, which the client names when it comes back."""
+
+    version: int
+    connection: bytes
+    server: str  # name of the Client Manager
+    addresses: list[str]  # of all Client Managers, "host:port"
+    frame_bytes_max: int = FRAME_BYTES_MAX
+
+
+class Resolved(ServerFrame, frozen=True, array_like=True, gc=False, tag=102):
+    """Where a destination is."""
+
+    request: int
+    place: int
+    destination: str
+
+
+class Done(ServerFrame, frozen=True, array_like=True, gc=False, tag=103):
+    """What was asked for is done."""
+
+    request: int
+    number: int = 0
+
+
+class Failed(ServerFrame, frozen=True, array_like=True, gc=False, tag=104):
+    """What was asked for is not done."""
+
+    request: int
+    error: str  # name of a class of model.errors
+    reason: str
+
+
+class Confirmed(ServerFrame, frozen=True, array_like=True, gc=False, tag=105):
+    """All messages of this producer through this counter are committed."""
+
+    producer: int
+    counter: int
+
+
+class Refused(ServerFrame, frozen=True, array_like=True, gc=False, tag=106):
+    """These messages of a producer were not taken."""
+
+    producer: int
+    counter: int
+    count: int
+    error: str
+    reason: str
+
+
+class Delivered(ServerFrame, frozen=True, array_like=True, gc=False, tag=107):
+    """Messages for a consumer: consecutive ones of one producer, as the batch in `blob`."""
+
+    consumer: int
+    position: int  # of the first message; the next ones follow
+    delivery_count: int  # 1 for the first time
+    sequence: int  # of the log entry
+    index: int  # of the first message within that entry's batch
+    producer: bytes  # key of who sent them
+    counter: int  # of the first message
+    timestamp: int
+    blob: memoryview
+    history: bytes = b""  # of a dead message: original destination, reason, deliveries (msgpack map)
+
+
+class ConsumerClosed(ServerFrame, frozen=True, array_like=True, gc=False, tag=108):
+    """This consumer gets nothing any more: its destination or subscription is gone, or another took over."""
+
+    consumer: int
+    error: str
+    reason: str
+
+
+class StatusAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=109):
+    """The cluster's state as JSON."""
+
+    request: int
+    data: bytes
+
+
+class Pong(ServerFrame, frozen=True, array_like=True, gc=False, tag=110):
+    """Here I am."""
+
+
+class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
+    """The Client Manager closes the connection; a client that did nothing wrong may reconnect at once."""
+
+    error: str
+    reason: str
+
+
+AnyServerFrame = (
+    Welcome
+    | Resolved
+    | Done
+    | Failed
+    | Confirmed
+    | Refused
+    | Delivered
+    | ConsumerClosed
+    | StatusAnswer
+    | Pong
+    | Goodbye
+)

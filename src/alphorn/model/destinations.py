@@ -1,0 +1,90 @@
+"""Destinations: queues and topics, their names, and what can be decided for each (`Policy`)."""
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from alphorn.model.errors import InvalidDestination
+
+NAME_BYTES_MAX = 255
+DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
+
+
+class DestinationKind(enum.IntEnum):
+    """How messages of a destination are given out."""
+
+    QUEUE = 1  # each message to one consumer
+    TOPIC = 2  # each message to all subscriptions
+
+
+class Destination(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A name that producers send to and consumers receive from. `str()` gives the form `queue:orders`."""
+
+    kind: DestinationKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name.lower()}:{self.name}"
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it belongs to the system: users may read from it where that is allowed, and never create it."""
+        return self.name.startswith("_")
+
+    def check(self) -> None:
+        """Raises `InvalidDestination` for a name that no destination can have."""
+        size = len(self.name.encode())
+        if not self.name:
+            raise InvalidDestination("a destination needs a name: write queue:orders or topic:prices")
+        if size > NAME_BYTES_MAX:
+            raise InvalidDestination(
+                f"the destination name that begins with {self.name[:20]!r} is {size} bytes long; "
+                f"at most {NAME_BYTES_MAX} are allowed"
+            )
+        if not self.name.isprintable():
+            raise InvalidDestination(f"the destination name {self.name!r} holds a character that cannot be printed")
+
+
+def parse_destination(text: str) -> Destination:
+    """Reads `queue:orders` or `topic:prices`; raises `InvalidDestination`."""
+    kind, colon, name = text.partition(":")
+    if not colon or kind not in ("queue", "topic"):
+        raise InvalidDestination(f"{text!r} names no kind of destination; write queue:{text} or topic:{text}")
+    destination = Destination(DestinationKind[kind.upper()], name)
+    destination.check()
+    return destination
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What can be decided for one destination. Times are seconds, 0 or None where nothing is decided."""
+
+    retain_s: float = 0.0  # topics: keeps messages this long, consumed or not, for replay
+    retain_bytes: int = 0  # topics: keeps at most this many bytes for replay
+    delivery_limit: int = 0  # deliveries of one message before it is dead; 0 is no limit
+    redelivery_delay: float = 0.0  # how long a returned message waits
+    dead_letter: str | None = None  # name of the queue for dead messages; None is _DMQ
+    priority: int | None = None  # takes the place of the sender's
+    ttl: float = 0.0  # longest time to live
+    max_length: int = 0  # messages waiting; 0 is no limit
+    overflow: Literal["block", "reject"] = "block"  # what happens to senders at max_length
+    last_value: bool = False  # keeps the newest message of each key
+    groups: bool = False  # messages with one key go to one consumer at a time, in order
+    exclusive: bool = False  # one consumer at a time; the next takes over
+    compress: bool = False  # bodies are compressed by the sender's library
+
+    def check(self, destination: Destination) -> None:
+        """Raises `InvalidDestination` that names every fault."""
+        faults = [
+            f"{name} must not be negative"
+            for name in ("retain_s", "retain_bytes", "delivery_limit", "redelivery_delay", "ttl", "max_length")
+            if getattr(self, name) < 0
+        ]
+        if self.priority is not None and not 0 <= self.priority <= 9:
+            faults.append("priority goes from 0 to 9")
+        if destination.kind is DestinationKind.TOPIC:
+            faults += [f"{name} is for queues" for name in ("last_value", "groups", "exclusive") if getattr(self, name)]
+        elif self.retain_s or self.retain_bytes:
+            faults.append("retain_s and retain_bytes are for topics")
+        if faults:
+            raise InvalidDestination(f"the policy of {destination} does not fit: {'; '.join(faults)}")

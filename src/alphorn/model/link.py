@@ -1,0 +1,180 @@
+"""The link between a Client Manager and a Message Manager: deliveries by reference, and what concerns one pair only.
+
+Commands and bodies travel on the bus, once for all. The link carries what only two need to know: which consumers are
+attached, which messages (by their place in the log) go to which consumer, outcomes, and log entries in bulk. Frames are
+four bytes of length and one msgpack array, as at the native door (doors/native.py).
+
+All of it is soft. When the link or the primary is lost, the Client Manager attaches its consumers again, with what
+they hold; a Message Manager that is not primary in the epoch it names answers nothing but fetches.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.model.errors import PeerViolation
+
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 64 << 20
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A Client Manager speaks."""
+
+
+class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
+    """The first frame. All connections that live on this Client Manager; those it does not name live elsewhere."""
+
+    name: str
+    number: int  # of its member on the bus
+    origin: bytes  # of its run, as in its batches
+    connections: list[bytes]
+
+
+class ConnectionOpened(Asked, frozen=True, array_like=True, gc=False, tag=2):
+    """A client connected or came back."""
+
+    connection: bytes
+
+
+class ConnectionLost(Asked, frozen=True, array_like=True, gc=False, tag=3):
+    """A client is gone without goodbye; it may come back, here or elsewhere."""
+
+    connection: bytes
+
+
+class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
+    """A consumer wants messages, up to `prefetch` unacknowledged at a time; `held` it has already."""
+
+    request: int
+    consumer: bytes  # key (model.commands.key_of)
+    destination: int
+    subscription: int
+    selector: str  # of a queue's consumer; that of a subscription is part of the subscription
+    prefetch: int
+    held: list[int]
+
+
+class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
+    """A consumer wants no more. What it holds comes back, by a command that the primary orders; then `Answered`."""
+
+    request: int
+    consumer: bytes
+
+
+class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):
+    """Browses a queue: answered by `Deliver` for the empty consumer and `Answered` with the next position."""
+
+    request: int
+    destination: int
+    selector: str
+    start: int
+    maximum: int
+
+
+class Fetch(Asked, frozen=True, array_like=True, gc=False, tag=7):
+    """Asks any Message Manager for log entries."""
+
+    request: int
+    sequences: list[int]
+
+
+class Describe(Asked, frozen=True, array_like=True, gc=False, tag=8):
+    """Asks for the printable state."""
+
+    request: int
+
+
+AnyAsked = Introduce | ConnectionOpened | ConnectionLost | Attach | Detach | Look | Fetch | Describe
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A Message Manager speaks."""
+
+
+class Role(Told, frozen=True, array_like=True, gc=False, tag=101):
+    """What it is, told first and at every change."""
+
+    name: str
+    epoch: int
+    is_primary: bool
+
+
+class Deliver(Told, frozen=True, array_like=True, gc=False, tag=102):
+    """Messages for a consumer, by their place in the log."""
+
+    consumer: bytes
+    destination: int
+    runs: "list[DeliveredRun]"
+
+
+class DeliveredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Consecutive messages of one batch that were given out equally often before."""
+
+    sequence: int
+    command: int
+    index: int  # of the first within its batch
+    count: int
+    position: int  # of the first within its destination
+    delivery_count: int
+    history: bytes = b""  # of a dead message
+
+
+class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
+    """The outcome of a request, be it asked on the link or as a command in the log."""
+
+    request: int
+    number: int = 0
+    error: str = ""
+    reason: str = ""
+
+
+class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
+    """A consumer gets nothing any more."""
+
+    consumer: bytes
+    error: str
+    reason: str
+
+
+class Entries(Told, frozen=True, array_like=True, gc=False, tag=105):
+    """Log entries that were asked for; those it does not have are missing."""
+
+    request: int
+    entries: list[tuple[int, memoryview]]
+
+
+class Described(Told, frozen=True, array_like=True, gc=False, tag=106):
+    """The printable state as JSON."""
+
+    request: int
+    data: bytes
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode
+_decode_told: Callable[[bytes | memoryview], AnyTold] = msgspec.msgpack.Decoder(AnyTold).decode
+
+
+def encode(frame: Asked | Told) -> bytes:
+    """A frame with its length."""
+    body = _encode(frame)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def decode_asked(body: bytes | memoryview) -> AnyAsked:
+    """What a Client Manager said; raises `PeerViolation`."""
+    try:
+        return _decode_asked(body)
+    except msgspec.MsgspecError as error:
+        raise PeerViolation(f"a Client Manager's frame on the link cannot be read: {error}") from None
+
+
+def decode_told(body: bytes | memoryview) -> AnyTold:
+    """What a Message Manager said; raises `PeerViolation`."""
+    try:
+        return _decode_told(body)
+    except msgspec.MsgspecError as error:
+        raise PeerViolation(f"a Message Manager's frame on the link cannot be read: {error}") from None

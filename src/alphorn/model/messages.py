@@ -1,0 +1,91 @@
+"""Messages on their way: packed once by the sender's library, passed on untouched, unpacked by the receiver's.
+
+A batch is the msgpack list of its messages. A message without anything but a body is a list of one; the batch's flags
+say which other fields occur anywhere in it, so that servers look into a batch only where a feature needs it.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from alphorn.model.errors import PeerViolation
+
+PRIORITY_DEFAULT = 4
+BATCH_MESSAGES_MAX = 65_536
+
+Properties = dict[str, bool | int | float | str | bytes | None]
+
+
+class Flag(enum.IntFlag):
+    """What occurs in a batch besides bodies; 0 is a plain batch."""
+
+    PROPERTIES = 1
+    PRIORITY = 2  # other than the default
+    EXPIRATION = 4
+    DELAY = 8
+    KEY = 16
+    VOLATILE = 32  # need not survive all that a persistent message survives
+    OTHER = 64  # type, correlation id, reply-to, content type: for the receiver alone
+
+
+class Packed(msgspec.Struct, array_like=True, gc=False):
+    """One message within a batch. Missing fields at the end have their defaults."""
+
+    body: Any = None
+    properties: Properties | None = None
+    priority: int = PRIORITY_DEFAULT
+    expiration: int = 0  # ms since 1970; 0 never
+    deliver_at: int = 0  # ms since 1970; 0 at once
+    key: str | None = None
+    type: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+
+
+class PackedHeader(msgspec.Struct, array_like=True, gc=False):
+    """The same, for servers: the body is not unpacked."""
+
+    body: msgspec.Raw = msgspec.Raw(b"\xc0")
+    properties: Properties | None = None
+    priority: int = PRIORITY_DEFAULT
+    expiration: int = 0
+    deliver_at: int = 0
+    key: str | None = None
+    type: str | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    content_type: str | None = None
+
+
+_decode_headers = msgspec.msgpack.Decoder(list[PackedHeader]).decode
+_decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def headers_of(blob: bytes | memoryview) -> list[PackedHeader]:
+    """What servers may know of the messages of a batch; raises `PeerViolation` for bytes that are no batch."""
+    try:
+        return _decode_headers(blob)
+    except msgspec.MsgspecError as error:
+        raise PeerViolation(f"a batch of messages cannot be read: {error}") from None
+
+
+def count_of(blob: bytes | memoryview) -> int:
+    """How many messages a batch says it has, from its first bytes alone; raises `PeerViolation`."""
+    mark = blob[0] if len(blob) else 0
+    if 0x90 <= mark <= 0x9F:
+        return int(mark & 0x0F)
+    if mark == 0xDC and len(blob) >= 3:
+        return int.from_bytes(blob[1:3], "big")
+    if mark == 0xDD and len(blob) >= 5:
+        return int.from_bytes(blob[1:5], "big")
+    raise PeerViolation("a batch of messages does not begin with its count")
+
+
+def cut_batch(blob: bytes | memoryview, places: Sequence[int] | range) -> bytes:
+    """A batch of only the messages at these places."""
+    messages = _decode_raw(blob)
+    return _encode([messages[place] for place in places])
