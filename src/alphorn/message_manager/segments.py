@@ -11,7 +11,6 @@ import msgspec
 
 from alphorn.model.ranges import RangeSet
 
-
 _IS_BIG = array("H", [1]).tobytes()[0] == 0  # this machine's byte order
 
 
