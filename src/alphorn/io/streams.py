@@ -11,7 +11,9 @@ from typing import cast
 
 LENGTH_BYTES = 4
 _READ_BYTES = 256 << 10
-_KEEP_BYTES = 1 << 20  # a buffer that grew beyond this is given back when it is empty
+# All streams of a process read into one buffer: asyncio asks for it and says what came in one go. What a read leaves
+# incomplete moves to a buffer of the stream's own, so that ten thousand idle connections hold none.
+_shared = bytearray(_READ_BYTES)
 
 
 class FrameStream(asyncio.BufferedProtocol):
@@ -33,8 +35,8 @@ class FrameStream(asyncio.BufferedProtocol):
         self._on_writable = on_writable
         self._frame_bytes_max = frame_bytes_max
         self._buffered_bytes_max = buffered_bytes_max
-        self._buffer = bytearray(_READ_BYTES)
-        self._start = self._end = 0
+        self._part: bytearray | None = None  # begins with an incomplete frame
+        self._part_bytes = 0
         self._waiting: list[bytes | memoryview] = []
         self._reason = "the peer closed the connection"
         self.is_open = False
@@ -50,36 +52,42 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Asyncio calls it: where the next bytes go."""
-        if self._end == self._start:
-            self._start = self._end = 0
-            if len(self._buffer) > _KEEP_BYTES:
-                self._buffer = bytearray(_READ_BYTES)
-        elif len(self._buffer) - self._end < _READ_BYTES // 2:
-            held = self._buffer[self._start : self._end]
-            wanted = int.from_bytes(held[:LENGTH_BYTES], "big") if len(held) >= LENGTH_BYTES else 0
-            self._buffer = bytearray(max(_READ_BYTES, wanted + LENGTH_BYTES, len(held)) + _READ_BYTES)
-            self._buffer[: len(held)] = held
-            self._start, self._end = 0, len(held)
-        return memoryview(self._buffer)[self._end :]
+        if self._part is None:
+            return memoryview(_shared)
+        return memoryview(self._part)[self._part_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio calls it: so many bytes came."""
-        self._end += nbytes
-        view = memoryview(self._buffer)
+        source, end = (_shared, nbytes) if self._part is None else (self._part, self._part_bytes + nbytes)
+        view = memoryview(source)
         frames: list[memoryview] = []
-        start, end = self._start, self._end
+        start, wanted = 0, LENGTH_BYTES
         while end - start >= LENGTH_BYTES:
-            length = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
-            if length > self._frame_bytes_max:
-                self.close(f"a frame of {length} bytes was announced; at most {self._frame_bytes_max} are allowed")
+            wanted = LENGTH_BYTES + int.from_bytes(view[start : start + LENGTH_BYTES], "big")
+            if wanted - LENGTH_BYTES > self._frame_bytes_max or end - start < wanted:
                 break
-            if end - start - LENGTH_BYTES < length:
-                break
-            frames.append(view[start + LENGTH_BYTES : start + LENGTH_BYTES + length])
-            start += LENGTH_BYTES + length
-        self._start = start
+            frames.append(view[start + LENGTH_BYTES : start + wanted])
+            start += wanted
+            wanted = LENGTH_BYTES
         if frames:
             self._on_frames(self, frames)
+        if wanted - LENGTH_BYTES > self._frame_bytes_max:
+            announced = wanted - LENGTH_BYTES
+            self.close(f"a frame of {announced} bytes was announced; at most {self._frame_bytes_max} are allowed")
+            return
+        self._keep(view[start:end], wanted, is_moved=self._part is None or start > 0)
+
+    def _keep(self, rest: memoryview, wanted: int, *, is_moved: bool) -> None:
+        """Remembers an incomplete frame. The owner has had its frames: views into the old buffer are over."""
+        if not rest:
+            self._part, self._part_bytes = None, 0
+            return
+        if is_moved or self._part is None or len(self._part) == len(rest):
+            room = _READ_BYTES if wanted > _READ_BYTES else 4096
+            part = bytearray(max(min(wanted, self._frame_bytes_max), len(rest)) + room)
+            part[: len(rest)] = rest
+            self._part = part
+        self._part_bytes = len(rest)
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Queues a frame, or parts of one, with its length; it leaves with `flush`."""
