@@ -63,7 +63,11 @@ def test_a_stream_with_nothing_incomplete_holds_no_buffer_of_its_own() -> None:
     assert reading.stream._part is None
 
 
-async def test_a_peer_that_announces_too_much_is_disconnected_and_told_nothing_is_kept() -> None:
+def test_a_peer_that_announces_too_much_is_disconnected_and_nothing_of_it_is_kept() -> None:
+    asyncio.run(_announce_too_much())
+
+
+async def _announce_too_much() -> None:
     closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     seen: list[bytes] = []
 
@@ -84,7 +88,11 @@ async def test_a_peer_that_announces_too_much_is_disconnected_and_told_nothing_i
     server.close()
 
 
-async def test_frames_queued_in_a_turn_leave_together_in_order() -> None:
+def test_frames_queued_in_a_turn_leave_together_in_order() -> None:
+    asyncio.run(_queue_frames())
+
+
+async def _queue_frames() -> None:
     received: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
