@@ -14,6 +14,10 @@ class Misuse(Error):
     """The call cannot be right as it stands; the message says what would be."""
 
 
+class InvalidSelector(Error):
+    """The text of a message selector breaks the rules of its language; the message says where and what was expected."""
+
+
 class PeerViolation(Error):
     """Bytes from the wire that no correct peer sends."""
 
