@@ -18,6 +18,14 @@ class Arrived(Effect, frozen=True, gc=False):
     last: int
 
 
+class Deferred(Effect, frozen=True, gc=False):
+    """Messages came back and wait for their time: nobody holds them, and `Arrived` follows when they are due."""
+
+    destination: int
+    subscription: int
+    positions: list[int]  # flat pairs
+
+
 class Gone(Effect, frozen=True, gc=False):
     """Messages are not to be given out any more: acknowledged, expired, dead, replaced, purged."""
 
