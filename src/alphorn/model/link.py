@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import PeerViolation
 
 LENGTH_BYTES = 4
@@ -127,6 +128,7 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     number: int = 0
     error: str = ""
     reason: str = ""
+    policy: Policy | None = None  # of the destination that was asked for
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
