@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.model.destinations import Policy
+from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 
 LENGTH_BYTES = 4
@@ -29,6 +29,8 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     name: str
     number: int  # of its member on the bus
     origin: bytes  # of its run, as in its batches
+    pid: int
+    address: str  # where clients reach it
     connections: list[bytes]
 
 
@@ -64,7 +66,7 @@ class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):
-    """Browses a queue: answered by `Deliver` for the empty consumer and `Answered` with the next position."""
+    """Browses a queue: answered by `Looked`, and then `Answered` with the next position."""
 
     request: int
     destination: int
@@ -86,7 +88,33 @@ class Describe(Asked, frozen=True, array_like=True, gc=False, tag=8):
     request: int
 
 
-AnyAsked = Introduce | ConnectionOpened | ConnectionLost | Attach | Detach | Look | Fetch | Describe
+class Locate(Asked, frozen=True, array_like=True, gc=False, tag=9):
+    """Asks for a destination's number, without creating it."""
+
+    request: int
+    destination: Destination
+
+
+class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
+    """Asks which subscription of any topic has this name; `Answered.number` is destination << 32 | subscription."""
+
+    request: int
+    client: str
+    name: str
+
+
+AnyAsked = (
+    Introduce
+    | ConnectionOpened
+    | ConnectionLost
+    | Attach
+    | Detach
+    | Look
+    | Fetch
+    | Describe
+    | Locate
+    | FindSubscription
+)
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -153,7 +181,14 @@ class Described(Told, frozen=True, array_like=True, gc=False, tag=106):
     data: bytes
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described
+class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
+    """Messages that a look found, each run with the log entry that holds it."""
+
+    request: int
+    runs: list[tuple[DeliveredRun, memoryview]]
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode
