@@ -296,3 +296,4 @@ class ClientManager:
         self._introduce(number, name)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._desk.ask(number, name, link.Settled())

@@ -102,6 +102,10 @@ class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
     name: str
 
 
+class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
+    """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -113,6 +117,7 @@ AnyAsked = (
     | Describe
     | Locate
     | FindSubscription
+    | Settled
 )
 
 
