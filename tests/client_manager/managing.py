@@ -18,9 +18,12 @@ from alphorn.client_manager.machine import (
 )
 from alphorn.model import link
 from alphorn.model.commands import AnyCommand, Entry, decode_entry
+from alphorn.model.commands import Publish as Published
 from alphorn.model.conversation import (
     AnyClientFrame,
     Consume,
+    Delivered,
+    Done,
     Hello,
     OpenSession,
     Publish,
@@ -155,3 +158,40 @@ class Client:
     def consume(self, place: int, consumer: int = 1, **options: object) -> None:
         self.requests += 1
         self.say(Consume(self.requests, 1, consumer, place, 100, **options))  # type: ignore[arg-type]
+
+
+def published(managing: Managing) -> list[Published]:
+    """Every batch that was ordered."""
+    return [c for entry in managing.entries for c in entry.commands if isinstance(c, Published)]
+
+
+def attached(managing: Managing) -> list[link.Attach]:
+    """Every attachment that was asked for since the last look."""
+    found = [frame for _, frame in managing.asked if isinstance(frame, link.Attach)]
+    managing.asked.clear()
+    return found
+
+
+def consuming(managing: Managing, client: Client, **options: object) -> bytes:
+    """A consumer of queue:q that the primary has accepted; gives its key."""
+    client.consume(client.resolve(), **options)
+    [attach] = attached(managing)
+    managing.tell(link.Answered(attach.request))
+    assert client.take(Done)
+    return attach.consumer
+
+
+def entry_of(*bodies: object, counter: int = 1) -> Entry:
+    """A log entry with another client's batch for queue:q."""
+    blob = memoryview(encode([[body] for body in bodies]))
+    return Entry([Published(5, b"p" * 20, counter, len(bodies), 0, 1000, blob)])
+
+
+def batch(managing: Managing, *bodies: object, counter: int = 1) -> int:
+    """Another client's batch in the log; gives its number."""
+    return managing.commit_other(*entry_of(*bodies, counter=counter).commands)
+
+
+def bodies_of(frame: Delivered) -> list[object]:
+    """The messages of a delivery."""
+    return [message[0] for message in msgspec.msgpack.decode(frame.blob)]
