@@ -5,18 +5,19 @@ from random import Random
 
 import pytest
 
-from alphorn.io.streams import LENGTH_BYTES, FrameStream
+from alphorn.io.streams import LENGTH_BYTES, FrameStream, read_buffer
 
 
 class Reading:
     """A stream without a network: bytes are put where asyncio would put them."""
 
-    def __init__(self, frame_bytes_max: int = 1 << 20) -> None:
+    def __init__(self, frame_bytes_max: int = 1 << 20, shared: bytearray | None = None) -> None:
         self.frames: list[bytes] = []
         self.stream = FrameStream(
             on_frames=lambda stream, frames: self.frames.extend(map(bytes, frames)),
             on_closed=lambda stream, reason: None,
             frame_bytes_max=frame_bytes_max,
+            shared=shared,
         )
 
     def feed(self, data: bytes) -> None:
@@ -47,7 +48,8 @@ def test_frames_come_out_whole_however_the_bytes_are_cut(seed: int) -> None:
 
 
 def test_two_streams_that_share_the_buffer_do_not_mix_their_incomplete_frames() -> None:
-    one, two = Reading(), Reading()
+    shared = read_buffer()
+    one, two = Reading(shared=shared), Reading(shared=shared)
     first, second = framed(b"a" * 10_000), framed(b"b" * 20_000)
     for start in range(0, 30_000, 1000):
         one.feed(first[start : start + 1000])

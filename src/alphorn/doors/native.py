@@ -4,15 +4,21 @@ A connection is a stream of frames in both directions, each four bytes of length
 array that begins with the number of its kind.
 """
 
+import struct
 from collections.abc import Callable
 
 import msgspec
 
-from alphorn.model.conversation import AnyClientFrame, AnyServerFrame, ClientFrame, ServerFrame
+from alphorn.model.conversation import AnyClientFrame, AnyServerFrame, ClientFrame, Delivered, ServerFrame
 from alphorn.model.errors import PeerViolation
 
 VERSION = 1
 LENGTH_BYTES = 4
+
+_EMPTY = memoryview(b"")
+_EMPTY_MARK = b"\xc4\x00"  # how msgpack writes no bytes
+_BIN32 = b"\xc6"
+_U32 = struct.Struct(">I").pack
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_client: Callable[[bytes | memoryview], AnyClientFrame] = msgspec.msgpack.Decoder(AnyClientFrame).decode
@@ -23,6 +29,13 @@ def encode(frame: ClientFrame | ServerFrame) -> bytes:
     """A frame with its length."""
     body = _encode(frame)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def encode_delivered(frame: Delivered) -> tuple[bytes, memoryview]:
+    """A delivery with its length, in two parts: the batch itself is not copied."""
+    blob = frame.blob
+    head = _encode(msgspec.structs.replace(frame, blob=_EMPTY))[: -len(_EMPTY_MARK)] + _BIN32 + _U32(len(blob))
+    return (len(head) + len(blob)).to_bytes(LENGTH_BYTES, "big") + head, blob
 
 
 def decode_client(body: bytes | memoryview) -> AnyClientFrame:

@@ -11,9 +11,11 @@ from typing import cast
 
 LENGTH_BYTES = 4
 _READ_BYTES = 256 << 10
-# All streams of a process read into one buffer: asyncio asks for it and says what came in one go. What a read leaves
-# incomplete moves to a buffer of the stream's own, so that ten thousand idle connections hold none.
-_shared = bytearray(_READ_BYTES)
+
+
+def read_buffer() -> bytearray:
+    """A buffer that streams of one event loop may share."""
+    return bytearray(_READ_BYTES)
 
 
 class FrameStream(asyncio.BufferedProtocol):
@@ -28,7 +30,11 @@ class FrameStream(asyncio.BufferedProtocol):
         on_writable: Callable[["FrameStream", bool], None] = lambda stream, is_writable: None,
         frame_bytes_max: int,
         buffered_bytes_max: int = 8 << 20,
+        shared: bytearray | None = None,
     ) -> None:
+        # Streams of one event loop may read into one buffer: asyncio asks for it and says what came in one go. What a
+        # read leaves incomplete moves to a buffer of the stream's own, so ten thousand idle connections hold none.
+        self._shared = read_buffer() if shared is None else shared
         self._on_frames = on_frames
         self._on_closed = on_closed
         self._on_open = on_open
@@ -53,12 +59,12 @@ class FrameStream(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Asyncio calls it: where the next bytes go."""
         if self._part is None:
-            return memoryview(_shared)
+            return memoryview(self._shared)
         return memoryview(self._part)[self._part_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio calls it: so many bytes came."""
-        source, end = (_shared, nbytes) if self._part is None else (self._part, self._part_bytes + nbytes)
+        source, end = (self._shared, nbytes) if self._part is None else (self._part, self._part_bytes + nbytes)
         view = memoryview(source)
         frames: list[memoryview] = []
         start, wanted = 0, LENGTH_BYTES

@@ -230,8 +230,8 @@ class Delivered(ServerFrame, frozen=True, array_like=True, gc=False, tag=107):
     producer: bytes  # key of who sent them
     counter: int  # of the first message
     timestamp: int
+    history: bytes  # of a dead message: original destination, reason, deliveries (msgpack map); empty for others
     blob: memoryview
-    history: bytes = b""  # of a dead message: original destination, reason, deliveries (msgpack map)
 
 
 class ConsumerClosed(ServerFrame, frozen=True, array_like=True, gc=False, tag=108):

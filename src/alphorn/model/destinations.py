@@ -10,6 +10,7 @@ from alphorn.model.errors import InvalidDestination
 
 NAME_BYTES_MAX = 255
 SECONDS_MAX = 1e10  # no policy reaches further than three centuries
+TEMPORARY = "temporary."  # how the names of temporary destinations begin
 DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
 
 
@@ -33,6 +34,11 @@ class Destination(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def is_reserved(self) -> bool:
         """Whether it belongs to the system: users may read from it where that is allowed, and never create it."""
         return self.name.startswith("_")
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it lives with the connection that created it."""
+        return self.name.startswith(TEMPORARY)
 
     def check(self) -> None:
         """Raises `InvalidDestination` for a name that no destination can have."""

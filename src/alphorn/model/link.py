@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 
 LENGTH_BYTES = 4
@@ -26,8 +27,9 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     """The first frame. All connections that live on this Client Manager; those it does not name live elsewhere."""
 
     name: str
-    number: int  # of its member on the bus
-    origin: bytes  # of its run, as in its batches
+    origin: bytes  # of its run on this channel's bus, as in its batches and in membership events
+    pid: int
+    address: str  # where clients reach it
     connections: list[bytes]
 
 
@@ -63,7 +65,7 @@ class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):
-    """Browses a queue: answered by `Deliver` for the empty consumer and `Answered` with the next position."""
+    """Browses a queue: answered by `Looked`, and then `Answered` with the next position."""
 
     request: int
     destination: int
@@ -85,7 +87,38 @@ class Describe(Asked, frozen=True, array_like=True, gc=False, tag=8):
     request: int
 
 
-AnyAsked = Introduce | ConnectionOpened | ConnectionLost | Attach | Detach | Look | Fetch | Describe
+class Locate(Asked, frozen=True, array_like=True, gc=False, tag=9):
+    """Asks for a destination's number, without creating it."""
+
+    request: int
+    destination: Destination
+
+
+class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
+    """Asks which subscription of any topic has this name; `Answered.number` is destination << 32 | subscription."""
+
+    request: int
+    client: str
+    name: str
+
+
+class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
+    """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
+
+
+AnyAsked = (
+    Introduce
+    | ConnectionOpened
+    | ConnectionLost
+    | Attach
+    | Detach
+    | Look
+    | Fetch
+    | Describe
+    | Locate
+    | FindSubscription
+    | Settled
+)
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,6 +160,7 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     number: int = 0
     error: str = ""
     reason: str = ""
+    policy: Policy | None = None  # of the destination that was asked for
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
@@ -151,7 +185,14 @@ class Described(Told, frozen=True, array_like=True, gc=False, tag=106):
     data: bytes
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described
+class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
+    """Messages that a look found, each run with the log entry that holds it."""
+
+    request: int
+    runs: list[tuple[DeliveredRun, memoryview]]
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

@@ -1,0 +1,1 @@
+"""S1: the Client Manager. Holds client connections, orders what they want, delivers what is for them (pure)."""

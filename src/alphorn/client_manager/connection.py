@@ -1,0 +1,88 @@
+"""A client's connection as the Client Manager knows it: its sessions, producers and consumers. All of it is transient.
+
+The connection's id outlives the stream: a client that was cut off names it at any Client Manager and goes on. What is
+promised lies in the log and in the client's own memory, so nothing here has to survive.
+"""
+
+from collections import deque
+
+from alphorn.model.link import DeliveredRun
+from alphorn.model.ranges import RangeSet
+
+
+class Producer:
+    """Which counter comes next, and whether the log is known to agree with it."""
+
+    __slots__ = ("expected", "is_proven", "unanswered")
+
+    def __init__(self, expected: int, *, is_proven: bool) -> None:
+        self.expected = expected
+        self.is_proven = is_proven
+        self.unanswered = 0  # batches whose outcome the primary tells
+
+
+class Consumer:
+    """Who receives, and what it has received and not yet acknowledged."""
+
+    __slots__ = (
+        "channel",
+        "destination",
+        "held",
+        "is_attached",
+        "key",
+        "number",
+        "owns_subscription",
+        "place",
+        "prefetch",
+        "request",
+        "selector",
+        "session",
+        "stream",
+        "subscription",
+        "waiting",
+    )
+
+    def __init__(
+        self, *, number: int, key: bytes, stream: int, session: int, place: int, channel: int, destination: int
+    ) -> None:
+        self.number = number
+        self.key = key
+        self.stream = stream
+        self.session = session
+        self.place = place
+        self.channel = channel
+        self.destination = destination
+        self.subscription = 0
+        self.owns_subscription = False  # a volatile one, which ends with this consumer
+        self.selector = ""
+        self.prefetch = 0
+        self.request = 0  # of its client, while that waits to hear that the consumer is there
+        self.held = RangeSet()
+        self.is_attached = False  # wants messages; False until its subscription exists
+        self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+
+class Connection:
+    """One client."""
+
+    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "sessions", "stream", "subscriptions")
+
+    def __init__(self, *, stream: int, identity: bytes, client_id: str) -> None:
+        self.stream = stream
+        self.id = identity
+        self.client_id = client_id
+        self.sessions: set[int] = set()
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.subscriptions: dict[str, tuple[int, int, int]] = {}  # name → channel, destination, subscription
+        self.is_writable = True
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {
+            "connection": self.id.hex(),
+            "client": self.client_id,
+            "sessions": len(self.sessions),
+            "producers": len(self.producers),
+            "consumers": len(self.consumers),
+        }

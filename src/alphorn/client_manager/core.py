@@ -1,0 +1,299 @@
+"""The Client Manager: one machine for all its clients.
+
+It keeps nothing that was promised: promises lie in the log, and whatever is here can be built again from what clients
+and Message Managers say. Commands of one client leave in the order in which they came; no client waits for another.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alphorn.client_manager.administration import Administration
+from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.consuming import Consuming
+from alphorn.client_manager.desk import Desk, Settings
+from alphorn.client_manager.directory import place_of
+from alphorn.client_manager.machine import (
+    Closed,
+    Committed,
+    Hang,
+    Input,
+    Linked,
+    Lost,
+    Opened,
+    Order,
+    Output,
+    Said,
+    Told,
+    Window,
+    Writable,
+)
+from alphorn.client_manager.publishing import Publishing
+from alphorn.model import commands, conversation, link
+from alphorn.model.errors import PeerViolation
+from alphorn.model.ids import IdSource, Kind
+
+_NEVER = float("inf")
+VERSION = 1
+
+
+class ClientManager:
+    """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
+
+    def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
+        self._origins = origins  # of this node's member of each channel
+        self._desk = Desk(settings, ids)
+        self._publishing = Publishing(self._desk)
+        self._consuming = Consuming(self._desk)
+        self._administration = Administration(self._desk)
+        self._waiting: set[int] = set()  # streams that have not said hello
+        self._handlers: dict[type, Callable[[Connection, Any], None]] = {
+            conversation.Publish: self._publishing.on_publish,
+            conversation.Acknowledge: self._consuming.on_acknowledge,
+            conversation.Return: self._consuming.on_return,
+            conversation.Consume: self._consuming.on_consume,
+            conversation.CloseConsumer: self._consuming.on_close,
+            conversation.OpenSession: self._open_session,
+            conversation.CloseSession: self._close_session,
+            conversation.Resolve: self._administration.on_resolve,
+            conversation.Administer: self._administration.on_administer,
+            conversation.Unsubscribe: self._administration.on_unsubscribe,
+            conversation.Browse: self._administration.on_browse,
+            conversation.Status: self._administration.on_status,
+            conversation.Ping: self._on_ping,
+            conversation.Close: self._on_goodbye,
+        }
+
+    def receive(self, item: Input, now: float) -> None:
+        """Takes in one thing that happened."""
+        match item:
+            case Said():
+                self._on_said(item.stream, item.frame)
+            case Committed():
+                self._on_committed(item)
+            case Told():
+                self._on_told(item)
+            case Opened():
+                self._waiting.add(item.stream)
+            case Closed():
+                self._on_closed(item.stream)
+            case Window():
+                self._desk.channels[item.channel].is_open = item.is_open
+            case Linked():
+                self._on_linked(item)
+            case Writable():
+                self._on_writable(item)
+            case Lost():
+                self._on_lost(item)
+
+    def on_time(self, now: float) -> None:
+        """Nothing here has a deadline of its own."""
+
+    def next_deadline(self) -> float:
+        """Never."""
+        return _NEVER
+
+    def take_outputs(self) -> list[Output]:
+        """Everything to do since the last call, in order; what is to be ordered comes first."""
+        orders: list[Output] = []
+        for number, channel in enumerate(self._desk.channels):
+            orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
+        outputs, self._desk.outbox = self._desk.outbox, []
+        return orders + outputs if orders else outputs
+
+    @property
+    def unordered_bytes(self) -> int:
+        """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
+        return max(channel.unordered_bytes for channel in self._desk.channels)
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return {
+            "name": self._desk.settings.name,
+            "connections": [connection.describe() for connection in self._desk.connections.values()],
+            "channels": [channel.describe() for channel in self._desk.channels],
+            "directory": self._desk.directory.describe(),
+            "publishing": self._publishing.describe(),
+            "consuming": self._consuming.describe(),
+        }
+
+    # --- clients ---
+
+    def _on_said(self, stream: int, frame: conversation.AnyClientFrame) -> None:
+        connection = self._desk.connections.get(stream)
+        try:
+            if connection is None:
+                self._on_hello(stream, frame)
+            elif isinstance(frame, conversation.Hello):
+                raise PeerViolation("this connection has said hello before")
+            else:
+                self._handlers[type(frame)](connection, frame)
+        except PeerViolation as error:
+            self._desk.reply(stream, conversation.Goodbye(type(error).__name__, str(error)))
+            self._hang_up(stream, str(error))
+
+    def _on_hello(self, stream: int, frame: conversation.AnyClientFrame) -> None:
+        if stream not in self._waiting:
+            return  # it was hung up, and had more to say
+        if not isinstance(frame, conversation.Hello):
+            raise PeerViolation("a connection begins with hello")
+        if frame.version != VERSION:
+            raise PeerViolation(f"version {frame.version} of the protocol is not spoken here; version {VERSION} is")
+        if frame.connection and len(frame.connection) != commands.CONNECTION_BYTES:
+            raise PeerViolation("a connection's id has 16 bytes")
+        desk = self._desk
+        self._waiting.discard(stream)
+        identity = frame.connection or bytes(desk.ids.next(Kind.CONNECTION))
+        older = desk.by_connection.get(identity)
+        if older is not None:
+            desk.reply(older.stream, conversation.Goodbye("Misuse", "this connection goes on elsewhere"))
+            self._hang_up(older.stream, "its client has come back on another stream")
+        connection = Connection(stream=stream, identity=identity, client_id=frame.client_id)
+        desk.connections[stream] = desk.by_connection[identity] = connection
+        for number in range(len(desk.channels)):
+            desk.ask_primary(number, link.ConnectionOpened(identity))
+        settings = desk.settings
+        desk.reply(stream, conversation.Welcome(VERSION, identity, settings.name, list(settings.addresses)))
+        desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(frame.connection)}")
+
+    def _hang_up(self, stream: int, reason: str) -> None:
+        self._desk.outbox.append(Hang(stream, reason))
+        self._on_closed(stream)
+
+    def _on_closed(self, stream: int) -> None:
+        """A client is gone without goodbye: it may come back, so only the primary is told."""
+        desk = self._desk
+        self._waiting.discard(stream)
+        connection = desk.connections.pop(stream, None)
+        if connection is None:
+            return
+        if desk.by_connection.get(connection.id) is connection:
+            del desk.by_connection[connection.id]
+        for consumer in connection.consumers.values():
+            desk.consumers.pop(consumer.key, None)
+        for number in range(len(desk.channels)):
+            desk.ask_primary(number, link.ConnectionLost(connection.id))
+        desk.log("info", "disconnected", f"connection={connection.id.hex()}")
+
+    def _on_goodbye(self, connection: Connection, frame: conversation.Close) -> None:
+        """A client ends in good order: nothing of it is kept."""
+        for consumer in list(connection.consumers.values()):
+            self._consuming.end(connection, consumer)
+        for channel in self._desk.channels:
+            channel.want(commands.Forget(connection.id))
+        self._hang_up(connection.stream, "the client said goodbye")
+
+    def _open_session(self, connection: Connection, frame: conversation.OpenSession) -> None:
+        connection.sessions.add(frame.session)
+
+    def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
+        connection.sessions.discard(frame.session)
+        ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
+        left = len(ending)
+
+        def on_ended() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self._desk.reply(connection.stream, conversation.Done(frame.request))
+
+        for consumer in ending:
+            self._consuming.end(connection, consumer, on_ended)
+        if not ending:
+            on_ended()
+
+    def _on_ping(self, connection: Connection, frame: conversation.Ping) -> None:
+        self._desk.reply(connection.stream, conversation.Pong())
+
+    def _on_writable(self, item: Writable) -> None:
+        connection = self._desk.connections.get(item.stream)
+        if connection is not None:
+            connection.is_writable = item.is_writable
+
+    # --- the log ---
+
+    def _on_committed(self, item: Committed) -> None:
+        channel = self._desk.channels[item.channel]
+        entry = None
+        if item.payload:
+            entry = self._learn(item.channel, item.payload)
+            channel.cache.put(item.sequence, item.payload, entry)
+        if item.handle:
+            channel.committed(item.handle)
+
+    def _learn(self, channel: int, payload: bytes) -> commands.Entry | None:
+        """Keeps the directory current from what the log says of destinations."""
+        try:
+            entry = commands.decode_entry(payload)
+        except PeerViolation as error:
+            self._desk.log("error", "unreadable_entry", f"channel={channel} reason={error}")
+            return None
+        for command in entry.commands:
+            match command:
+                case commands.DeleteDestination(number):
+                    self._administration.on_deleted(place_of(channel, number))
+                case commands.SetPolicy(number, policy):
+                    self._desk.directory.set_policy(place_of(channel, number), policy)
+        return entry
+
+    def _on_lost(self, item: Lost) -> None:
+        """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
+        self._desk.channels[item.channel].in_flight.pop(item.handle, None)
+        self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
+        for stream in list(self._desk.connections):
+            self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
+            self._hang_up(stream, item.reason)
+
+    # --- Message Managers ---
+
+    def _on_linked(self, item: Linked) -> None:
+        channel = self._desk.channels[item.channel]
+        if item.is_up:
+            channel.links.add(item.name)
+            self._introduce(item.channel, item.name)
+            return
+        channel.links.discard(item.name)
+        self._consuming.on_link_lost(item.channel, item.name)
+        self._administration.on_link_lost(item.channel, item.name)
+        if channel.primary == item.name:
+            channel.primary = ""
+
+    def _introduce(self, channel: int, name: str) -> None:
+        settings = self._desk.settings
+        connections = list(self._desk.by_connection)
+        origin = self._origins[channel]
+        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections)
+        self._desk.ask(channel, name, me)
+
+    def _on_told(self, item: Told) -> None:
+        channel, frame = self._desk.channels[item.channel], item.frame
+        if isinstance(frame, link.Role):
+            self._on_role(item.channel, item.name, frame)
+        elif isinstance(frame, link.Entries):
+            self._consuming.on_entries(item.channel, frame)
+        elif isinstance(frame, link.Described):
+            self._administration.on_described(item.channel, item.name, frame)
+        elif item.name != channel.primary:
+            return  # of one that is primary no more
+        elif isinstance(frame, link.Deliver):
+            self._consuming.on_deliver(item.channel, frame)
+        elif isinstance(frame, link.Answered):
+            channel.answered(frame)
+        elif isinstance(frame, link.Detached):
+            self._consuming.on_detached(frame)
+        elif isinstance(frame, link.Looked):
+            self._administration.on_browsed(item.channel, frame)
+
+    def _on_role(self, number: int, name: str, frame: link.Role) -> None:
+        channel = self._desk.channels[number]
+        if not frame.is_primary:
+            if channel.primary == name:
+                channel.primary = ""
+            return
+        if frame.epoch < channel.epoch:
+            return
+        channel.primary, channel.epoch = name, frame.epoch
+        self._desk.log("info", "primary", f"channel={number} name={name}")
+        self._introduce(number, name)
+        channel.repeat_requests()
+        self._consuming.attach_all(number)
+        self._desk.ask(number, name, link.Settled())

@@ -1,0 +1,84 @@
+"""What all parts of a Client Manager share: its connections, its channels, the directory, and what is to be done."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.client_manager.channel import Channel
+from alphorn.client_manager.connection import Connection, Consumer
+from alphorn.client_manager.directory import Directory
+from alphorn.client_manager.machine import Ask, Log, Output, Reply
+from alphorn.model.conversation import Failed, ServerFrame
+from alphorn.model.errors import Error
+from alphorn.model.ids import IdSource
+from alphorn.model.link import Answered, Asked
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One Client Manager."""
+
+    name: str
+    pid: int = 0
+    address: str = ""  # where clients reach it, "host:port"
+    channels: int = 1
+    addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
+    cache_bytes: int = 64 << 20  # per channel
+    batch_bytes_max: int = 8 << 20  # of one publish
+
+
+class Desk:
+    """The shared ground."""
+
+    __slots__ = ("by_connection", "channels", "connections", "consumers", "directory", "ids", "outbox", "settings")
+
+    def __init__(self, settings: Settings, ids: IdSource) -> None:
+        self.settings = settings
+        self.ids = ids
+        self.channels = [Channel(cache_bytes=settings.cache_bytes) for _ in range(settings.channels)]
+        self.directory = Directory(settings.channels)
+        self.connections: dict[int, Connection] = {}  # by stream
+        self.by_connection: dict[bytes, Connection] = {}
+        self.consumers: dict[bytes, Consumer] = {}  # by key
+        self.outbox: list[Output] = []
+
+    def reply(self, stream: int, frame: ServerFrame) -> None:
+        """Says something to a client."""
+        self.outbox.append(Reply(stream, frame))
+
+    def fail(self, stream: int, request: int, error: Error) -> None:
+        """A request of a client is not done."""
+        self.reply(stream, Failed(request, type(error).__name__, str(error)))
+
+    def ask(self, channel: int, name: str, frame: Asked) -> None:
+        """Says something to a Message Manager."""
+        self.outbox.append(Ask(channel, name, frame))
+
+    def ask_primary(self, channel: int, frame: Asked) -> bool:
+        """Says something to the primary, if one is known."""
+        primary = self.channels[channel].primary
+        if primary:
+            self.ask(channel, primary, frame)
+        return bool(primary)
+
+    def log(self, level: str, event: str, details: str) -> None:
+        """A line for the log."""
+        self.outbox.append(Log(level, event, details))
+
+    def is_there(self, connection: Connection) -> bool:
+        """Whether a client that an answer is for is still on the same stream."""
+        return self.connections.get(connection.stream) is connection
+
+    def answer_to(
+        self, connection: Connection, request: int, then: Callable[[Answered], None]
+    ) -> Callable[[Answered], None]:
+        """Passes a refusal on to the client; goes on with `then` otherwise. Does nothing for one who is gone."""
+
+        def on_answer(answer: Answered) -> None:
+            if not self.is_there(connection):
+                return
+            if answer.error:
+                self.reply(connection.stream, Failed(request, answer.error, answer.reason))
+            else:
+                then(answer)
+
+        return on_answer

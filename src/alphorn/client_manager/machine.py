@@ -1,0 +1,123 @@
+"""What goes into a Client Manager and what comes out.
+
+Its owner (node/client_manager.py) performs outputs in order, at the end of each turn. Streams are clients' connections
+as the owner numbers them; channels and Message Managers are known by their place in the cluster's configuration.
+"""
+
+import msgspec
+
+from alphorn.model.conversation import AnyClientFrame, ServerFrame
+from alphorn.model.link import AnyTold, Asked
+
+
+class Input(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened."""
+
+
+class Opened(Input, frozen=True, gc=False):
+    """A client came through a door."""
+
+    stream: int
+
+
+class Said(Input, frozen=True, gc=False):
+    """A client said something. Views in it end with the call."""
+
+    stream: int
+    frame: AnyClientFrame
+
+
+class Closed(Input, frozen=True, gc=False):
+    """A client's stream is gone."""
+
+    stream: int
+    reason: str
+
+
+class Writable(Input, frozen=True, gc=False):
+    """Whether a client takes what it is sent, or lets it pile up."""
+
+    stream: int
+    is_writable: bool
+
+
+class Committed(Input, frozen=True, gc=False):
+    """An entry of the log, in its order. `handle` is that of the own order, 0 for those of others."""
+
+    channel: int
+    sequence: int
+    handle: int
+    payload: bytes
+
+
+class Lost(Input, frozen=True, gc=False):
+    """An own entry was refused, or its outcome cannot be known."""
+
+    channel: int
+    handle: int
+    reason: str
+
+
+class Window(Input, frozen=True, gc=False):
+    """Whether the bus takes more on this channel now."""
+
+    channel: int
+    is_open: bool
+
+
+class Linked(Input, frozen=True, gc=False):
+    """The link to a Message Manager is there, or gone."""
+
+    channel: int
+    name: str
+    is_up: bool
+
+
+class Told(Input, frozen=True, gc=False):
+    """A Message Manager said something."""
+
+    channel: int
+    name: str
+    frame: AnyTold
+
+
+class Output(msgspec.Struct, frozen=True, gc=False):
+    """Something to do."""
+
+
+class Reply(Output, frozen=True, gc=False):
+    """Say this to a client."""
+
+    stream: int
+    frame: ServerFrame
+
+
+class Hang(Output, frozen=True, gc=False):
+    """Close a client's stream, after what was said to it."""
+
+    stream: int
+    reason: str
+
+
+class Order(Output, frozen=True, gc=False):
+    """Put this entry into a channel's log; `Committed` or `Lost` with the handle follows."""
+
+    channel: int
+    handle: int
+    payload: bytes
+
+
+class Ask(Output, frozen=True, gc=False):
+    """Say this to a Message Manager over the link."""
+
+    channel: int
+    name: str
+    frame: Asked
+
+
+class Log(Output, frozen=True, gc=False):
+    """A line for the log: stable event name, then key=value details."""
+
+    level: str
+    event: str
+    details: str

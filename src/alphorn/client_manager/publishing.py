@@ -1,0 +1,118 @@
+"""Messages from clients into the log: checked at the door, ordered as they are, confirmed when committed.
+
+A publish is confirmed once its entry is committed and this Client Manager has heard all that precedes it: so a
+destination that was deleted before is noticed. Where a publish may be refused by its destination, or where the log may
+not agree with the client's counters (after a reconnection), the primary's answer decides instead.
+"""
+
+import msgspec
+
+from alphorn.client_manager.connection import Connection, Producer
+from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.directory import parts_of
+from alphorn.model import commands
+from alphorn.model.conversation import Confirmed, Publish, Refused
+from alphorn.model.errors import InvalidDestination, PeerViolation
+from alphorn.model.link import Answered
+from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of
+
+_check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
+class _Batch(msgspec.Struct, frozen=True):
+    """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
+
+    connection: Connection
+    producer: int
+    state: Producer
+    place: int
+    counter: int
+    count: int
+
+
+class Publishing:
+    """Takes publishes of all clients."""
+
+    __slots__ = ("_desk", "confirmed", "refused")
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.confirmed = 0
+        self.refused = 0
+
+    def on_publish(self, connection: Connection, frame: Publish) -> None:
+        """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
+        producer = connection.producers.get(frame.producer)
+        if producer is None:
+            producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
+        if frame.counter != producer.expected:
+            raise PeerViolation(
+                f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
+            )
+        self._check(connection, frame)
+        producer.expected += frame.count
+        channel_number, number = parts_of(frame.place)
+        channel = self._desk.channels[channel_number]
+        command = commands.Publish(
+            number,
+            commands.key_of(connection.id, frame.producer),
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+        )
+        listed = self._desk.directory.at(frame.place)
+        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
+        if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
+            producer.unanswered += 1
+            channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
+        else:
+            channel.want(command, lambda: self._on_committed(batch), size=len(frame.blob))
+
+    def _check(self, connection: Connection, frame: Publish) -> None:
+        """Raises `PeerViolation` for what no correct library sends."""
+        settings, size = self._desk.settings, len(frame.blob)
+        if frame.session not in connection.sessions:
+            raise PeerViolation(f"session {frame.session} is not open")
+        if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
+            raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+        if size > settings.batch_bytes_max:
+            raise PeerViolation(f"a batch of {size} bytes is too large; at most {settings.batch_bytes_max} go at once")
+        if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
+            raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
+        try:
+            _check_msgpack(frame.blob)
+        except msgspec.MsgspecError as error:
+            raise PeerViolation(f"a batch cannot be read: {error}") from None
+
+    def _on_committed(self, batch: _Batch) -> None:
+        if self._desk.directory.at(batch.place) is None:
+            error = InvalidDestination("the destination was deleted before the message came; create it again")
+            self._refuse(batch, type(error).__name__, str(error))
+        else:
+            self._confirm(batch)
+
+    def _on_answer(self, batch: _Batch, answer: Answered) -> None:
+        batch.state.unanswered -= 1
+        batch.state.is_proven = True
+        if answer.error:
+            self._refuse(batch, answer.error, answer.reason)
+        else:
+            self._confirm(batch)
+
+    def _confirm(self, batch: _Batch) -> None:
+        self.confirmed += batch.count
+        if self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+
+    def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
+        self.refused += batch.count
+        if self._desk.is_there(batch.connection):
+            self._desk.reply(
+                batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
+            )
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"confirmed": self.confirmed, "refused": self.refused}

@@ -1,0 +1,163 @@
+"""The file that says what a cluster is: its channels, and its nodes with their places on the network.
+
+The same file on every node; each finds itself by name. TOML for people, JSON for programs; the same fields.
+
+    name = "example"
+    directory = "/var/lib/alphorn"      # each node keeps its data in a folder of its own name below
+
+    [[channels]]
+    name = "main"
+    group = 7                           # 32-bit id on the network, different for each channel of each cluster
+
+    [[nodes]]
+    name = "mm1"
+    kind = "message_manager"
+    channel = "main"
+    bus = "10.0.0.1:7720"               # its member of the channel's group
+    link = "10.0.0.1:7740"              # where Client Managers reach it
+
+    [[nodes]]
+    name = "cm1"
+    kind = "client_manager"
+    clients = "10.0.0.3:7700"           # where clients reach it
+    witness = "10.0.0.3:7730"           # hosts a commit server of each channel; leave out for none
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from alphorn.bus.config import GroupConfig, MemberConfig, Role
+from alphorn.model.errors import Misuse
+
+SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
+NodeKind = Literal["message_manager", "client_manager"]
+MESSAGE_MANAGER_TAG = "message_manager"
+WITNESS_TAG = "witness"
+
+
+class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One channel: one log."""
+
+    name: str
+    group: int
+    copies: int = 2  # data servers that have a message on disk before it is confirmed
+    copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
+    checkpoint_interval: int = 4096
+
+
+class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node."""
+
+    name: str
+    kind: NodeKind
+    channel: str = ""  # of a Message Manager
+    bus: str = ""  # "host:port" of a Message Manager's member
+    link: str = ""  # "host:port" where Client Managers reach a Message Manager
+    rank: int = 0  # of a Message Manager: lower is asked first to be primary
+    clients: str = ""  # "host:port" of a Client Manager's native door
+    witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
+
+
+class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole cluster."""
+
+    name: str
+    directory: str
+    channels: tuple[ChannelTable, ...]
+    nodes: tuple[NodeTable, ...]
+    cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
+
+    def node(self, name: str) -> NodeTable:
+        """A node by its name; raises `Misuse`."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise Misuse(
+            f"the cluster {self.name} has no node named {name!r}; it has {', '.join(n.name for n in self.nodes)}"
+        )
+
+    def message_managers(self, channel: str) -> list[NodeTable]:
+        """The Message Managers of a channel."""
+        return [node for node in self.nodes if node.kind == "message_manager" and node.channel == channel]
+
+    @property
+    def client_managers(self) -> list[NodeTable]:
+        """All Client Managers."""
+        return [node for node in self.nodes if node.kind == "client_manager"]
+
+    def group(self, number: int) -> GroupConfig:
+        """What the members of a channel's group agree on."""
+        channel = self.channels[number]
+        servers = self.message_managers(channel.name)
+        members = [
+            MemberConfig(
+                number=place,
+                name=node.name,
+                address=node.bus,
+                roles=SERVER,
+                rank=node.rank,
+                tag=MESSAGE_MANAGER_TAG,
+            )
+            for place, node in enumerate(servers, 1)
+        ]
+        for node in self.client_managers:
+            if node.witness:
+                host, _, port = node.witness.rpartition(":")
+                members.append(
+                    MemberConfig(
+                        number=len(members) + 1,
+                        name=node.name,
+                        address=f"{host}:{int(port) + number}",
+                        roles=Role.COMMIT,
+                        tag=WITNESS_TAG,
+                    )
+                )
+        copies = min(channel.copies, len(servers))
+        return GroupConfig(
+            group=channel.group,
+            members=tuple(members),
+            bus=channel.name,
+            copies=copies,
+            copies_min=min(channel.copies_min, copies),
+            checkpoint_interval=channel.checkpoint_interval,
+        )
+
+    def check(self) -> None:
+        """Raises `Misuse` that names every fault."""
+        faults = []
+        names = [node.name for node in self.nodes]
+        faults += [f"two nodes are named {name}" for name in sorted({n for n in names if names.count(n) > 1})]
+        channels = [channel.name for channel in self.channels]
+        faults += [f"two channels are named {name}" for name in sorted({n for n in channels if channels.count(n) > 1})]
+        if not channels:
+            faults.append("there is no channel")
+        for node in self.nodes:
+            needed = ("channel", "bus", "link") if node.kind == "message_manager" else ("clients",)
+            faults += [f"node {node.name} needs {field}" for field in needed if not getattr(node, field)]
+            if node.channel and node.channel not in channels:
+                faults.append(f"node {node.name} is of channel {node.channel}, which is not listed")
+            for field in ("bus", "link", "clients", "witness"):
+                address = getattr(node, field)
+                if address and not address.rpartition(":")[2].isdigit():
+                    faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
+        faults += [f"channel {name} has no message_manager" for name in channels if not self.message_managers(name)]
+        if not self.client_managers:
+            faults.append("there is no client_manager")
+        if faults:
+            raise Misuse(f"the cluster file of {self.name} does not fit: {'; '.join(faults)}")
+
+
+def read_cluster_file(path: Path) -> ClusterFile:
+    """Reads TOML or JSON, by the file's name; raises `Misuse`."""
+    try:
+        data = path.read_bytes()
+        decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
+        file = decode(data, type=ClusterFile)
+    except OSError as error:
+        raise Misuse(f"the cluster file {path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Misuse(f"the cluster file {path} cannot be understood: {error}") from None
+    file.check()
+    return file
