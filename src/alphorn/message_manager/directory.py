@@ -32,6 +32,8 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
         raise AccessDenied(f"{destination} belongs to the system and is never temporary")
     number = state.numbers.get(destination)
     if number is None:
+        if destination.is_temporary and not owner:
+            raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
         number = state.create(destination, command.policy, owner, effects).number
     elif owner and state.destinations[number].owner != owner:
         raise InvalidDestination(f"{destination} exists and is not this connection's; choose another name")

@@ -16,6 +16,7 @@ class Arrived(Effect, frozen=True, gc=False):
     subscription: int  # 0 for a queue
     first: int  # position
     last: int
+    consumer: bytes = b""  # who had them, where they come back
 
 
 class Deferred(Effect, frozen=True, gc=False):
@@ -24,6 +25,7 @@ class Deferred(Effect, frozen=True, gc=False):
     destination: int
     subscription: int
     positions: list[int]  # flat pairs
+    consumer: bytes = b""  # who had them
 
 
 class Gone(Effect, frozen=True, gc=False):

@@ -111,6 +111,11 @@ class Engine:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
         return (set(self._state.producers.of) | set(self._state.owned)) - {NOBODY}
 
+    def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
+        """The topic and the number of the subscription with this name: the durable one, else the shared one."""
+        names = self._state.names
+        return names.get((True, client, name)) or names.get((False, client, name))
+
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed."""
         numbers: set[int] = set()

@@ -134,8 +134,11 @@ def _to_topic(
         if headers:
             _note(state, topic, subscription.number, first, particulars)
     _expire(state, topic, first, particulars, effects)
-    for subscription, _ in wanted:
-        _announce(topic, subscription.number, first, last, effects)
+    for subscription, ranges in wanted:
+        if headers:
+            _announce(topic, subscription.number, first, last, effects)
+        else:
+            effects += [Arrived(topic.number, subscription.number, start, end) for start, end in ranges]
 
 
 def _selected(

@@ -44,10 +44,11 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
     delay_ms = command.delay_ms if command.delay_ms >= 0 else int(policy.redelivery_delay * 1000)
     if delay_ms and returned:
         state.defer(number, subscription, backlog, returned, -min(delay_ms, TIME_MS_MAX))
-        effects.append(Deferred(number, subscription, returned.flat()))
+        effects.append(Deferred(number, subscription, returned.flat(), command.consumer))
         return
     for first, last in returned:
-        effects += [Arrived(number, subscription, *part) for part in backlog.ready(first, last)]
+        parts = backlog.ready(first, last)
+        effects += [Arrived(number, subscription, start, end, command.consumer) for start, end in parts]
 
 
 def _beyond(counts: dict[int, int], returned: RangeSet, limit: int) -> list[Range]:
