@@ -277,3 +277,12 @@ def test_a_producer_of_nobody_is_forgotten_after_a_day_without_a_message() -> No
     assert bench.apply(command) == []
     bench.apply(Tick(1_000 + DAY_MS))
     assert arrived(bench.apply(command)) == [(queue, 0, 2, 2)]
+
+
+def test_the_id_of_a_message_is_the_same_when_a_part_of_its_batch_was_stored_before() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    bench.apply(batch(topic, ["a"]))
+    third = bench.subscribe(topic, selector=f"JMSMessageID = 'ID:{key_of(ALICE, 1).hex()}:3'")
+    bench.apply(batch(topic, ["a", "b", "c"]))
+    assert bench.pending(topic, third) == [(3, 3)]
