@@ -9,6 +9,7 @@ not stored.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -48,7 +49,7 @@ class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     number: int
     destination: Destination
-    policy: Policy
+    policy: dict[str, Any]  # what is not the default
     owner: bytes
     next_position: int
     next_subscription: int  # the last two are of topics
@@ -90,6 +91,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
 Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | End
 
 _encode = msgspec.msgpack.Encoder().encode
+_DEFAULTS = msgspec.structs.asdict(Policy())
 
 
 def write(state: State) -> Iterator[bytes]:
@@ -132,7 +134,9 @@ def _records(state: State) -> Iterator[Record]:
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
     number = queue.number
-    yield DestinationKept(number, queue.destination, queue.policy, queue.owner, queue.next_position, 0, 0, is_awaiting)
+    yield DestinationKept(
+        number, queue.destination, _decided(queue.policy), queue.owner, queue.next_position, 0, 0, is_awaiting
+    )
     yield from _parts_of_backlog(number, 0, queue.backlog)
     keys = sorted(queue.keys.items())
     yield from _parts(number, 0, "keys", ((position,) for position, _ in keys), [[key] for _, key in keys])
@@ -146,7 +150,7 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
     yield DestinationKept(
         topic.number,
         topic.destination,
-        topic.policy,
+        _decided(topic.policy),
         topic.owner,
         topic.next_position,
         topic.next_subscription,
@@ -157,6 +161,12 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
     for _, subscription in sorted(topic.subscriptions.items()):
         yield _kept(topic, subscription)
         yield from _parts_of_backlog(topic.number, subscription.number, subscription.backlog)
+
+
+def _decided(policy: Policy) -> dict[str, Any]:
+    """Equal policies are equal bytes, however they were made."""
+    values = ((name, getattr(policy, name)) for name in _DEFAULTS)
+    return {name: value for name, value in values if value != _DEFAULTS[name]}
 
 
 def _kept(topic: Topic, subscription: Subscription) -> SubscriptionKept:

@@ -136,6 +136,7 @@ class Queue:
 
     def describe(self) -> dict[str, object]:
         """Figures for people."""
+        self.sweep()
         return {
             "name": str(self.destination),
             "number": self.number,
@@ -143,7 +144,7 @@ class Queue:
             "deferred": len(self.backlog.deferred),
             "returned": len(self.backlog.counts),
             "segments": len(self.segments),
-            "bytes": self.bytes,
+            "bytes": self.segments.size,
             "next_position": self.next_position,
             "temporary": bool(self.owner),
         }

@@ -25,7 +25,7 @@ from alphorn.message_manager.selector import parse
 from alphorn.message_manager.state import State
 from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
-from alphorn.model.destinations import DestinationKind
+from alphorn.model.destinations import DestinationKind, Policy
 from alphorn.model.errors import Corruption, InvalidSelector
 from alphorn.model.ranges import RangeSet
 
@@ -95,8 +95,9 @@ def _take(state: State, record: Record) -> None:
 
 
 def _take_destination(state: State, kept: DestinationKept) -> None:
+    policy = msgspec.convert(kept.policy, Policy)
     is_queue = kept.destination.kind is DestinationKind.QUEUE
-    made = (Queue if is_queue else Topic)(kept.number, kept.destination, kept.policy, kept.owner)
+    made = (Queue if is_queue else Topic)(kept.number, kept.destination, policy, kept.owner)
     made.next_position = kept.next_position
     if isinstance(made, Topic):
         made.next_subscription = kept.next_subscription

@@ -145,6 +145,8 @@ class State:
     def next_due(self) -> int | None:
         """When a Tick would do something."""
         dues = [self.schedule.next_due(), self.producers.next_idle()]
+        while self.returning and not self._is_returning(*self.returning[-1]):
+            self.returning.pop()
         if self.awaiting or self.returning:
             dues.append(self.now_ms + RESOLUTION_MS_MIN)
         return min((due for due in dues if due is not None), default=None)
@@ -172,6 +174,11 @@ class State:
                 return found.holds(item.first, item.last)
             case Kind.REVIEW:
                 return self.review_due(found) == item.due_ms
+
+    def _is_returning(self, number: int, subscription: int, first: int, last: int) -> bool:
+        found = self.destinations.get(number)
+        backlog = found.backlog_of(subscription) if found else None
+        return backlog is not None and any(backlog.deferred.get(position, 0) < 0 for position in range(first, last + 1))
 
 
 def ranges_of(positions: list[int]) -> list[Range]:

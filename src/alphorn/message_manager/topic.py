@@ -227,13 +227,14 @@ class Topic:
 
     def describe(self) -> dict[str, object]:
         """Figures for people."""
+        self.sweep()
         return {
             "name": str(self.destination),
             "number": self.number,
             "depth": self.count,
             "retained": len(self.retained),
             "segments": len(self.segments),
-            "bytes": self.bytes,
+            "bytes": self.segments.size,
             "next_position": self.next_position,
             "temporary": bool(self.owner),
             "subscriptions": [subscription.describe() for _, subscription in sorted(self.subscriptions.items())],
