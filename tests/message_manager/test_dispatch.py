@@ -2,6 +2,7 @@
 
 import pytest
 
+from alphorn.message_manager.topic import SEGMENTS_MIN
 from alphorn.model.commands import DeleteDestination, Return, SetPolicy, Unsubscribe
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse
@@ -212,6 +213,17 @@ def test_every_subscription_gets_every_message_and_those_who_share_one_compete(s
     stage.publish(topic, 5)
     stage.publish(topic, 5)
     assert stage.deliver() == {"a": first_time(1, 10), "b": first_time(1, 5), "c": first_time(6, 10)}
+
+
+def test_a_topic_that_sweeps_its_segments_still_knows_where_its_newest_batch_is(stage: Stage) -> None:
+    topic = stage.topic()
+    subscription = stage.subscribe(topic, "s")
+    stage.attach("a", topic, subscription=subscription)
+    for position in range(1, SEGMENTS_MIN + 3):
+        stage.publish(topic, 1)
+        assert stage.deliver() == {"a": [(position, 1)]}
+        stage.acknowledge("a", topic, position, position, subscription=subscription)
+    assert len(stage.engine.destinations[topic].segments) < SEGMENTS_MIN
 
 
 def test_a_subscription_that_is_not_shared_has_one_consumer_at_a_time_and_keeps_its_order(stage: Stage) -> None:
