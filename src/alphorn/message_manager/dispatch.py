@@ -26,7 +26,7 @@ from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.topic import Topic
-from alphorn.model.commands import Acknowledge, Return
+from alphorn.model.commands import Acknowledge, Return, connection_of
 from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.link import Deliver, Detached
 from alphorn.model.ranges import Range, RangeSet
@@ -126,11 +126,28 @@ class Dispatcher:
 
     def lose_client_manager(self, number: int) -> list[Return]:
         """A Client Manager has left: its consumers are gone, and it will claim nothing any more."""
-        lost = [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == number]
-        commands = [command for key in lost for command in self.detach(key)]
+        commands = [command for key in self.consumers_at(number) for command in self.detach(key)]
+        self.leave(number)
+        return commands
+
+    def consumers_of(self, connection: bytes) -> list[bytes]:
+        """The attached consumers of a connection."""
+        return [key for key in self._places if connection_of(key) == connection]
+
+    def consumers_at(self, client_manager: int) -> list[bytes]:
+        """The attached consumers that are reached through a Client Manager."""
+        return [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == client_manager]
+
+    def suspend(self, consumers: Iterable[bytes]) -> None:
+        """These cannot be reached: they keep what they hold, and get nothing more until they attach again."""
+        for key in consumers:
+            outlet = self._places[key]
+            outlet.suspend(outlet.consumers[key])
+
+    def leave(self, number: int) -> None:
+        """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""
         if self._grace.leave({number}):
             self._end_grace()
-        return commands
 
     def introduce(self, number: int) -> None:
         """A Client Manager has attached all the consumers it had at the change of primary."""
@@ -208,6 +225,14 @@ class Dispatcher:
         """Consumers that get nothing any more, each with its Client Manager."""
         detached, self._detached = self._detached, []
         return detached
+
+    def counts(self) -> dict[tuple[int, int], int]:
+        """How many consumers each destination and subscription has."""
+        return {
+            (number, subscription): len(outlet.consumers)
+            for number, outlets in self._outlets.items()
+            for subscription, outlet in outlets.items()
+        }
 
     def describe(self) -> dict[str, Any]:
         """What it knows, printable."""

@@ -92,6 +92,11 @@ class Outlet:
                 self._supply.bind_held(start, end, consumer)
         self._seat(consumer)
 
+    def suspend(self, consumer: Consumer) -> None:
+        """A consumer cannot be reached: it gets nothing until it attaches again."""
+        consumer.prefetch = 0
+        self._seat(consumer)
+
     def detach(self, consumer: Consumer) -> Return | None:
         """A consumer goes. What it holds is given to nobody before the command that this gives is applied."""
         self._remove(consumer)
