@@ -304,3 +304,21 @@ def test_every_member_asks_a_backup_before_the_primary(name: str) -> None:
     group.run_until(lambda: logs_agree(group, "S1", name))
     asked = [sent.to for sent in group.sent if sent.source == name and isinstance(sent.frame.body, RangeFetch)]
     assert set(asked) == {"S2", "S3"} - {name}
+
+
+def test_a_meaning_that_cannot_be_read_is_learnt_from_a_commit_server_where_nobody_else_has_the_batch() -> None:
+    group = founded(make_config(2, witnesses=1, copies=1, checkpoint_interval=20))
+    heal = group.drop(lambda hop: hop.target == "S1" and hop.name in ("Data", "Repair", "Range"))
+    fill(group, 30)
+    group.run(0.5)
+    keeper, other = group["S2"], group["S1"]
+    number = min(keeper.disk.visible.entries)
+    info = keeper.disk.checkpoint()
+    assert isinstance(info, CheckpointInfo)
+    assert info.sequence > number, "after its next start S2 reads that number only when somebody asks for it"
+    assert other.disk.entry(number) is None
+    keeper.disk.damage(("assignment", number, 0))
+    group.restart("S2")
+    heal()
+    group.run_until(lambda: other.disk.entry(number) == keeper.disk.entry(number))
+    assert keeper.disk.assignment(number) == other.disk.assignment(number)
