@@ -104,10 +104,14 @@ class Synchroniser:
         self._receiver.reset(offer.sequence)
         if station.reads:
             self._receiver.is_held = True
-            station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            if station.is_checkpoint_server:
-                self._checkpoints.on_written(offer.sequence, now)
+            station.journal.then(lambda: self._hand_up(offer.sequence, now))
         self._catch_up.installed()
+
+    def _hand_up(self, sequence: int, now: float) -> None:
+        """The checkpoint is durable here: the upper layer may go on from it, and the sequencer may count on it."""
+        self._station.outbox.append(InstallCheckpoint(sequence))
+        if self._station.is_checkpoint_server:
+            self._checkpoints.on_written(sequence, now)
 
     def go_on_from(self, state: GroupState) -> None:
         """Replaces the ledger by a state that is known to be committed; whatever was open here conflicts with it."""
