@@ -48,7 +48,7 @@ class DurableBeforeCommit:
 
 class CollectionWaits:
     """Nothing is collected before enough checkpoints cover it, or its lifetime is over; nor before the live in-sync
-    data servers have stored it.
+    data servers have stored it. That holds already when a sequencer decides on it: a checkpoint may not come.
     """
 
     __slots__ = ("_facts", "_lifetimes", "_saved")
@@ -60,6 +60,7 @@ class CollectionWaits:
         config = facts.simulation.config
         self._lifetimes = [config.lifetime, config.lifetime]  # the last two: a change may be open when one decides
         facts.claimed.append(self._on_claimed)
+        facts.decided.append(self._on_decided)
         facts.simulation.watch.persisted.append(self._on_persisted)
         facts.simulation.watch.durable.append(self._on_durable)
 
@@ -72,9 +73,15 @@ class CollectionWaits:
             return
         if entry.through >= sequence:
             raise Violation(self.name, f"number {sequence} collects through {entry.through}, beyond itself")
+        self._look_for_lagging(sequence, entry.through)
+
+    def _on_decided(
+        self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
+    ) -> None:
+        if not isinstance(entry, Collected) or entry.through <= self._facts.collected:
+            return
         if not self._is_aged(sequence, entry.through):
             self._look_for_checkpoints(sequence, entry.through)
-        self._look_for_lagging(sequence, entry.through)
 
     def _is_aged(self, sequence: int, through: int) -> bool:
         """Whether all that is collected was sent so long ago that its lifetime is over."""
@@ -140,7 +147,7 @@ class RulesHold:
         self._facts = facts
         self._newest = 0  # epoch under which a commit was claimed
         facts.claimed.append(self._on_claimed)
-        facts.changed.append(self._on_changed)
+        facts.decided.append(self._on_decided)
         facts.simulation.watch.sent.append(self._on_sent)
 
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
@@ -153,7 +160,7 @@ class RulesHold:
         if isinstance(entry, InSyncChanged) and not self._is_superseded(sequence):
             self._look(sequence, entry)
 
-    def _on_changed(
+    def _on_decided(
         self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
     ) -> None:
         if isinstance(entry, InSyncChanged) and assignment.epoch >= self._newest:

@@ -30,19 +30,19 @@ Claimed = Callable[[SimulatedNode, int, Assignment, SystemEntry | None], None]
 
 
 class Facts:
-    """Shared by the checkers of one run. `claimed` callbacks run once per number, at its first claim; `changed` ones
-    when a sequencer decides on a change of voters or of the in-sync set, open as it is.
+    """Shared by the checkers of one run. `claimed` callbacks run once per number, at its first claim; `decided`
+    ones when a sequencer decides on a system entry, open as it is.
     """
 
     __slots__ = (
         "_change_places",
         "accepted",
         "begun",
-        "changed",
         "changes",
         "claimed",
         "collected",
         "committed",
+        "decided",
         "last",
         "simulation",
         "stored",
@@ -54,7 +54,7 @@ class Facts:
         self.last = 0  # highest number claimed
         self.collected = 0  # numbers through this one may be forgotten, by the newest claim of that
         self.claimed: list[Claimed] = []
-        self.changed: list[Claimed] = []
+        self.decided: list[Claimed] = []
         self.accepted: dict[int, dict[tuple[int, bytes], int]] = {}  # number → (epoch, id) → bits of members
         self.stored: dict[int, dict[int, int]] = {}  # number → digest → bits of members
         self.changes: list[tuple[int, Assignment, SystemEntry]] = []  # voters and in-sync set, assigned anywhere
@@ -159,10 +159,10 @@ class Facts:
         if isinstance(entry, VoterAdded | VoterRemoved | InSyncChanged):
             self.changes.append((sequence, assignment, entry))
             self.changes.sort(key=lambda change: (change[0], change[1].epoch))
-            for callback in self.changed:
-                callback(node, sequence, assignment, entry)
         elif isinstance(entry, EpochBegun):
             self.begun.setdefault(assignment.epoch, (sequence, assignment))
+        for callback in self.decided:
+            callback(node, sequence, assignment, entry)
 
     def _on_durable(self, node: SimulatedNode, persist: Persist) -> None:
         bit = 1 << node.index
