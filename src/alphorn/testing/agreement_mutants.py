@@ -18,6 +18,7 @@ from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.station import Station
 from alphorn.bus.synchroniser import Synchroniser
 from alphorn.bus.takeover import Takeover
+from alphorn.model.ids import counter_of, origin_of
 from alphorn.testing.mutation import Mutant, Patch
 
 
@@ -64,27 +65,6 @@ def _unready_in_sync() -> list[Patch]:
         return changed if is_news and changed.copies >= config.copies_min else None
 
     return [(Roster, "_rule", rule)]
-
-
-def _rule_for_known_only() -> list[Patch]:
-    original = Roster._rule
-
-    def rule(self: Any, numbers: list[int], tip: GroupState) -> InSyncChanged | None:
-        adopted, self._adopted = self._adopted, 0
-        try:
-            return original(self, numbers, tip)
-        finally:
-            self._adopted = adopted
-
-    return [(Roster, "_rule", rule)]
-
-
-def _any_voter_added() -> list[Patch]:
-    return [(Roster, "may_vote", lambda self, tip, number, now: True)]
-
-
-def _later_epoch_unnoticed() -> list[Patch]:
-    return [(Follower, "_learn_epoch", lambda self, epoch: None)]
 
 
 def _no_fence() -> list[Patch]:
@@ -211,8 +191,10 @@ def _hasty_abandon() -> list[Patch]:
 def _damaged_is_absent() -> list[Patch]:
     def lacks(self: Any, batch: bytes) -> bool:
         station = self._station
+        if batch in station.holdings or counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
+            return False
         sequence = station.ledger.find(batch)
-        return batch not in station.holdings and (not sequence or self.payload_of(sequence) is None)
+        return not sequence or self.payload_of(sequence) is None
 
     return [(Repairer, "lacks", lacks)]
 
@@ -226,17 +208,6 @@ def _passed_is_absent() -> list[Patch]:
         return not sequence or station.storage.entry(sequence) is None
 
     return [(Repairer, "lacks", lacks)]
-
-
-def _same_epoch_again() -> list[Patch]:
-    return [(Takeover, "seen", lambda self, epoch: None)]
-
-
-def _returned_is_old() -> list[Patch]:
-    def is_old(self: Any, body: Any, known: Any) -> bool:
-        return bool(body.member.incarnation <= known.incarnation)
-
-    return [(Roster, "_is_old", is_old)]
 
 
 def _early_checkpoint() -> list[Patch]:
@@ -383,34 +354,9 @@ AGREEMENT_MUTANTS = (
         patch=_old_numbers_commit_alone,
     ),
     Mutant(
-        name="rule-for-known-only",
-        description="An in-sync set becomes the rule though its members lack what an earlier epoch may have committed.",
-        patch=_rule_for_known_only,
-    ),
-    Mutant(
-        name="any-voter-added",
-        description="A voter is added that does not follow the log yet.",
-        patch=_any_voter_added,
-    ),
-    Mutant(
-        name="later-epoch-unnoticed",
-        description="Something committed under a later epoch does not depose a sequencer.",
-        patch=_later_epoch_unnoticed,
-    ),
-    Mutant(
         name="passed-is-absent",
         description="A data server says it never had what its own checkpoint covers.",
         patch=_passed_is_absent,
-    ),
-    Mutant(
-        name="same-epoch-again",
-        description="A candidate does not heed the epochs that others speak of.",
-        patch=_same_epoch_again,
-    ),
-    Mutant(
-        name="returned-is-old",
-        description="A member that was taken for gone and comes back is treated as one with an old disk.",
-        patch=_returned_is_old,
     ),
     Mutant(
         name="early-checkpoint",

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment, Collected
 from alphorn.bus.frames import DataReport, Frame
 from alphorn.bus.group_state import GroupState
-from alphorn.bus.holdings import Holdings
 from alphorn.bus.machine import Deliver
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
@@ -170,40 +168,6 @@ def _nothing_let_go() -> list[Patch]:
     return [(Receiver, "release", release), (Receiver, "prune", lambda self: None)]
 
 
-def _own_kept() -> list[Patch]:
-    original = Receiver.prune
-
-    def prune(self: Any) -> None:
-        holdings, own = self._station.holdings, self._station.origin
-        kept = {batch: whole for batch, whole in holdings.whole() if origin_of(batch) == own}
-        original(self)
-        for batch, whole in kept.items():
-            if batch not in holdings:
-                holdings.put_own(batch, whole.payload, whole.timestamp, whole.digest)
-
-    return [(Receiver, "prune", prune)]
-
-
-def _needed_refused() -> list[Patch]:
-    original, original_put = Holdings.add, Holdings.put
-
-    def add(self: Any, data: Any, *, is_needed: bool = False) -> Any:
-        return original(self, data)
-
-    def put(self: Any, batch: bytes, payload: Any, timestamp: int, digest: int, *, is_needed: bool = False) -> Any:
-        return original_put(self, batch, payload, timestamp, digest)
-
-    return [(Holdings, "add", add), (Holdings, "put", put)]
-
-
-def _settled_kept() -> list[Patch]:
-    return [(Receiver, "release_settled", lambda self, settled: None)]
-
-
-def _never_mended() -> list[Patch]:
-    return [(DataServer, "mend", lambda self, previous, assignments: None)]
-
-
 FLOW_MUTANTS = (
     Mutant(
         name="numbered-twice",
@@ -259,25 +223,5 @@ FLOW_MUTANTS = (
         name="nothing-let-go",
         description="Batches stay in memory after they are delivered and stored.",
         patch=_nothing_let_go,
-    ),
-    Mutant(
-        name="own-kept",
-        description="A member keeps its own batches when it goes on from a checkpoint.",
-        patch=_own_kept,
-    ),
-    Mutant(
-        name="needed-refused",
-        description="A full member refuses the one batch that all others wait for.",
-        patch=_needed_refused,
-    ),
-    Mutant(
-        name="settled-kept",
-        description="Durable batches behind a missing one stay in memory.",
-        patch=_settled_kept,
-    ),
-    Mutant(
-        name="never-mended",
-        description="A final number that cannot be read is not learnt again from others.",
-        patch=_never_mended,
     ),
 )
