@@ -36,6 +36,7 @@ class Acknowledging:
             receiver=receiver,
             sender=Sender(station),
             data=data_server,
+            commit=commit_server,
             checkpoints=CheckpointServer(station, sequence=0),
             catch_up=CatchUp(station, self.follower, receiver, data_server.holes),
             on_whole=lambda batch, whole, sequence, now: None,

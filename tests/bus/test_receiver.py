@@ -245,11 +245,16 @@ def test_a_batch_with_an_open_number_is_kept_although_its_sender_left() -> None:
     assert kept(delivering) == [batch_id(2), batch_id(3)]
 
 
-def test_this_members_own_batches_are_never_pruned() -> None:
+def test_this_members_own_batches_are_kept_until_they_are_behind() -> None:
     delivering = Delivering()
-    own = batch_id(1, delivering.bench.station.origin)
-    delivering.bench.station.holdings.put_own(own, b"x", 0, digest_of(b"x"))
-    assert kept(delivering) == [own]
+    origin = delivering.bench.station.origin
+    own = [batch_id(counter, origin) for counter in (1, 2)]
+    for batch in own:
+        delivering.bench.station.holdings.put_own(batch, b"x", 0, digest_of(b"x"))
+    assert kept(delivering) == own
+    state = delivering.bench.ledger.state
+    state.senders[origin] = 1  # as a checkpoint tells, which this member went on from
+    assert kept(delivering) == own[1:]
 
 
 def test_durable_batches_behind_a_missing_one_are_let_go_when_memory_is_tight() -> None:

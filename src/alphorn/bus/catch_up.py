@@ -12,6 +12,7 @@ import xxhash
 from alphorn.bus.config import Role
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import (
+    AssignmentQuery,
     CheckpointChunk,
     CheckpointFetch,
     CheckpointOffer,
@@ -122,7 +123,16 @@ class CatchUp:
         first = (self._receiver.delivered if station.reads else station.ledger.committed) + 1
         if self._holes:
             first = min(first, *self._holes)
+            self._ask_meaning(min(self._holes))
         station.send_member(self._server, RangeFetch(first, station.reads))
+
+    def _ask_meaning(self, sequence: int) -> None:
+        """A commit server knows what a number means, also where no data server but this one has its batch."""
+        station = self._station
+        voters = [number for number in station.ledger.state.voters if number != station.number]
+        if voters:
+            query = AssignmentQuery(sequence - 1, sequence)
+            station.send_member(voters[self._attempts % len(voters)], query)
 
     def _choose(self) -> int:
         station = self._station

@@ -18,13 +18,7 @@ from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import (
-    Assignment,
-    InSyncChanged,
-    MemberLeft,
-    SystemEntry,
-    describe_epoch,
-)
+from alphorn.bus.entries import Assignment, InSyncChanged, Member, MemberLeft, SystemEntry, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
@@ -135,6 +129,7 @@ class Endpoint:
             receiver=self._receiver,
             sender=self._sender,
             data=self._data,
+            commit=self._commit,
             checkpoints=self._checkpoints,
             catch_up=self._catch_up,
             on_whole=self._intake.on_whole,
@@ -145,6 +140,7 @@ class Endpoint:
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
+        self._follower.on_told = self._data.mend
         self._handlers = self._make_handlers()
         self._start(restored.checkpoint)
 
@@ -168,6 +164,10 @@ class Endpoint:
         """This run of this member, as all its frames name it."""
         return self._station.origin
 
+    def members(self) -> list[Member]:
+        """Who is in the group, as far as this member has heard."""
+        return list(self._station.ledger.state.members.values())
+
     # --- the five verbs ---
 
     def receive(self, item: Input, now: float) -> None:
@@ -186,7 +186,7 @@ class Endpoint:
             case CheckpointInstalled():
                 self._receiver.is_held = False
             case ChangeVoters():
-                self._sequencer.change_voters(item.number, add=item.add)
+                self._sequencer.change_voters(item.number, add=item.add, now=now)
             case ChangeInterval():
                 self._sequencer.change_interval(item.interval, item.lifetime)
             case Goodbye():

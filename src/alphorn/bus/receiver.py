@@ -149,8 +149,8 @@ class Receiver:
             origin = origin_of(batch)
             sequence = ledger.find(batch)
             is_behind = counter_of(batch) <= ledger.state.senders.get(origin, 0) and sequence <= self.released
-            is_orphan = not sequence and not ledger.state.is_sender(origin)
-            if (is_behind or is_orphan) and origin != self._station.origin:
+            is_orphan = not sequence and not ledger.state.is_sender(origin) and origin != self._station.origin
+            if is_behind or is_orphan:
                 holdings.drop(batch)
 
     def reset(self, through: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from alphorn.bus.catch_up import CatchUp
 from alphorn.bus.checkpoint_server import CheckpointServer
+from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Range
@@ -25,6 +26,7 @@ class Synchroniser:
     __slots__ = (
         "_catch_up",
         "_checkpoints",
+        "_commit",
         "_data",
         "_follower",
         "_on_whole",
@@ -42,6 +44,7 @@ class Synchroniser:
         receiver: Receiver,
         sender: Sender,
         data: DataServer,
+        commit: CommitServer,
         checkpoints: CheckpointServer,
         catch_up: CatchUp,
         on_whole: Callable[[bytes, Batch, int, float], None],
@@ -51,6 +54,7 @@ class Synchroniser:
         self._receiver = receiver
         self._sender = sender
         self._data = data
+        self._commit = commit
         self._checkpoints = checkpoints
         self._catch_up = catch_up
         self._on_whole = on_whole
@@ -100,10 +104,14 @@ class Synchroniser:
         self._receiver.reset(offer.sequence)
         if station.reads:
             self._receiver.is_held = True
-            station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            if station.is_checkpoint_server:
-                self._checkpoints.on_written(offer.sequence, now)
+            station.journal.then(lambda: self._hand_up(offer.sequence, now))
         self._catch_up.installed()
+
+    def _hand_up(self, sequence: int, now: float) -> None:
+        """The checkpoint is durable here: the upper layer may go on from it, and the sequencer may count on it."""
+        self._station.outbox.append(InstallCheckpoint(sequence))
+        if self._station.is_checkpoint_server:
+            self._checkpoints.on_written(sequence, now)
 
     def go_on_from(self, state: GroupState) -> None:
         """Replaces the ledger by a state that is known to be committed; whatever was open here conflicts with it."""
@@ -119,6 +127,7 @@ class Synchroniser:
         self._receiver.reset(state.sequence)
         self._receiver.prune()
         self._sender.on_state()
+        self._commit.on_state()
 
     def _settle(self) -> None:
         self._resetting -= 1

@@ -103,6 +103,9 @@ class BusMachine(Machine, Protocol):
     def origin(self) -> bytes:
         """The origin in all its frames."""
 
+    def members(self) -> list[Member]:
+        """Who is in the group."""
+
 
 class LogStore(Storage, Protocol):
     """Where the endpoint reads and the node writes: io.store.Store, or io.memory_storage.MemoryStorage."""
@@ -195,6 +198,10 @@ class BusNode:
     def origin(self) -> bytes:
         """This run of this member, once started: the first ten bytes of the ids of its batches."""
         return self._machine.origin
+
+    def members(self) -> list[Member]:
+        """Who is in the group, as far as this member has heard."""
+        return self._machine.members()
 
     async def start(self) -> None:
         """Opens disk and network and begins to take part.
