@@ -160,7 +160,9 @@ class DataServer:
     def on_damaged(self, sequence: int, now: float) -> None:
         """A stored entry cannot be read: it is fetched from a peer and written again, never forgotten."""
         assignment = self._station.ledger.get(sequence)
-        if assignment is not None and sequence not in self._missing:
+        if assignment is None:
+            self.holes.add(sequence)
+        elif sequence not in self._missing:
             self._station.trace("damaged", f"sequence={sequence}")
             self._missing[sequence] = assignment.id
             self._requests.want_sequence(sequence, now)
