@@ -32,6 +32,8 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "delivered-early": {"nothing is delivered before commit"},
     "gap-passed-over": {"no gap at delivery"},
     "nothing-let-go": {"memory and queues are within bounds"},
+    "needed-dropped": {"what a checkpoint needs is kept, and nothing else"},
+    "retained-for-ever": {"what a checkpoint needs is kept, and nothing else"},
 }
 
 
