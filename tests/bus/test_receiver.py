@@ -26,8 +26,10 @@ from tests.bus.stations import EPOCH, SENDER, Bench, batch_id, joined, numbered,
 class Delivering:
     """Member 2 of three."""
 
-    def __init__(self, *, number: int = 2, reads: bool = True, nack_numbers_max: int = 64) -> None:
-        budget = Budget(datagram_bytes=1200, nack_numbers_max=nack_numbers_max)
+    def __init__(
+        self, *, number: int = 2, reads: bool = True, nack_numbers_max: int = 64, held_bytes_max: int = 1 << 20
+    ) -> None:
+        budget = Budget(datagram_bytes=1200, nack_numbers_max=nack_numbers_max, held_bytes_max=held_bytes_max)
         self.bench = Bench(make_config(servers=3, witnesses=1), number, reads=reads, budget=budget)
         station = self.bench.station
         self.requests = Requests(station)
@@ -163,9 +165,9 @@ def test_nothing_is_delivered_while_a_checkpoint_is_installed() -> None:
     delivering = Delivering()
     delivering.bench.hold(1)
     delivering.commit(numbered(1))
-    delivering.receiver.is_held = True
+    delivering.receiver.hold(7)
     assert delivering.outputs() == []
-    delivering.receiver.is_held = False
+    assert delivering.receiver.on_installed(7)
     assert delivering.delivered() == [1]
 
 

@@ -34,6 +34,8 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "collected-unsaved": {"collection never passes what is needed"},
     "collected-young": {"collection never passes what is needed"},
     "nothing-let-go": {"memory and queues are within bounds"},
+    "needed-dropped": {"what a checkpoint needs is kept, and nothing else"},
+    "retained-for-ever": {"what a checkpoint needs is kept, and nothing else"},
 }
 
 

@@ -84,6 +84,8 @@ class CatchUp:
     def is_needed(self) -> bool:
         """Whether too much is missing to ask for it number by number."""
         station, follower = self._station, self._follower
+        if self._receiver.is_held:
+            return self._wants_newer
         if follower.collected > station.ledger.committed:
             return True
         if not station.reads:
@@ -96,9 +98,14 @@ class CatchUp:
         limit = 0 if self.is_active else station.budget.nack_numbers_max
         return follower.collected > delivered or follower.known_committed - delivered > limit
 
+    @property
+    def _wants_newer(self) -> bool:
+        """Whether the checkpoint being installed is of no use: refused, or the log that follows it is gone."""
+        return self._receiver.is_refused or self._follower.collected > self._station.ledger.committed
+
     def plan(self, now: float) -> None:
         """Starts or ends, by what is needed."""
-        if self._receiver.is_held or self.sealed is not None:
+        if self.sealed is not None:
             return
         if self.is_needed and not self.is_active and self._station.number:  # nobody answers a member without number
             self.is_active, self._attempts = True, 0
@@ -119,6 +126,9 @@ class CatchUp:
             chunk = self._next_chunk(self._transfer)
             offer = self._transfer.offer
             station.send_member(self._server, CheckpointFetch(offer.sequence, offer.digest, chunk))
+            return
+        if self._receiver.is_held:
+            station.send_member(self._server, CheckpointFetch(0, 0, 0))  # there is none at 0: the newest is offered
             return
         first = (self._receiver.delivered if station.reads else station.ledger.committed) + 1
         if self._holes:

@@ -133,7 +133,7 @@ class Ruin:
 
 def is_intact(state: DiskState, sequence: int) -> bool:
     """Whether a disk has this entry and can read it."""
-    return sequence in state.entries and ("entry", sequence, 0) not in state.damaged
+    return state.is_intact(sequence)
 
 
 def remembers(state: DiskState) -> bool:
