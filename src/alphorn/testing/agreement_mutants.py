@@ -7,6 +7,7 @@ import msgspec
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.data_server import DataServer
+from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.entries import InSyncChanged
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Promise
@@ -16,7 +17,7 @@ from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.station import Station
-from alphorn.bus.synchroniser import Synchroniser
+from alphorn.bus.storage import CheckpointInfo
 from alphorn.bus.takeover import Takeover
 from alphorn.model.ids import counter_of, origin_of
 from alphorn.testing.mutation import Mutant, Patch
@@ -211,15 +212,15 @@ def _passed_is_absent() -> list[Patch]:
 
 
 def _early_checkpoint() -> list[Patch]:
-    original = Synchroniser.install
+    original = Endpoint._let_go
 
-    def install(self: Any, now: float) -> None:
-        offer = self._catch_up.sealed
-        original(self, now)
-        if offer is not None and self._catch_up.sealed is None and self._station.is_checkpoint_server:
-            self._checkpoints.on_written(offer.sequence, now)
+    def let_go(self: Any) -> None:
+        original(self)
+        offer = self._station.storage.checkpoint()
+        if isinstance(offer, CheckpointInfo) and self._receiver.is_held and self._station.is_checkpoint_server:
+            self._checkpoints.on_written(offer.sequence, 0.0)
 
-    return [(Synchroniser, "install", install)]
+    return [(Endpoint, "_let_go", let_go)]
 
 
 def _unmatched_submit() -> list[Patch]:
@@ -360,7 +361,7 @@ AGREEMENT_MUTANTS = (
     ),
     Mutant(
         name="early-checkpoint",
-        description="A fetched checkpoint is reported before it is durable.",
+        description="A fetched checkpoint is reported before it is durable and the upper layer has it.",
         patch=_early_checkpoint,
     ),
 )
