@@ -109,19 +109,19 @@ def batch(
     """A publish command of these messages, with the flags they need."""
     packed = [message if isinstance(message, Packed) else Packed(message) for message in messages]
     blob = msgspec.msgpack.encode(packed)
-    return Publish(destination, key, counter, len(packed), int(flags_of(packed)), timestamp, memoryview(blob))
+    return Publish(destination, key, counter, len(packed), flags_of(packed), timestamp, memoryview(blob))
 
 
-def flags_of(messages: list[Packed]) -> Flag:
-    flags = Flag(0)
-    for message in messages:
-        flags |= Flag.PROPERTIES if message.properties is not None else Flag(0)
-        flags |= Flag.PRIORITY if message.priority != PRIORITY_DEFAULT else Flag(0)
-        flags |= Flag.EXPIRATION if message.expiration else Flag(0)
-        flags |= Flag.DELAY if message.deliver_at else Flag(0)
-        flags |= Flag.KEY if message.key is not None else Flag(0)
-        flags |= Flag.OTHER if message.type or message.correlation_id else Flag(0)
-    return flags
+def flags_of(messages: list[Packed]) -> int:
+    occurs = {
+        Flag.PROPERTIES: any(message.properties is not None for message in messages),
+        Flag.PRIORITY: any(message.priority != PRIORITY_DEFAULT for message in messages),
+        Flag.EXPIRATION: any(message.expiration for message in messages),
+        Flag.DELAY: any(message.deliver_at for message in messages),
+        Flag.KEY: any(message.key is not None for message in messages),
+        Flag.OTHER: any(message.type or message.correlation_id for message in messages),
+    }
+    return sum(int(flag) for flag, is_there in occurs.items() if is_there)
 
 
 def subscription(topic: int, connection: bytes = BOB, **changes: object) -> Subscribe:

@@ -51,11 +51,12 @@ class Queue:
     def set_policy(self, policy: Policy) -> None:
         """What holds for messages from now on; limits hold for all."""
         self.policy = policy
-        self.watched = Flag.EXPIRATION | Flag.DELAY
+        watched = Flag.EXPIRATION | Flag.DELAY
         if policy.priority is None:
-            self.watched |= Flag.PRIORITY
+            watched |= Flag.PRIORITY
         if policy.groups or policy.last_value:
-            self.watched |= Flag.KEY
+            watched |= Flag.KEY
+        self.watched = int(watched)  # batches with other flags only are plain here
         self.latest = {key: position for position, key in sorted(self.keys.items())} if policy.last_value else {}
 
     @property

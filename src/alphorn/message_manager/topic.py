@@ -122,9 +122,10 @@ class Topic:
     def set_policy(self, policy: Policy) -> None:
         """What holds for messages from now on; limits hold for all."""
         self.policy = policy
-        self.watched = Flag.EXPIRATION | Flag.DELAY
+        watched = Flag.EXPIRATION | Flag.DELAY
         if policy.priority is None:
-            self.watched |= Flag.PRIORITY
+            watched |= Flag.PRIORITY
+        self.watched = int(watched)  # batches with other flags only are plain here
         if not self.is_retaining:
             self.let_go(0, self.next_position)
 

@@ -1,0 +1,205 @@
+import msgspec
+import pytest
+
+from alphorn.message_manager.effects import Created
+from alphorn.model.commands import DeleteDestination, Purge, Redrive, Unsubscribe
+from alphorn.model.messages import Packed
+from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
+
+DMQ = "queue:_DMQ"
+
+
+@pytest.mark.requirement("DMQ-1", "DMQ-3")
+def test_a_rejected_message_is_moved_with_its_history_and_not_copied() -> None:
+    bench = Bench()
+    queue = bench.create("queue:orders")
+    bench.publish(queue, "a", "b", "c")
+    bench.tick(5_000)
+    bench.give_back(queue, 2, 2)
+    effects = bench.give_back(queue, 2, 2, is_dead=True)
+    dead = bench.named(DMQ)
+    assert isinstance(effects[0], Created)
+    assert gone(effects) == [(queue, 0, [2, 2])]
+    assert arrived(effects) == [(dead.number, 0, 1, 1)]
+    run = dead.segments.find(1)
+    assert run is not None
+    assert (run.sequence, run.command, run.index, run.count) == (2, 0, 1, 1)
+    assert msgspec.msgpack.decode(dead.history_of(1)) == {
+        "destination": "queue:orders",
+        "reason": "rejected",
+        "deliveries": 2,
+        "time": 5_000,
+    }
+    bench.acknowledge(queue, 1, 3)
+    assert bench.engine.retained().flat() == [2, 2], "the entry is needed while the dead message is"
+
+
+@pytest.mark.requirement("DMQ-1")
+def test_an_expired_message_is_dead() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.tick(1_000)
+    bench.publish(queue, "stays", Packed("short", expiration=2_000), Packed("long", expiration=3_000))
+    assert bench.engine.next_due() == 2_000
+    assert gone(bench.tick(2_000)) == [(queue, 0, [2, 2])]
+    assert msgspec.msgpack.decode(bench.named(DMQ).history_of(1))["reason"] == "expired"
+    assert gone(bench.tick(9_000)) == [(queue, 0, [3, 3])]
+    assert bench.named(DMQ).count == 2
+
+
+def test_a_message_that_comes_too_late_is_dead_at_once() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.tick(1_000)
+    effects = bench.publish(queue, Packed("late", expiration=900), "fine")
+    assert arrived(effects) == [(bench.named(DMQ).number, 0, 1, 1), (queue, 0, 2, 2)]
+
+
+def test_a_consumed_message_does_not_expire() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.publish(queue, Packed("a", expiration=2_000))
+    bench.acknowledge(queue, 1, 1)
+    assert bench.engine.next_due() is None
+    assert bench.tick(3_000) == []
+
+
+def test_dead_messages_go_where_the_policy_says() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", dead_letter="q.dead", delivery_limit=1)
+    bench.publish(queue, *range(5))
+    bench.give_back(queue, 2, 4)
+    assert bench.named("queue:q.dead").count == 3
+    assert [run[:2] for run in bench.named("queue:q.dead").histories] == [(1, 3)], "died alike, told once"
+
+
+def test_a_dead_message_that_dies_again_is_let_go() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", delivery_limit=1)
+    bench.publish(queue, "a")
+    bench.give_back(queue, 1, 1)
+    dead = bench.named(DMQ)
+    assert gone(bench.give_back(dead.number, 1, 1, is_dead=True)) == [(dead.number, 0, [1, 1])]
+    assert dead.count == 0
+    assert not bench.engine.retained()
+
+
+def test_a_queue_that_is_its_own_dead_letter_queue_lets_its_dead_go() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", dead_letter="q", delivery_limit=1)
+    bench.publish(queue, "a")
+    assert arrived(bench.give_back(queue, 1, 1)) == []
+    assert bench.queue(queue).count == 0
+
+
+@pytest.mark.requirement("DMQ-3")
+def test_a_dead_message_of_a_subscription_names_it() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    name = bench.subscribe(topic, name="s", is_durable=True)
+    bench.publish(topic, "a")
+    bench.give_back(topic, 1, 1, subscription=name, is_dead=True)
+    history = msgspec.msgpack.decode(bench.named(DMQ).history_of(1))
+    assert (history["destination"], history["subscription"]) == ("topic:t", name)
+
+
+def test_expired_messages_of_volatile_subscriptions_are_let_go() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    volatile, durable = bench.subscribe(topic, BOB), bench.subscribe(topic, name="s", is_durable=True)
+    bench.publish(topic, Packed("a", expiration=50))
+    effects = bench.tick(100)
+    assert gone(effects) == [(topic, volatile, [1, 1]), (topic, durable, [1, 1])]
+    assert bench.named(DMQ).count == 1
+
+
+@pytest.mark.requirement("DMQ-3")
+def test_redriven_messages_are_new_where_they_came_from() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", delivery_limit=1, groups=True)
+    bench.publish(queue, "a", Packed("b", priority=9, key="k", expiration=10**12), "c")
+    bench.give_back(queue, 1, 2)
+    dead = bench.named(DMQ)
+    assert bench.candidates(dead.number) == [2, 1], "priority stays with a message"
+    effects = bench.apply(Redrive(dead.number, []))
+    assert gone(effects) == [(dead.number, 0, [1, 2])]
+    assert arrived(effects) == [(queue, 0, 4, 5)]
+    assert bench.candidates(queue) == [5, 3, 4]
+    assert bench.queue(queue).keys == {5: "k"}
+    assert bench.queue(queue).backlog.counts == {}
+    runs = [(run.sequence, run.index, run.position) for run in bench.queue(queue).segments.runs(4, 5)]
+    assert runs == [(2, 0, 4), (2, 1, 5)]
+    assert bench.queue(queue).histories.find(4) is None
+
+
+def test_only_named_positions_are_redriven() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", delivery_limit=1)
+    bench.publish(queue, *range(5))
+    bench.give_back(queue, 1, 5)
+    dead = bench.named(DMQ)
+    bench.apply(Redrive(dead.number, [2, 3, 9, 9]))
+    assert bench.pending(dead.number) == [(1, 1), (4, 5)]
+    assert bench.pending(queue) == [(6, 7)]
+
+
+def test_dead_messages_go_back_to_the_one_subscription_they_died_in() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    one = bench.subscribe(topic, name="one", is_durable=True)
+    other = bench.subscribe(topic, name="other", is_durable=True)
+    bench.publish(topic, "a")
+    bench.give_back(topic, 1, 1, subscription=one, is_dead=True)
+    bench.apply(Redrive(bench.named(DMQ).number, []))
+    assert bench.pending(topic, one) == [(2, 2)]
+    assert bench.pending(topic, other) == [(1, 1)]
+
+
+def test_what_cannot_go_back_stays_and_is_answered() -> None:
+    bench = Bench()
+    gone_queue, queue, topic = bench.create("queue:gone"), bench.create("queue:q"), bench.create("topic:t")
+    name = bench.subscribe(topic, name="s", is_durable=True)
+    for number, subscription in ((gone_queue, 0), (queue, 0), (topic, name)):
+        bench.publish(number, "x")
+        bench.give_back(number, 1, 1, subscription=subscription, is_dead=True)
+    bench.apply(DeleteDestination(gone_queue), Unsubscribe(topic, name))
+    dead = bench.named(DMQ)
+    effects = bench.apply(Redrive(dead.number, []))
+    assert errors(effects) == ["InvalidDestination"]
+    assert bench.pending(dead.number) == [(1, 1), (3, 3)]
+    assert bench.pending(queue) == [(2, 2)]
+
+
+def test_messages_that_were_sent_to_a_dead_letter_queue_have_nowhere_to_go_back() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", dead_letter="mixed", delivery_limit=1)
+    mixed = bench.create("queue:mixed")
+    bench.publish(mixed, "sent here")
+    bench.publish(queue, "died there")
+    bench.give_back(queue, 1, 1)
+    bench.apply(Redrive(mixed, []))
+    assert bench.pending(mixed) == [(1, 1)]
+    bench.give_back(mixed, 1, 1, is_dead=True)
+    assert bench.named(DMQ).count == 1
+
+
+def test_a_redriven_value_does_not_replace_a_newer_one() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", last_value=True)
+    bench.publish(queue, Packed("old", key="k"), Packed("only", key="o"))
+    bench.give_back(queue, 1, 2, is_dead=True)
+    bench.publish(queue, Packed("new", key="k"))
+    bench.apply(Redrive(bench.named(DMQ).number, []))
+    assert bench.named(DMQ).count == 0
+    assert bench.pending(queue) == [(3, 3), (5, 5)]
+
+
+def test_purged_histories_are_forgotten() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", delivery_limit=1)
+    bench.publish(queue, *range(3))
+    bench.give_back(queue, 1, 3)
+    dead = bench.named(DMQ)
+    bench.apply(Purge(dead.number))
+    dead.sweep()
+    assert not dead.histories

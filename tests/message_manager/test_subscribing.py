@@ -1,0 +1,175 @@
+import pytest
+
+from alphorn.message_manager.effects import Answer, Arrived, Subscribed, Unsubscribed
+from alphorn.model.commands import Forget, Tick, Unsubscribe, key_of
+from alphorn.model.messages import Packed
+from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, subscription
+
+
+@pytest.fixture(name="bench")
+def make_bench() -> Bench:
+    """Topics 1 and 2; the second keeps messages for a minute and has four, published at 1, 2, 3 and 4 seconds."""
+    bench = Bench()
+    bench.create("topic:plain")
+    topic = bench.create("topic:kept", retain_s=60.0)
+    for second in (1, 2, 3, 4):
+        bench.publish(topic, second)
+        bench.tick(second * 1_000)
+    return bench
+
+
+def test_a_volatile_subscription_belongs_to_its_consumer(bench: Bench) -> None:
+    effects = bench.apply(subscription(1, ALICE))
+    assert effects == [Subscribed(1, 1), Answer(0, 1)]
+    assert bench.apply(subscription(1, ALICE)) == [Answer(0, 1)], "to ask again changes nothing"
+    assert bench.subscribe(1, ALICE, consumer=key_of(ALICE, 2)) == 2
+    assert bench.subscribe(1, BOB) == 3
+    assert bench.of(1, 1).consumer == key_of(ALICE, 1)
+    assert ALICE in bench.engine.connections()
+
+
+@pytest.mark.requirement("HA-20")
+def test_volatile_subscriptions_end_with_their_connection_and_durable_ones_stay(bench: Bench) -> None:
+    bench.subscribe(1, BOB)
+    durable = bench.subscribe(1, BOB, name="s", is_durable=True)
+    assert bench.apply(Forget(BOB)) == [Unsubscribed(1, 1)]
+    assert list(bench.topic(1).subscriptions) == [durable]
+    assert BOB not in bench.engine.connections()
+    bench.publish(1, "while away")
+    assert bench.subscribe(1, CAROL, name="s", is_durable=True) == durable
+    assert bench.pending(1, durable) == [(1, 1)]
+    assert bench.of(1, durable).consumer == key_of(CAROL, 1)
+
+
+def test_durable_names_are_of_their_client(bench: Bench) -> None:
+    one = bench.subscribe(1, name="s", client="one", is_durable=True)
+    other = bench.subscribe(1, name="s", client="other", is_durable=True)
+    assert one != other
+    assert bench.engine.find_subscription("one", "s") == (1, one)
+    assert bench.engine.find_subscription("", "s") is None
+
+
+@pytest.mark.parametrize("changes", [{"selector": "n > 1"}, {"destination": 2}, {"no_local": ALICE}])
+def test_a_durable_subscription_that_changes_is_a_new_one(bench: Bench, changes: dict[str, object]) -> None:
+    old = bench.subscribe(1, name="s", is_durable=True)
+    bench.publish(1, "for the old one")
+    effects = bench.apply(subscription(**{"topic": 1, "name": "s", "is_durable": True, **changes}))  # type: ignore[arg-type]
+    assert effects[0] == Unsubscribed(1, old)
+    answer = effects[-1]
+    assert isinstance(answer, Answer)
+    topic = changes.get("destination", 1)
+    assert bench.engine.find_subscription("", "s") == (topic, answer.number)
+    assert bench.pending(topic, answer.number) == []  # type: ignore[arg-type]
+    assert old not in bench.topic(1).subscriptions
+
+
+def test_a_durable_subscription_without_local_messages_is_the_same_on_another_connection(bench: Bench) -> None:
+    number = bench.subscribe(1, ALICE, name="s", is_durable=True, no_local=ALICE)
+    assert bench.subscribe(1, BOB, name="s", is_durable=True, no_local=BOB) == number
+    bench.publish(1, "from alice", connection=ALICE)
+    bench.publish(1, "from bob", connection=BOB)
+    assert bench.pending(1, number) == [(1, 1)]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_shared_and_unshared_cannot_have_one_name(bench: Bench, is_shared: bool) -> None:
+    bench.subscribe(1, name="s", is_durable=True, is_shared=is_shared)
+    answer = bench.answer(subscription(1, name="s", is_durable=True, is_shared=not is_shared))
+    assert answer.error == "Misuse"
+
+
+def test_durable_and_volatile_shared_ones_of_one_name_are_apart(bench: Bench) -> None:
+    durable = bench.subscribe(1, name="s", is_durable=True, is_shared=True)
+    volatile = bench.subscribe(1, name="s", is_shared=True)
+    assert durable != volatile
+    assert bench.engine.find_subscription("", "s") == (1, durable)
+
+
+def test_a_shared_volatile_subscription_lives_as_long_as_any_of_its_consumers(bench: Bench) -> None:
+    number = bench.subscribe(1, ALICE, name="s", is_shared=True)
+    assert bench.subscribe(1, BOB, name="s", is_shared=True) == number
+    assert bench.apply(Forget(ALICE)) == []
+    assert bench.of(1, number).consumers == [key_of(BOB, 1)]
+    assert bench.apply(Forget(BOB)) == [Unsubscribed(1, number)]
+    assert bench.engine.find_subscription("", "s") is None
+
+
+def test_a_shared_volatile_subscription_changes_only_for_one_who_has_it_alone(bench: Bench) -> None:
+    bench.subscribe(1, ALICE, name="s", is_shared=True)
+    assert bench.answer(subscription(1, BOB, name="s", is_shared=True, selector="n = 1")).error == "Misuse"
+    changed = bench.apply(subscription(1, ALICE, name="s", is_shared=True, selector="n = 1"))
+    assert changed[0] == Unsubscribed(1, 1)
+    assert bench.of(1, 2).selector_text == "n = 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"selector": "n >"}, "InvalidSelector"),
+        ({"is_durable": True}, "Misuse"),
+        ({"is_shared": True}, "Misuse"),
+        ({"name": "x" * 300, "is_durable": True}, "Misuse"),
+        ({"consumer": b"short"}, "PeerViolation"),
+        ({"no_local": b"short"}, "PeerViolation"),
+        ({"start": -2}, "Misuse"),
+        ({"start_ms": -1}, "Misuse"),
+        ({"destination": 99}, "InvalidDestination"),
+        ({"destination": 3}, "InvalidDestination"),
+    ],
+)
+def test_what_cannot_be_subscribed_is_answered(bench: Bench, changes: dict[str, object], error: str) -> None:
+    bench.create("queue:number three")
+    assert bench.answer(subscription(1, **changes)).error == error
+    assert not bench.topic(1).subscriptions
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"start": -1}, []),
+        ({"start": 0}, [(1, 4)]),
+        ({"start": 7}, [(3, 4)]),
+        ({"start": 8}, [(4, 4)]),
+        ({"start": 500}, []),
+        ({"start_ms": 1}, [(1, 4)]),
+        ({"start_ms": 2_001}, [(3, 4)]),
+        ({"start_ms": 3_000}, [(3, 4)]),
+        ({"start_ms": 9_000}, []),
+    ],
+)
+def test_a_subscription_begins_where_it_wants(
+    bench: Bench, changes: dict[str, object], expected: list[tuple[int, int]]
+) -> None:
+    number = bench.subscribe(2, **changes)
+    assert bench.pending(2, number) == expected
+    bench.publish(2, "new")
+    assert bench.candidates(2, number)[-1] == 5
+
+
+def test_replayed_messages_arrive_and_are_marked_as_unseen_by_the_selector(bench: Bench) -> None:
+    effects = bench.apply(subscription(2, selector="n = 1", start=0))
+    assert effects == [Subscribed(2, 1), Arrived(2, 1, 1, 4), Answer(0, 1)]
+    assert bench.of(2, 1).selected_from == 5
+    bench.publish(2, Packed(properties={"n": 1}), Packed(properties={"n": 2}))
+    assert bench.pending(2, 1) == [(1, 5)]
+
+
+def test_a_topic_that_keeps_nothing_has_nothing_to_replay(bench: Bench) -> None:
+    bench.subscribe(1, ALICE)
+    bench.publish(1, "pending for alice")
+    late = bench.subscribe(1, BOB, start=0)
+    assert bench.pending(1, late) == []
+
+
+def test_an_unsubscribed_subscription_is_gone(bench: Bench) -> None:
+    number = bench.subscribe(1, name="s", is_durable=True)
+    bench.publish(1, "x")
+    assert bench.apply(Unsubscribe(1, number)) == [Unsubscribed(1, number)]
+    assert bench.answer(Unsubscribe(1, number)).error == "InvalidDestination"
+    assert bench.subscribe(1, name="s", is_durable=True) > number
+
+
+def test_an_impossible_connection_owns_nothing(bench: Bench) -> None:
+    assert bench.answer(Forget(b"short")).error == "PeerViolation"
+    assert bench.apply(Forget(CAROL)) == []
+    assert bench.apply(Tick(0)) == []
