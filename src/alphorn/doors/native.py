@@ -42,7 +42,7 @@ def decode_client(body: bytes | memoryview) -> AnyClientFrame:
     """What a client said, without the length; raises `PeerViolation`."""
     try:
         return _decode_client(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a client's frame cannot be read: {error}") from None
 
 
@@ -50,5 +50,5 @@ def decode_server(body: bytes | memoryview) -> AnyServerFrame:
     """What a Client Manager said, without the length; raises `PeerViolation`."""
     try:
         return _decode_server(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a Client Manager's frame cannot be read: {error}") from None

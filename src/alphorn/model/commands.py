@@ -178,5 +178,5 @@ def decode_entry(payload: bytes | memoryview) -> Entry:
     """What a log entry says; blobs are views into the payload. Raises `PeerViolation`."""
     try:
         return _decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a log entry cannot be read: {error}") from None

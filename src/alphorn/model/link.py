@@ -209,7 +209,7 @@ def decode_asked(body: bytes | memoryview) -> AnyAsked:
     """What a Client Manager said; raises `PeerViolation`."""
     try:
         return _decode_asked(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a Client Manager's frame on the link cannot be read: {error}") from None
 
 
@@ -217,5 +217,5 @@ def decode_told(body: bytes | memoryview) -> AnyTold:
     """What a Message Manager said; raises `PeerViolation`."""
     try:
         return _decode_told(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a Message Manager's frame on the link cannot be read: {error}") from None

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from alphorn.model.errors import PeerViolation
+from alphorn.model.nesting import DEPTH_MAX, is_too_deep
 
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 PRIORITY_DEFAULT = 4
 BATCH_MESSAGES_MAX = 65_536
 
@@ -68,9 +70,15 @@ _encode = msgspec.msgpack.Encoder().encode
 def headers_of(blob: bytes | memoryview) -> list[PackedHeader]:
     """What servers may know of the messages of a batch; raises `PeerViolation` for bytes that are no batch."""
     try:
-        return _decode_headers(blob)
-    except msgspec.MsgspecError as error:
+        headers = _decode_headers(blob)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a batch of messages cannot be read: {error}") from None
+    for header in headers:
+        if is_too_deep(bytes(header.body)):
+            raise PeerViolation(f"a message's body is nested more than {DEPTH_MAX} deep; send it as bytes")
+        if header.properties and any(type(value) not in _PLAIN for value in header.properties.values()):
+            raise PeerViolation("a message's property is no plain value; only the body can hold lists and maps")
+    return headers
 
 
 def count_of(blob: bytes | memoryview) -> int:

@@ -1,0 +1,93 @@
+from random import Random
+
+import msgspec
+import pytest
+
+from alphorn.model.commands import (
+    Acknowledge,
+    AnyCommand,
+    CreateDestination,
+    DeleteDestination,
+    Entry,
+    Forget,
+    Publish,
+    Purge,
+    Redrive,
+    Return,
+    SetPolicy,
+    Subscribe,
+    Tick,
+    Unsubscribe,
+    connection_of,
+    decode_entry,
+    encode_entry,
+    key_of,
+    number_of,
+)
+from alphorn.model.destinations import Destination, DestinationKind, Policy
+from alphorn.model.errors import PeerViolation
+
+KEY = key_of(bytes(range(16)), 5)
+COMMANDS: list[AnyCommand] = [
+    Publish(1, KEY, 9, 2, 0, 1234, memoryview(b"\x92\x91\x01\x91\x02")),
+    Acknowledge(1, 0, KEY, [1, 5]),
+    Return(1, 2, KEY, [1, 5], 100, True),
+    CreateDestination(Destination(DestinationKind.QUEUE, "orders"), Policy(ttl=2.0), bytes(16)),
+    DeleteDestination(1),
+    SetPolicy(1, Policy(max_length=5, overflow="reject")),
+    Subscribe(1, "name", "client", KEY, "n > 1", True, False, b"", -1, 5),
+    Unsubscribe(1, 2),
+    Forget(bytes(16)),
+    Tick(1_700_000_000_000),
+    Redrive(1, [1, 2]),
+    Purge(1),
+]
+
+
+def test_a_key_holds_its_connection_and_number() -> None:
+    assert (connection_of(KEY), number_of(KEY), len(KEY)) == (bytes(range(16)), 5, 20)
+
+
+def test_entries_come_back_as_they_were() -> None:
+    entry = Entry(COMMANDS, list(range(len(COMMANDS))))
+    assert decode_entry(encode_entry(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (COMMANDS[1], "929195020100c414000102030405060708090a0b0c0d0e0f0000000592010590"),
+        (COMMANDS[9], "9291920acf0000018bcfe5680090"),
+        (COMMANDS[11], "9291920c0190"),
+    ],
+)
+def test_commands_have_the_bytes_they_always_had(command: AnyCommand, expected: str) -> None:
+    assert encode_entry(Entry([command])).hex() == expected
+
+
+def test_every_beginning_of_an_entry_is_refused() -> None:
+    data = encode_entry(Entry(COMMANDS))
+    for length in range(len(data)):
+        with pytest.raises(PeerViolation):
+            decode_entry(data[:length])
+
+
+def test_changed_bytes_are_an_entry_or_refused_and_nothing_else() -> None:
+    random = Random(7)
+    data = encode_entry(Entry(COMMANDS))
+    for _ in range(3_000):
+        changed = bytearray(data)
+        changed[random.randrange(len(changed))] = random.randrange(256)
+        try:
+            assert isinstance(decode_entry(bytes(changed)), Entry)
+        except PeerViolation:
+            continue
+
+
+def test_a_blob_is_a_view_into_the_payload() -> None:
+    payload = encode_entry(Entry(COMMANDS[:1]))
+    command = decode_entry(payload).commands[0]
+    assert isinstance(command, Publish)
+    assert isinstance(command.blob, memoryview)
+    assert command.blob.obj is payload
+    assert msgspec.msgpack.decode(command.blob) == [[1], [2]]
