@@ -54,6 +54,15 @@ def test_a_message_is_looked_at_once_for_all_consumers_with_one_selector(stage: 
     assert len(stage.reads) == 11
 
 
+def test_consumers_with_and_without_a_selector_take_turns_with_what_both_want(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.attach("a", queue, selector="colour = 'red'")
+    stage.attach("b", queue)
+    for _ in range(4):
+        stage.publish(queue, colours("red"))
+    assert stage.deliver() == {"a": [(1, 1), (3, 1)], "b": [(2, 1), (4, 1)]}
+
+
 def test_what_a_selector_refused_is_looked_at_by_those_who_come_later(stage: Stage) -> None:
     queue = stage.queue()
     stage.attach("a", queue, selector="colour = 'red'")

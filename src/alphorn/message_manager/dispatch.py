@@ -206,9 +206,8 @@ class Dispatcher:
                 deliver = Deliver(consumer.key, outlet.destination, consumer.runs)
                 deliveries.append(Delivery(consumer.client_manager, deliver))
                 consumer.runs = []
-            refused = outlet.take_refused()
-            if refused is not None:
-                self._refused.append(refused)
+            if outlet.subscription:
+                self._refused += outlet.take_refused()
             if outlet.is_unfinished:
                 (looked if budget.left < before else waiting).append(outlet)
             elif outlet.is_stalled:
@@ -253,9 +252,9 @@ class Dispatcher:
         if outlet is not None:
             return outlet
         outlet = Outlet(destination, subscription, source, self._contents)
-        mark = self._grace.mark_of((destination, subscription))
-        if mark >= 0:
-            outlet.withhold(mark)
+        newest = self._grace.newest_of((destination, subscription))
+        if newest >= 0:
+            outlet.withhold(newest)
             if self._grace.is_over:
                 outlet.release(is_doubtful=self._grace.is_doubtful)
                 self._grace.forget((destination, subscription))
@@ -277,7 +276,7 @@ class Dispatcher:
         """Something happened to it: it is to be looked at, or to be forgotten."""
         if outlet.is_idle:
             self._drop(outlet)
-        else:
+        elif not outlet.is_empty:
             self._dirty[outlet] = None
 
     def _drop(self, outlet: Outlet) -> None:
@@ -301,7 +300,7 @@ class Dispatcher:
     def _end_grace(self) -> None:
         for outlets in list(self._outlets.values()):
             for outlet in list(outlets.values()):
-                if self._grace.mark_of((outlet.destination, outlet.subscription)) >= 0:
+                if self._grace.newest_of((outlet.destination, outlet.subscription)) >= 0:
                     outlet.release(is_doubtful=self._grace.is_doubtful)
                     self._grace.forget((outlet.destination, outlet.subscription))
                     self._settle(outlet)

@@ -29,7 +29,18 @@ class Filter:
     at and not taken is for nobody else either, and is kept for `take_refused`.
     """
 
-    __slots__ = ("_below", "_is_final", "_no_local", "is_stalled", "ready", "refused", "ring", "selector", "unseen")
+    __slots__ = (
+        "_below",
+        "_is_final",
+        "_no_local",
+        "is_stalled",
+        "is_unfinished",
+        "ready",
+        "refused",
+        "ring",
+        "selector",
+        "unseen",
+    )
 
     def __init__(
         self,
@@ -48,6 +59,11 @@ class Filter:
         self.refused = RangeSet()
         self.ring: dict[Consumer, None] = {}  # those with room, in the order of their turns
         self.is_stalled = False  # what comes next cannot be read now
+        self.is_unfinished = False  # the budget did not suffice to find out what comes next
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be given out or to be looked at."""
+        return bool(self.ready) or bool(self.unseen)
 
     def add(self, stretch: Stretch) -> None:
         """These may be given out, as far as the selector takes them."""
@@ -62,20 +78,22 @@ class Filter:
     def remove(self, first: int, last: int) -> None:
         """These may not be given out any more."""
         self.ready.remove(first, last)
-        if self.unseen:
+        if self._below:
             self.unseen.remove(first, last)
 
     def head(self, segments: Segments, contents: Contents, budget: Budget) -> Stretch | None:
         """What is to be given out first; None for nothing, or where the budget did not suffice to find it."""
-        self.is_stalled = False
+        if self._below == 0:
+            return self.ready.head()
+        self.is_stalled = self.is_unfinished = False
         while True:
-            known = self.ready.head()
-            if not self.unseen:
-                return known
-            unseen = self.unseen.head()
+            known, unseen = self.ready.head(), self.unseen.head()
             if unseen is None or (known is not None and known < unseen):
                 return known
-            if budget.left <= 0 or not self._look(unseen, segments, contents, budget):
+            if budget.left <= 0:
+                self.is_unfinished = True
+                return None
+            if not self._look(unseen, segments, contents, budget):
                 return None
 
     def takes(self, batch: Batch, index: int, priority: int) -> bool:

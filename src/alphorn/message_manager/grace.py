@@ -14,11 +14,11 @@ Place = tuple[int, int]  # destination and subscription
 class Grace:
     """Whose answers are missing, and up to which position each backlog is in question."""
 
-    __slots__ = ("_marks", "_missing", "is_doubtful")
+    __slots__ = ("_newest", "_missing", "is_doubtful")
 
-    def __init__(self, client_managers: Iterable[int], marks: Mapping[Place, int]) -> None:
+    def __init__(self, client_managers: Iterable[int], newest: Mapping[Place, int]) -> None:
         self._missing = set(client_managers)
-        self._marks = dict(marks) if self._missing else {}
+        self._newest = dict(newest) if self._missing else {}
         self.is_doubtful = False  # somebody left without an answer
 
     @property
@@ -41,17 +41,17 @@ class Grace:
         self.is_doubtful = self.is_doubtful or bool(gone)
         return self._strike(gone)
 
-    def mark_of(self, place: Place) -> int:
+    def newest_of(self, place: Place) -> int:
         """The newest position in question; -1 for none."""
-        return self._marks.get(place, -1)
+        return self._newest.get(place, -1)
 
     def forget(self, place: Place) -> None:
-        """A backlog needs its mark no more."""
-        self._marks.pop(place, None)
+        """A backlog is in question no more."""
+        self._newest.pop(place, None)
 
     def forget_all(self) -> None:
-        """No backlog needs its mark any more."""
-        self._marks.clear()
+        """No backlog is in question any more."""
+        self._newest.clear()
 
     def _strike(self, client_managers: set[int]) -> bool:
         was_over = self.is_over

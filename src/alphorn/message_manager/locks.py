@@ -31,6 +31,9 @@ class Locks(Generic[Owner]):
     def lock(self, first: int, last: int, owner: Owner) -> None:
         """These are now with this owner; nobody may hold any of them."""
         firsts, lasts, owners = self._firsts, self._lasts, self._owners
+        if lasts and lasts[-1] == first - 1 and owners[-1] is owner:  # by far the most frequent: goes on from there
+            lasts[-1] = last
+            return
         place = len(firsts) if not lasts or first > lasts[-1] else bisect_left(firsts, first)
         assert place == 0 or lasts[place - 1] < first, "a position is with two owners"
         assert place == len(firsts) or last < firsts[place], "a position is with two owners"
@@ -53,6 +56,9 @@ class Locks(Generic[Owner]):
         high = bisect_right(firsts, last)
         if low >= high:
             return []
+        if high - low == 1 and firsts[low] == first and last < lasts[low]:  # by far the most frequent: off the front
+            firsts[low] = last + 1
+            return [(owners[low], first, last)]
         released = self.parts(first, last)
         kept = []
         if firsts[low] < first:
@@ -75,6 +81,8 @@ class Locks(Generic[Owner]):
 
     def free(self, first: int, last: int) -> list[Range]:
         """The parts of `first` through `last` that nobody holds, in order."""
+        if not self._lasts or first > self._lasts[-1]:
+            return [(first, last)]
         found = []
         for _, start, end in self.parts(first, last):
             if first < start:

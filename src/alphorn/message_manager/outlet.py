@@ -66,6 +66,11 @@ class Outlet:
         return not (self.consumers or self._locks or self._maybe or self._withheld)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be given out."""
+        return self._supply.is_empty
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether the budget of the last `give` did not suffice."""
         return self._supply.is_unfinished
@@ -140,9 +145,9 @@ class Outlet:
             self._supply.withdraw(first, last)
             self._supply.withdraw_parked(first, last, self._holders)
 
-    def withhold(self, mark: int) -> None:
-        """Positions through the mark may be with consumers that have not said so yet."""
-        self._withheld = RangeSet(self._free(0, mark))
+    def withhold(self, through: int) -> None:
+        """Positions through this one may be with consumers that have not said so yet."""
+        self._withheld = RangeSet(self._free(0, through))
 
     def release(self, *, is_doubtful: bool) -> None:
         """All that could be claimed was claimed; the rest was not given out, or (`is_doubtful`) may have been."""
@@ -171,9 +176,10 @@ class Outlet:
     def give(self, budget: Budget) -> list[Consumer]:
         """Gives out what can be, and gives those who got something; what they got is in their `runs`."""
         self._supply.begin(self.consumers.values())
-        if self._withheld or (self._leaving and (self.is_single or self._source.policy.exclusive)):
+        is_exclusive = self._source.policy.exclusive
+        if self._withheld or (self._leaving and (is_exclusive or self.is_single)):
             return []
-        if self._source.policy.exclusive and self._active is None and self.consumers:
+        if is_exclusive and self._active is None and self.consumers:
             holders = [consumer for consumer in self.consumers.values() if consumer.outstanding]
             self._active = holders[0] if holders else next(iter(self.consumers.values()))
             self._seat(self._active)
@@ -183,10 +189,10 @@ class Outlet:
             served[pick.consumer] = None
         return list(served)
 
-    def take_refused(self) -> Acknowledge | None:
+    def take_refused(self) -> list[Acknowledge]:
         """What a subscription was found not to want: it is done with as if it were consumed."""
         refused = self._supply.take_refused()
-        return Acknowledge(self.destination, self.subscription, b"", refused.flat()) if refused else None
+        return [Acknowledge(self.destination, self.subscription, b"", refused.flat())] if refused else []
 
     def describe(self) -> dict[str, Any]:
         """What is known here, printable."""
@@ -278,8 +284,7 @@ class Outlet:
         for start, end, deliveries, history in self._pieces(first, first + count - 1):
             index = run.index + start - first
             consumer.give(DeliveredRun(run.sequence, run.command, index, end - start + 1, start, deliveries, history))
-        self._supply.unseat(consumer)  # and again at the end of the round, if it still has room
-        self._seat(consumer)
+        self._supply.pass_turn(consumer)
 
     def _pieces(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
         """These positions, cut where the number of deliveries or the history changes."""

@@ -87,8 +87,8 @@ class Ready:
                 rank = NORMAL
             else:
                 positions = self._others[rank]
-        found = positions.next_range(0)
-        return None if found is None else Stretch(rank, *found)
+        found = positions.head
+        return None if found is None else Stretch(rank, found[0], found[1])
 
     def take(self, count: int) -> list[Stretch]:
         """Takes out and gives the first `count` positions, or all where there are fewer."""

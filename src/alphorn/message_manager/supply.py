@@ -64,6 +64,11 @@ class Supply:
         backlog = self._source.backlog_of(self._subscription)
         return Backlog() if backlog is None else backlog
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that anybody here could get."""
+        return not self._parked and not any(self._filters.values())
+
     def open(self, selector: Selector | None, free: Iterable[Range], holders: Iterable[Consumer]) -> str:
         """A filter for this selector, with all that is free and not parked with one of the holders; gives its name."""
         name = "" if selector is None else selector.text
@@ -88,6 +93,15 @@ class Supply:
     def unseat(self, consumer: Consumer) -> None:
         """This consumer gets no turns."""
         self._filters[consumer.selector].ring.pop(consumer, None)
+
+    def pass_turn(self, consumer: Consumer) -> None:
+        """This consumer got something: it comes last now, or not at all if it has no more room."""
+        ring = self._filters[consumer.selector].ring
+        if consumer.room <= 0:
+            del ring[consumer]
+        elif len(ring) > 1:
+            del ring[consumer]
+            ring[consumer] = None
 
     def clear_seats(self) -> None:
         """Nobody gets turns."""
@@ -166,22 +180,26 @@ class Supply:
 
     def _next(self, budget: Budget) -> tuple[Filter, Stretch] | None:
         """The first stretch that anybody with room wants. Of those who want the same, each has its turn."""
-        best: Stretch | None = None
-        name = ""
+        name, best = "", None
         for candidate, filter_ in self._filters.items():
-            if not filter_.ring:
-                continue
-            head = filter_.head(self._source.segments, self._contents, budget)
-            if head is None:
-                self.is_stalled = self.is_stalled or filter_.is_stalled
-                self.is_unfinished = self.is_unfinished or (bool(filter_.unseen) and not filter_.is_stalled)
-            elif best is None or head[:2] < best[:2]:
-                best, name = head, candidate
+            if filter_.ring:
+                head = self._head(filter_, budget)
+                if head is not None and (best is None or head[:2] < best[:2]):
+                    name, best = candidate, head
         if best is None:
             return None
+        filter_ = self._filters[name]
         if len(self._filters) > 1:
-            self._filters[name] = self._filters.pop(name)
-        return self._filters[name], best
+            del self._filters[name]
+            self._filters[name] = filter_
+        return filter_, best
+
+    def _head(self, filter_: Filter, budget: Budget) -> Stretch | None:
+        head = filter_.head(self._source.segments, self._contents, budget)
+        if head is None:
+            self.is_stalled = self.is_stalled or filter_.is_stalled
+            self.is_unfinished = self.is_unfinished or filter_.is_unfinished
+        return head
 
     def _pick_grouped(self, filter_: Filter, head: Stretch, run: Run, budget: Budget) -> tuple[bool, Pick | None]:
         """Who gets the next messages with one key, or without one; nobody if they had to be parked.
