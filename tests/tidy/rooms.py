@@ -13,7 +13,7 @@ PACKAGE = ""  # alphorn/__init__.py itself: the version, and the names users imp
 
 _BELOW_IO = PURE | {"model"}
 _BELOW_CLIENT = _BELOW_IO | {"io"}
-_BELOW_NODE = _BELOW_CLIENT | {"client", PACKAGE}
+_BELOW_NODE = _BELOW_CLIENT | {"aio", "client", PACKAGE}
 _SURFACES = frozenset({"node", "console", "spark", "mobile"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(PURE, frozenset({"model"})),
     "io": _BELOW_IO,
     "client": _BELOW_CLIENT,
-    PACKAGE: frozenset({"client", "model"}),
+    PACKAGE: frozenset({"aio", "client", "model"}),
+    "aio": frozenset({"client"}),
     "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},

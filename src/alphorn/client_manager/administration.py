@@ -21,7 +21,7 @@ from alphorn.model.conversation import (
     StatusAnswer,
     Unsubscribe,
 )
-from alphorn.model.destinations import Destination, Policy, parse_destination
+from alphorn.model.destinations import TEMPORARY, Destination, Policy, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
@@ -43,6 +43,8 @@ class Administration:
         try:
             destination = parse_destination(frame.destination)
             policy = self._read_policy(destination, frame.policy)
+            if frame.is_temporary and not destination.is_temporary:
+                raise InvalidDestination(f"the name of a temporary destination begins with {TEMPORARY}")
         except Error as error:
             desk.fail(connection.stream, frame.request, error)
             return
@@ -61,7 +63,7 @@ class Administration:
 
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
-            desk.directory.learn(place, destination, answer.policy or policy, is_temporary=bool(owner))
+            desk.directory.learn(place, destination, answer.policy or policy)
             desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
         command = commands.CreateDestination(destination, policy, owner)

@@ -38,6 +38,7 @@ class Channel:
         "_requests",
         "_size",
         "_then",
+        "_waiting_bytes",
         "cache",
         "epoch",
         "in_flight",
@@ -61,6 +62,7 @@ class Channel:
         self._requests: list[int] = []
         self._then: list[Callable[[], None]] = []
         self._size = 0
+        self._waiting_bytes = 0
         self._handle = 0
         self._request = 0
 
@@ -124,7 +126,9 @@ class Channel:
     def _close_entry(self) -> None:
         if self._commands:
             requests = self._requests if any(self._requests) else []
-            self.waiting.append((encode_entry(Entry(self._commands, requests)), self._then))
+            payload = encode_entry(Entry(self._commands, requests))
+            self.waiting.append((payload, self._then))
+            self._waiting_bytes += len(payload)
             self._commands, self._requests, self._then, self._size = [], [], [], 0
 
     def take_entries(self) -> list[tuple[int, bytes]]:
@@ -134,10 +138,16 @@ class Channel:
         taken = []
         while self.waiting and self.is_open:
             payload, then = self.waiting.popleft()
+            self._waiting_bytes -= len(payload)
             self._handle += 1
             self.in_flight[self._handle] = then
             taken.append((self._handle, payload))
         return taken
+
+    @property
+    def unordered_bytes(self) -> int:
+        """What clients wanted and the bus has not taken yet."""
+        return self._waiting_bytes + self._size
 
     def committed(self, handle: int) -> None:
         """An own entry is in the log, and all before it has been heard."""

@@ -4,7 +4,7 @@ It keeps nothing that was promised: promises lie in the log, and whatever is her
 and Message Managers say. Commands of one client leave in the order in which they came; no client waits for another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from alphorn.client_manager.administration import Administration
@@ -39,9 +39,8 @@ VERSION = 1
 class ClientManager:
     """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
 
-    def __init__(self, settings: Settings, ids: IdSource, *, number: int, origin: bytes) -> None:
-        self._number = number
-        self._origin = origin
+    def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
+        self._origins = origins  # of this node's member of each channel
         self._desk = Desk(settings, ids)
         self._publishing = Publishing(self._desk)
         self._consuming = Consuming(self._desk)
@@ -100,6 +99,11 @@ class ClientManager:
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs
+
+    @property
+    def unordered_bytes(self) -> int:
+        """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
+        return max(channel.unordered_bytes for channel in self._desk.channels)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -256,7 +260,8 @@ class ClientManager:
     def _introduce(self, channel: int, name: str) -> None:
         settings = self._desk.settings
         connections = list(self._desk.by_connection)
-        me = link.Introduce(settings.name, self._number, self._origin, settings.pid, settings.address, connections)
+        origin = self._origins[channel]
+        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections)
         self._desk.ask(channel, name, me)
 
     def _on_told(self, item: Told) -> None:
@@ -291,3 +296,4 @@ class ClientManager:
         self._introduce(number, name)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._desk.ask(number, name, link.Settled())

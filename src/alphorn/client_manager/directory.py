@@ -22,18 +22,20 @@ def parts_of(place: int) -> tuple[int, int]:
 class Listed:
     """One known destination."""
 
-    __slots__ = ("destination", "is_temporary", "place", "policy")
+    __slots__ = ("destination", "place", "policy")
 
-    def __init__(self, place: int, destination: Destination, policy: Policy, *, is_temporary: bool) -> None:
+    def __init__(self, place: int, destination: Destination, policy: Policy) -> None:
         self.place = place
         self.destination = destination
         self.policy = policy
-        self.is_temporary = is_temporary
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a publish may be refused after it is in the log, so that only the primary can confirm it."""
-        return self.policy.max_length > 0 and self.policy.overflow == "reject"
+        """Whether a publish may be refused after it is in the log, so that only the primary can confirm it.
+
+        Temporary destinations vanish with their owner, which no command names.
+        """
+        return self.destination.is_temporary or (self.policy.max_length > 0 and self.policy.overflow == "reject")
 
 
 class Directory:
@@ -58,9 +60,9 @@ class Directory:
         """Where a new destination goes: the same on every Client Manager, spread evenly over the channels."""
         return sum(str(destination).encode()) % self._channels if self._channels > 1 else 0
 
-    def learn(self, place: int, destination: Destination, policy: Policy, *, is_temporary: bool = False) -> Listed:
+    def learn(self, place: int, destination: Destination, policy: Policy) -> Listed:
         """A destination exists."""
-        listed = Listed(place, destination, policy, is_temporary=is_temporary)
+        listed = Listed(place, destination, policy)
         self._by_name[destination] = self._by_place[place] = listed
         return listed
 

@@ -14,8 +14,8 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
 
-from alphorn.bus.machine import Input, Machine, Output
 from alphorn.model.errors import PeerViolation
 
 ROUNDS_MAX = 8  # of outputs that cause inputs, before other work of the loop gets its turn
@@ -23,7 +23,29 @@ ROUNDS_MAX = 8  # of outputs that cause inputs, before other work of the loop ge
 _log = logging.getLogger(__name__)
 
 
-class Driver:
+_Input = TypeVar("_Input")
+_Output = TypeVar("_Output")
+_Taken = TypeVar("_Taken", contravariant=True)
+_Given = TypeVar("_Given", covariant=True)
+
+
+class Runnable(Protocol[_Taken, _Given]):
+    """The part of every machine's contract that a driver needs."""
+
+    def receive(self, item: _Taken, now: float) -> None:
+        """Takes in one thing that happened."""
+
+    def on_time(self, now: float) -> None:
+        """Does what is due."""
+
+    def next_deadline(self) -> float:
+        """When `on_time` wants to be called; infinity for never."""
+
+    def take_outputs(self) -> Iterable[_Given]:
+        """Everything to do since the last call, in order."""
+
+
+class Driver(Generic[_Input, _Output]):
     """Runs one machine on the running event loop.
 
     `perform` is called for each output and may call `receive` again. `end_turn` is called once after the last output of
@@ -49,9 +71,9 @@ class Driver:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Runnable[_Input, _Output],
         *,
-        perform: Callable[[Output], None],
+        perform: Callable[[_Output], None],
         end_turn: Callable[[], None],
         on_failure: Callable[[BaseException], None],
         hear: Callable[[], None] = lambda: None,
@@ -79,11 +101,11 @@ class Driver:
         """Performs what the machine already wants and arms the timer."""
         self._finish_soon()
 
-    def receive(self, item: Input) -> None:
+    def receive(self, item: _Input) -> None:
         """Hands one input over; its outputs are performed when the turn ends. Ignored after closing."""
         self.receive_all((item,))
 
-    def receive_all(self, items: Iterable[Input]) -> None:
+    def receive_all(self, items: Iterable[_Input]) -> None:
         """Hands over all that arrived together."""
         if self._is_closed:
             return

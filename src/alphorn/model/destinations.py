@@ -8,6 +8,7 @@ import msgspec
 from alphorn.model.errors import InvalidDestination
 
 NAME_BYTES_MAX = 255
+TEMPORARY = "temporary."  # how the names of temporary destinations begin
 DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
 
 
@@ -31,6 +32,11 @@ class Destination(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def is_reserved(self) -> bool:
         """Whether it belongs to the system: users may read from it where that is allowed, and never create it."""
         return self.name.startswith("_")
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it lives with the connection that created it."""
+        return self.name.startswith(TEMPORARY)
 
     def check(self) -> None:
         """Raises `InvalidDestination` for a name that no destination can have."""

@@ -27,8 +27,7 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     """The first frame. All connections that live on this Client Manager; those it does not name live elsewhere."""
 
     name: str
-    number: int  # of its member on the bus
-    origin: bytes  # of its run, as in its batches
+    origin: bytes  # of its run on this channel's bus, as in its batches and in membership events
     pid: int
     address: str  # where clients reach it
     connections: list[bytes]
@@ -103,6 +102,10 @@ class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
     name: str
 
 
+class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
+    """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -114,6 +117,7 @@ AnyAsked = (
     | Describe
     | Locate
     | FindSubscription
+    | Settled
 )
 
 

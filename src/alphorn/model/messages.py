@@ -15,7 +15,7 @@ from alphorn.model.errors import PeerViolation
 PRIORITY_DEFAULT = 4
 BATCH_MESSAGES_MAX = 65_536
 
-Properties = dict[str, bool | int | float | str | bytes | None]
+Properties = dict[str, Any]  # values are bool, int, float, str, bytes or None; senders' libraries see to it
 
 
 class Flag(enum.IntFlag):

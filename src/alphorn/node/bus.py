@@ -191,6 +191,11 @@ class BusNode:
         """Where other members reach this one, once started."""
         return self._transport.address
 
+    @property
+    def origin(self) -> bytes:
+        """This run of this member, once started: the first ten bytes of the ids of its batches."""
+        return self._machine.origin
+
     async def start(self) -> None:
         """Opens disk and network and begins to take part.
 
@@ -208,7 +213,7 @@ class BusNode:
         try:
             self._transport.open()
             self._machine = self._build_machine()
-            self._driver = Driver(
+            self._driver: Driver[Input, Output] = Driver(
                 self._machine,
                 perform=self._perform,
                 end_turn=self._end_turn,

@@ -1,0 +1,101 @@
+"""What goes into a Message Manager and what comes out.
+
+Its owner (node/message_manager.py) performs outputs in order, at the end of each turn. Links are Client Managers'
+connections as the owner numbers them.
+"""
+
+import msgspec
+
+from alphorn.model.link import AnyAsked
+from alphorn.model.link import Told as ToldFrame
+
+
+class Input(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened."""
+
+
+class Committed(Input, frozen=True, gc=False):
+    """The next entry of the log, and who ordered it. The view ends with the call."""
+
+    sequence: int
+    origin: bytes
+    payload: bytes | memoryview
+
+
+class Promoted(Input, frozen=True, gc=False):
+    """This replica is primary from this place of the log on."""
+
+    epoch: int
+    origin: bytes  # of this replica's run on the bus
+    client_managers: tuple[bytes, ...]  # origins of those that are members now
+
+
+class Demoted(Input, frozen=True, gc=False):
+    """Another replica is primary, or none."""
+
+    epoch: int
+
+
+class ClientManagerLeft(Input, frozen=True, gc=False):
+    """A Client Manager is no member any more."""
+
+    origin: bytes
+
+
+class LinkOpened(Input, frozen=True, gc=False):
+    """A Client Manager connected."""
+
+    link: int
+
+
+class LinkClosed(Input, frozen=True, gc=False):
+    """Its connection is gone."""
+
+    link: int
+
+
+class Asked(Input, frozen=True, gc=False):
+    """A Client Manager said something."""
+
+    link: int
+    frame: AnyAsked
+
+
+class Output(msgspec.Struct, frozen=True, gc=False):
+    """Something to do."""
+
+
+class Tell(Output, frozen=True, gc=False):
+    """Say this to a Client Manager."""
+
+    link: int
+    frame: ToldFrame
+
+
+class Order(Output, frozen=True, gc=False):
+    """Put this entry into the log."""
+
+    payload: bytes
+
+
+class Supply(Output, frozen=True, gc=False):
+    """Send these log entries, as far as they are there, to a Client Manager."""
+
+    link: int
+    request: int
+    sequences: list[int]
+
+
+class Break(Output, frozen=True, gc=False):
+    """Close the link to a Client Manager that no correct one would be."""
+
+    link: int
+    reason: str
+
+
+class Log(Output, frozen=True, gc=False):
+    """A line for the log: stable event name, then key=value details."""
+
+    level: str
+    event: str
+    details: str

@@ -1,0 +1,396 @@
+"""Runs the room `client_manager/`: its doors, its members of the channels' groups, its links to Message Managers.
+
+One driver runs the machine; doors, buses and links hand over what happened, and everything it wants done is done here,
+in one `match`. Clients' streams are flushed once per turn. When the bus takes nothing more, clients are not read, so
+their own windows fill and they wait.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from alphorn.bus.config import MemberConfig, Role
+from alphorn.bus.entries import Assignment, Member
+from alphorn.client_manager.core import ClientManager
+from alphorn.client_manager.desk import Settings
+from alphorn.client_manager.machine import (
+    Ask,
+    Closed,
+    Committed,
+    Hang,
+    Input,
+    Linked,
+    Log,
+    Lost,
+    Opened,
+    Order,
+    Output,
+    Reply,
+    Said,
+    Told,
+    Window,
+    Writable,
+)
+from alphorn.doors import native
+from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.driver import Driver
+from alphorn.io.streams import FrameStream, read_buffer
+from alphorn.io.tasks import Tasks
+from alphorn.model import link
+from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
+from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.ids import IdSource, host_bytes
+from alphorn.node.bus import BusNode, BusSettings
+
+UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
+RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
+CLIENT_MANAGER_TAG = "client_manager"
+
+_log = logging.getLogger(__name__)
+
+
+class ClientManagerNode:
+    """One Client Manager, from its clients' sockets to the log."""
+
+    def __init__(self, file: ClusterFile, name: str, *, founding: bool) -> None:
+        self._file = file
+        self._me = file.node(name)
+        self._founding = founding
+        self._streams: dict[int, FrameStream] = {}
+        self._dirty: set[FrameStream] = set()
+        self._next_stream = 0
+        self._is_reading = True
+        self._shared = read_buffer()
+        self._tasks = Tasks()
+        self._channels = [_Reader(self, number) for number in range(len(file.channels))]
+        self._witnesses = self._make_witnesses()
+
+    async def start(self) -> None:
+        """Takes part, and opens its door once it is a member of every channel's group."""
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[str] = loop.create_future()
+        host, _, port = self._me.clients.rpartition(":")
+        try:
+            self._server = await loop.create_server(self._accept, host, int(port), start_serving=False)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._me.name} cannot listen for clients at {self._me.clients}: {error.strerror}; "
+                "end what uses the port, or choose another"
+            ) from None
+        for witness in self._witnesses:
+            await witness.start()
+        for channel in self._channels:
+            await channel.bus.start()
+        self._machine = ClientManager(
+            self._settings(),
+            IdSource(host_bytes(host), int(port), unix_s=time.time()),
+            origins=[channel.bus.origin for channel in self._channels],
+        )
+        self._driver: Driver[Input, Output] = Driver(
+            self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
+        )
+        self._driver.start()
+        for channel in self._channels:
+            for node in self._file.message_managers(self._file.channels[channel.number].name):
+                keeper = _Link(self, channel.number, node)
+                channel.links[node.name] = keeper
+                self._tasks.start(keeper.keep(), name=f"link to {node.name}")
+        await self._server.start_serving()
+
+    async def stop(self) -> None:
+        """Says goodbye to clients, who turn to another Client Manager, and leaves the groups in good order."""
+        self._server.close()
+        for stream in list(self._streams.values()):
+            stream.send(native.encode(Goodbye("Unavailable", f"{self._me.name} stops; another one serves you")))
+            stream.close("the node stops")
+        self._driver.close()
+        await self._tasks.close()
+        for member in (*(channel.bus for channel in self._channels), *self._witnesses):
+            await member.stop()
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return {
+            "client_manager": self._machine.describe(),
+            "streams": len(self._streams),
+            "channels": [channel.bus.describe() for channel in self._channels],
+        }
+
+    def receive(self, item: Input) -> None:
+        """Something happened."""
+        self._driver.receive(item)
+
+    def halt(self, reason: str) -> None:
+        """This node cannot go on."""
+        if not self.stopped.done():
+            self.stopped.set_result(reason)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            name=self._me.name,
+            pid=os.getpid(),
+            address=self._me.clients,
+            channels=len(self._channels),
+            addresses=tuple(node.clients for node in self._file.client_managers),
+        )
+
+    def _make_witnesses(self) -> list[BusNode]:
+        if not self._me.witness:
+            return []
+        found = []
+        for number in range(len(self._file.channels)):
+            config = self._file.group(number)
+            me = next(member for member in config.members if member.name == self._me.name)
+            settings = BusSettings(
+                config=config,
+                me=me,
+                store=Path(self._file.directory) / self._me.name / f"witness-{number}",
+                founding=self._founding,
+                reads=False,
+                cluster_key=_key(self._file),
+            )
+            found.append(BusNode(settings, _Witness(self)))
+        return found
+
+    # --- clients ---
+
+    def _accept(self) -> FrameStream:
+        self._next_stream += 1
+        number = self._next_stream
+        return FrameStream(
+            on_open=lambda stream: self._on_open(number, stream),
+            on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
+            on_closed=lambda stream, reason: self._on_closed(number, reason),
+            on_writable=lambda stream, is_writable: self.receive(Writable(number, is_writable)),
+            frame_bytes_max=FRAME_BYTES_MAX,
+            shared=self._shared,
+        )
+
+    def _on_open(self, number: int, stream: FrameStream) -> None:
+        self._streams[number] = stream
+        if not self._is_reading:
+            stream.pause_reading()
+        self.receive(Opened(number))
+
+    def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
+        try:
+            said = [Said(number, native.decode_client(frame)) for frame in frames]
+        except PeerViolation as error:
+            stream.send(native.encode(Goodbye("PeerViolation", str(error))))
+            stream.close(str(error))
+            return
+        self._driver.receive_all(said)
+
+    def _on_closed(self, number: int, reason: str) -> None:
+        if self._streams.pop(number, None) is not None:
+            self.receive(Closed(number, reason))
+
+    # --- what the machine wants ---
+
+    def _perform(self, output: Output) -> None:
+        match output:
+            case Reply(number, frame):
+                stream = self._streams.get(number)
+                if stream is None:
+                    return
+                if isinstance(frame, Delivered):
+                    stream.send(*native.encode_delivered(frame))
+                else:
+                    stream.send(native.encode(frame))
+                self._dirty.add(stream)
+            case Order(number, handle, payload):
+                self._channels[number].order(handle, payload)
+            case Ask(number, name, asked):
+                self._channels[number].links[name].send(asked)
+            case Hang(number, reason):
+                stream = self._streams.pop(number, None)
+                if stream is not None:
+                    stream.close(reason)
+            case Log(level, event, details):
+                _log.log(_LEVELS[level], "event=%s node=%s %s", event, self._me.name, details)
+            case _:
+                raise AssertionError(f"the node does not know the output {output!r}")
+
+    def _end_turn(self) -> None:
+        for stream in self._dirty:
+            stream.flush()
+        self._dirty.clear()
+        for channel in self._channels:
+            for keeper in channel.links.values():
+                keeper.flush()
+        is_reading = self._machine.unordered_bytes < UNORDERED_BYTES_MAX
+        if is_reading is not self._is_reading:
+            self._is_reading = is_reading
+            for stream in self._streams.values():
+                if is_reading:
+                    stream.resume_reading()
+                else:
+                    stream.pause_reading()
+
+    def _on_failure(self, error: BaseException) -> None:
+        _log.error("event=machine_failed node=%s", self._me.name, exc_info=error)
+        self.halt(f"{type(error).__name__}: {error}")
+
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _key(file: ClusterFile) -> Path | None:
+    return Path(file.cluster_key) if file.cluster_key else None
+
+
+class _Witness:
+    """The upper layer of a commit server that serves nobody: it votes, and is given no batches."""
+
+    def __init__(self, node: ClientManagerNode) -> None:
+        self._node = node
+
+    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
+        """Never: it does not read."""
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """Never: it orders nothing."""
+
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
+        """Never."""
+
+    def on_window(self, *, is_open: bool) -> None:
+        """See `Upper`."""
+
+    def on_member(self, sequence: int, event: str, member: Member) -> None:
+        """See `Upper`."""
+
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
+        """See `Upper`."""
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """See `Upper`."""
+
+    def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
+        """It is no checkpoint server."""
+        return ()
+
+    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
+        """It keeps no state."""
+
+    def on_stop(self, reason: str) -> None:
+        """See `Upper`."""
+        self._node.halt(f"its witness stopped: {reason}")
+
+
+class _Reader(_Witness):
+    """This node's member of one channel: orders what clients want, hears everything that is committed."""
+
+    def __init__(self, node: ClientManagerNode, number: int) -> None:
+        super().__init__(node)
+        self.number = number
+        self.links: dict[str, _Link] = {}
+        self._handles: dict[int, int] = {}  # the bus's to the machine's
+        self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
+        self._delivered = 0
+        file, me = node._file, node._me
+        host = me.clients.rpartition(":")[0]
+        self.bus = BusNode(
+            BusSettings(
+                config=file.group(number),
+                me=MemberConfig(number=0, name=me.name, address=f"{host}:0", roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
+                history=False,
+                cluster_key=_key(file),
+            ),
+            self,
+        )
+
+    def order(self, handle: int, payload: bytes) -> None:
+        """Puts an entry into the log."""
+        self._handles[self.bus.order(payload)] = handle
+
+    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
+        """See `Upper`."""
+        self._delivered = sequence
+        handle = self._ordered.pop(sequence, 0)
+        self._node.receive(Committed(self.number, sequence, handle, bytes(payload)))
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """See `Upper`."""
+        mine = self._handles.pop(handle)
+        if sequence > self._delivered:
+            self._ordered[sequence] = mine
+        else:
+            self._node.receive(Committed(self.number, sequence, mine, b""))
+
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
+        """See `Upper`."""
+        self._node.receive(Lost(self.number, self._handles.pop(handle), reason))
+
+    def on_window(self, *, is_open: bool) -> None:
+        """See `Upper`."""
+        self._node.receive(Window(self.number, is_open))
+
+    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
+        """It was cut off for so long that the log went on without it; what it knew of destinations may be old."""
+        self._node.halt("it missed more of the log than is kept; start it again")
+
+    def on_stop(self, reason: str) -> None:
+        """See `Upper`."""
+        self._node.halt(reason)
+
+
+class _Link:
+    """The link to one Message Manager, kept up."""
+
+    def __init__(self, owner: ClientManagerNode, channel: int, node: NodeTable) -> None:
+        self._owner = owner
+        self._channel = channel
+        self._node = node
+        self._stream: FrameStream | None = None
+
+    def send(self, frame: link.Asked) -> None:
+        """Says something, if the link is there."""
+        if self._stream is not None:
+            self._stream.send(link.encode(frame))
+
+    def flush(self) -> None:
+        """Writes what was said."""
+        if self._stream is not None:
+            self._stream.flush()
+
+    async def keep(self) -> None:
+        """Opens the link, and again whenever it is lost."""
+        loop = asyncio.get_running_loop()
+        host, _, port = self._node.link.rpartition(":")
+        wait_s, longest_s = RELINK_S
+        while True:
+            closed: asyncio.Future[str] = loop.create_future()
+            try:
+                _, stream = await loop.create_connection(self._maker(closed), host, int(port))
+            except OSError:
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+                wait_s = min(2 * wait_s, longest_s)
+                continue
+            wait_s = RELINK_S[0]
+            self._stream = stream
+            self._owner.receive(Linked(self._channel, self._node.name, True))
+            reason = await closed
+            self._stream = None
+            _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
+            self._owner.receive(Linked(self._channel, self._node.name, False))
+
+    def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
+        def on_closed(stream: FrameStream, reason: str) -> None:
+            if not closed.done():
+                closed.set_result(reason)
+
+        return lambda: FrameStream(on_frames=self._on_frames, on_closed=on_closed, frame_bytes_max=link.FRAME_BYTES_MAX)
+
+    def _on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
+        for frame in frames:
+            try:
+                told = link.decode_told(frame)
+            except PeerViolation as error:
+                stream.abort(str(error))
+                return
+            self._owner.receive(Told(self._channel, self._node.name, told))

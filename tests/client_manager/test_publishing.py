@@ -1,0 +1,152 @@
+"""Publishing: what clients send goes into the log in their order, and is confirmed when that is sure."""
+
+import pytest
+
+from alphorn.client_manager.machine import Window
+from alphorn.model import commands, link
+from alphorn.model.conversation import (
+    Confirmed,
+    Goodbye,
+    Publish,
+    Refused,
+)
+from alphorn.model.destinations import Policy
+from tests.client_manager.managing import Managing, encode, published
+
+
+def test_a_publish_is_confirmed_when_it_is_committed_and_not_before() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    client.publish(place, 1, "a", "b")
+    assert client.take(Confirmed) == []
+    managing.commit()
+    assert client.take(Confirmed) == [Confirmed(1, 2)]
+    [command] = published(managing)
+    assert (command.destination, command.producer, command.counter, command.count) == (
+        5,
+        commands.key_of(client.id, 1),
+        1,
+        2,
+    )
+
+
+@pytest.mark.requirement("CM-12")
+def test_what_a_client_wants_in_one_turn_is_one_entry_in_its_order() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    blob = memoryview(encode([["x"]]))
+    client.say(*(Publish(1, producer, place, 1, 1, 0, 0, blob) for producer in (3, 1, 2)))
+    assert [
+        commands.number_of(c.producer) for c in managing.entries[-1].commands if isinstance(c, commands.Publish)
+    ] == [
+        3,
+        1,
+        2,
+    ]
+
+
+def test_while_the_bus_takes_nothing_what_clients_want_grows_into_one_entry() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.receive(Window(0, False))
+    before = len(managing.entries)
+    client.publish(place, 1, "a")
+    client.publish(place, 2, "b")
+    assert len(managing.entries) == before
+    managing.receive(Window(0, True))
+    assert [command.counter for command in published(managing)] == [1, 2]
+    assert len(managing.entries) == before + 1
+    assert client.take(Confirmed) == [Confirmed(1, 1), Confirmed(1, 2)]
+
+
+def test_a_publish_after_the_destination_was_deleted_is_refused_although_it_is_in_the_log() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    client.publish(place, 1, "a")
+    managing.commit_other(commands.DeleteDestination(5))
+    managing.commit()
+    [refused] = client.take(Refused)
+    assert (refused.counter, refused.count, refused.error) == (1, 1, "InvalidDestination")
+
+
+def test_where_a_destination_may_refuse_the_primary_confirms() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve(policy=Policy(max_length=10, overflow="reject"))
+    client.publish(place, 1, "a")
+    assert client.take(Confirmed) == []
+    managing.answer()
+    assert client.take(Confirmed) == [Confirmed(1, 1)]
+    client.publish(place, 2, "b")
+    managing.answer(error="Blocked", reason="queue:q is full")
+    assert client.take(Refused) == [Refused(1, 2, 1, "Blocked", "queue:q is full")]
+
+
+def test_confirmations_of_one_producer_come_in_order_although_one_waits_for_the_primary() -> None:
+    managing = Managing()
+    client = managing.connect()
+    bounded = client.resolve("queue:bounded", 6, Policy(max_length=10, overflow="reject"))
+    plain = client.resolve("queue:q", 5)
+    client.publish(bounded, 1, "a")
+    client.publish(plain, 2, "b")
+    assert client.take(Confirmed) == []
+    for entry in managing.entries[-2:]:
+        for request in entry.requests:
+            managing.tell(link.Answered(request))
+    assert client.take(Confirmed) == [Confirmed(1, 1), Confirmed(1, 2)]
+
+
+@pytest.mark.requirement("API-12")
+def test_the_first_publish_after_a_reconnection_is_confirmed_by_the_primary_who_knows_the_counters() -> None:
+    managing = Managing()
+    client = managing.connect(b"c" * 16)
+    place = client.resolve()
+    client.publish(place, 41, "again")
+    assert client.take(Confirmed) == []
+    managing.answer()
+    assert client.take(Confirmed) == [Confirmed(1, 41)]
+    client.publish(place, 42, "new")
+    assert client.take(Confirmed) == [Confirmed(1, 42)]
+
+
+@pytest.mark.parametrize(
+    ("counter", "count", "blob", "session"),
+    [
+        (7, 1, encode([["x"]]), 1),  # a gap
+        (1, 2, encode([["x"]]), 1),  # a wrong count
+        (1, 1, b"\x91\x91", 1),  # cut off
+        (1, 1, b"", 1),
+        (1, 1, b"\xc0", 1),  # no list
+        (1, 1, encode([["x"]]) + b"more", 1),
+        (1, 0, encode([]), 1),
+        (1, 1, encode([["x"]]), 99),  # no such session
+    ],
+)
+def test_a_broken_batch_ends_that_connection_and_harms_nobody_else(
+    counter: int, count: int, blob: bytes, session: int
+) -> None:
+    managing = Managing()
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "good", producer=1)
+    counter = counter + 1 if counter == 1 else counter
+    client.say(Publish(session, 1, place, counter, count, 0, 0, memoryview(blob)))
+    [goodbye] = client.take(Goodbye)
+    assert goodbye.error == "PeerViolation"
+    assert len(published(managing)) == 1
+    other.publish(place, 1, "fine")
+    assert other.take(Confirmed) == [Confirmed(1, 1)]
+
+
+def test_a_batch_larger_than_allowed_is_refused() -> None:
+    managing = Managing(batch_bytes_max=100)
+    client = managing.connect()
+    client.publish(client.resolve(), 1, "x" * 200)
+    [goodbye] = client.take(Goodbye)
+    assert "at most 100" in goodbye.reason
