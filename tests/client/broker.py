@@ -358,7 +358,12 @@ class Broker:
 
     def _follows(self, queue: Queue, one: int, other: int) -> bool:
         a, b = queue.stored[one], queue.stored[other]
-        return (other, b.producer, b.counter, b.delivery_count) == (one + 1, a.producer, a.counter + 1, a.delivery_count)
+        return (other, b.producer, b.counter, b.delivery_count) == (
+            one + 1,
+            a.producer,
+            a.counter + 1,
+            a.delivery_count,
+        )
 
     def _deliver(self, holder: Holder, run: list[int]) -> None:
         holder.queue.available -= set(run)

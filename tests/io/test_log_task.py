@@ -162,5 +162,6 @@ def test_nodes_that_share_a_process_log_apart():
     token = CURRENT_NODE.set("mm2")
     handler.handle(record("event=within"))
     CURRENT_NODE.reset(token)
-    assert all([task.close(wait_s=30) for task in tasks])
+    for task in tasks:
+        assert task.close(wait_s=30)
     assert [place.values("event") for place in places] == [["without_context"], ["within"]]

@@ -7,6 +7,7 @@ What a node does is written in `NAME.does` in the cluster's directory: `refuse` 
 import asyncio
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -40,9 +41,8 @@ class FakeNode:
             raise Unavailable(f"{self._me.name} cannot start on this disk; replace it")
         if self._does == "hang":
             await loop.create_future()
-        if self._me.clients:
-            host, _, port = self._me.clients.rpartition(":")
-            self._server = await loop.create_server(self._accept, host, int(port))
+        host, _, port = (self._me.clients or self._me.link).rpartition(":")
+        self._server = await loop.create_server(self._accept, host, int(port))
         if self._does == "fall":
             loop.call_soon(self.stopped.set_result, "fsync failed")
 
@@ -83,9 +83,16 @@ class FakeNode:
                 "lag": 0,
             }
             for node in self._file.nodes
+            if not node.link or _answers(node.link)
             if not (node.rank == 1 and self._does == "leaderless")
         ]
         return {"nodes": nodes, "channels": [{"name": c.name} for c in self._file.channels], "destinations": []}
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def find_fake(kind: str) -> type[FakeNode]:

@@ -1,4 +1,4 @@
-"""Processes of nodes, with fake nodes in them: founding, stopping, failing, sharing a process, ending with the parent."""
+"""Processes with fake nodes in them: founding, stopping, failing, sharing a process, ending with a parent."""
 
 import json
 import os

@@ -28,8 +28,9 @@ def node(
 ) -> None:
     """Run one node of a real cluster; SIGTERM or Ctrl-C stops it in good order.
 
-    Its log is log.jsonl in the node's folder, unless the cluster file says otherwise. The exit code is 0 after a stop
-    in good order, else 1.
+    Its log is log.jsonl in the node's folder, unless the cluster file says otherwise.
+
+    The exit code is 0 after a stop in good order, else 1.
     """
     file = read_cluster_file(config)
     for one in name:

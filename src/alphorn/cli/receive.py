@@ -3,12 +3,13 @@
 import contextlib
 import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 
+from alphorn import Consumer
 from alphorn.cli.talking import (
-    URL,
     JsonOption,
     SelectorOption,
     UrlOption,
@@ -16,6 +17,7 @@ from alphorn.cli.talking import (
     destination_of,
     write_message,
 )
+from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import Misuse, Unavailable
 
 AT_ONCE = 1_000  # messages taken in one call
@@ -41,7 +43,7 @@ def receive(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the next message.")] = WAIT_S,
     selector: SelectorOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = URL,
+    url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Take messages and print them; the exit code is 0 when as many came as were asked for.
 
@@ -60,7 +62,7 @@ def receive(
         )
 
 
-def _take(consumer: Any, count: int, timeout: float, *, as_json: bool) -> int:
+def _take(consumer: Consumer, count: int, timeout: float, *, as_json: bool) -> int:
     taken = 0
     while taken < count:
         messages = consumer.receive_many(min(count - taken, AT_ONCE), timeout)
@@ -80,7 +82,7 @@ def browse(
     count: Annotated[int, typer.Option(min=0, help="Show at most so many; 0 shows all.")] = 0,
     selector: SelectorOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = URL,
+    url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Print the messages of a queue, and leave them there."""
     target = destination_of(destination)
@@ -103,7 +105,7 @@ def tail(
     ] = "new",
     selector: SelectorOption = None,
     as_json: JsonOption = False,
-    url: UrlOption = URL,
+    url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Follow a topic: print each message as it is published, until Ctrl-C."""
     target = destination_of(destination, kind="topic")
@@ -131,7 +133,7 @@ def parse_start(text: str) -> str | int:
 
 
 @contextlib.contextmanager
-def _quiet_pipe() -> Any:
+def _quiet_pipe() -> Iterator[None]:
     """A reader that goes away, such as `head`, ends the command in peace; what it did not get stays in the cluster."""
     try:
         yield

@@ -11,7 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from alphorn.cli.talking import URL, JsonOption, UrlOption, connected, destination_of
+from alphorn import Producer
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import MessageTooLarge, Misuse
 
 BODY_BYTES_MAX = 8 << 20
@@ -46,7 +48,7 @@ def send(
         str | None, typer.Option(help="Send this file's bytes; - is standard input. At most 8 MiB for now.")
     ] = None,
     as_json: JsonOption = False,
-    url: UrlOption = URL,
+    url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Send messages; the exit code is 0 once all of them are safe in the cluster.
 
@@ -71,7 +73,7 @@ def send(
         print(f"sent {count:,} messages to {target} in {seconds:.2f} s, {count / max(seconds, 1e-9):,.0f} a second")
 
 
-def _send_all(producer: Any, body: str | bytes, count: int, settings: dict[str, Any]) -> str | None:
+def _send_all(producer: Producer, body: str | bytes, count: int, settings: dict[str, Any]) -> str | None:
     """Sends and waits until everything is committed; gives the id of a single message."""
     if count == 1:
         receipt = producer.send(body, **settings)

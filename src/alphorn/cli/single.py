@@ -40,8 +40,8 @@ def single(
     port: Annotated[
         int | None,
         typer.Option(
-            help=f"For clients; the server itself also uses 20 and 40 above it. [default: {BASE_PORT}]",
-            show_default=False,
+            help="For clients; the server itself also uses 20 and 40 above it.",
+            show_default=str(BASE_PORT),
         ),
     ] = None,
 ) -> None:

@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from alphorn.cli.talking import URL, JsonOption, UrlOption, connected
+from alphorn.cli.talking import JsonOption, UrlOption, connected
+from alphorn.client.url import DEFAULT_URL
 
 COLUMNS = {
     "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def status(*, as_json: JsonOption = False, url: UrlOption = URL) -> None:
+def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Show a cluster's nodes with their roles, its channels, and its destinations with their depths."""
     with connected(url) as connection:
         found = connection.status()

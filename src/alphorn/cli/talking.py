@@ -1,25 +1,23 @@
 """What the commands that talk to a cluster share: the URL, the destination's name, and a message as text or JSON."""
 
 import base64
-import contextlib
-import datetime
 import json
 import sys
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from alphorn import Connection, Message, connect
+from alphorn.client.url import URL_VARIABLE
 from alphorn.model.errors import Misuse
 
-URL = "alphorn://127.0.0.1:7700"
 FIELDS = (
     "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
-    "key sequence"
+    "key sequence content_type"
 ).split()
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="ALPHORN_URL", help="The cluster, as alphorn://host:port,host2:port.")
+    str, typer.Option("--url", envvar=URL_VARIABLE, help="The cluster, as alphorn://host:port,host2:port.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 SelectorOption = Annotated[
@@ -27,23 +25,19 @@ SelectorOption = Annotated[
 ]
 
 
-@contextlib.contextmanager
-def connected(url: str) -> Iterator[Any]:
-    """A connection that is closed in good order."""
-    import alphorn  # the client library, which most commands do without
-
-    with alphorn.connect(url) as connection:
-        yield connection
+def connected(url: str) -> Connection:
+    """A connection, to be used as `with`."""
+    return connect(url)
 
 
 def destination_of(text: str, *, kind: str = "queue") -> str:
     """The destination's whole name; a bare one is of this kind."""
     if not text:
         raise Misuse("the destination has no name; write one like queue:orders or topic:prices")
-    return text if text.startswith(("queue:", "topic:")) else f"{kind}:{text}"
+    return text if ":" in text else f"{kind}:{text}"
 
 
-def write_message(message: Any, *, as_json: bool) -> None:
+def write_message(message: Message, *, as_json: bool) -> None:
     """Writes one message to standard output: a line of JSON, or the body alone and the end of the line."""
     data = json_of(message) if as_json else text_of(message.body)
     sys.stdout.buffer.write(data + b"\n")
@@ -58,8 +52,8 @@ def text_of(body: object) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode()
 
 
-def json_of(message: Any) -> bytes:
-    """One object. Bytes are in `body_base64`, any other body is in `body`; times are ISO 8601 in UTC."""
+def json_of(message: Message) -> bytes:
+    """One object. Bytes are in `body_base64`, any other body is in `body`; times are seconds since 1970."""
     body = message.body
     if isinstance(body, bytes | bytearray | memoryview):
         said: dict[str, object] = {"body_base64": base64.b64encode(body).decode()}
@@ -70,8 +64,5 @@ def json_of(message: Any) -> bytes:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, datetime.datetime):
-        return value.astimezone(datetime.UTC).isoformat()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return str(value)
+    """Bytes within a body or a property."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -49,13 +49,11 @@ def up(
         Path, typer.Option("--dir", help="Where everything is kept; the next `up` there continues.")
     ] = DIRECTORY,
     client_managers: Annotated[
-        int | None, typer.Option(help=f"How many take clients, 1 to {NODES_MAX}. [default: 1]", show_default=False)
+        int | None, typer.Option(help=f"How many take clients, 1 to {NODES_MAX}.", show_default="1")
     ] = None,
-    backups: Annotated[
-        int | None, typer.Option(help="Of each channel, besides its primary. [default: 1]", show_default=False)
-    ] = None,
+    backups: Annotated[int | None, typer.Option(help="Of each channel, besides its primary.", show_default="1")] = None,
     channels: Annotated[
-        int | None, typer.Option(help="Logs that destinations are spread over. [default: 1]", show_default=False)
+        int | None, typer.Option(help="Logs that destinations are spread over.", show_default="1")
     ] = None,
     gateways: Annotated[int, typer.Option(help="For mobile clients; not there yet.")] = 0,
     transport: Annotated[
@@ -64,8 +62,8 @@ def up(
     base_port: Annotated[
         int | None,
         typer.Option(
-            help=f"Moves all ports: clients from here on, bus +20, link +40, witness +60. [default: {BASE_PORT}]",
-            show_default=False,
+            help="Moves all ports: clients from here on, bus +20, link +40, witness +60.",
+            show_default=str(BASE_PORT),
         ),
     ] = None,
     console: Annotated[
@@ -164,7 +162,7 @@ async def _run(path: Path, file: ClusterFile) -> None:
         await supervisor.stop()
         await tasks.close()
         say("stopped; the data is kept, the next `alphorn up` continues")
-    if not told.done():
+    if not signals.stop.is_set():
         raise Unavailable(down[-1])
 
 

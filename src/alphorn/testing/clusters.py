@@ -21,6 +21,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from alphorn.client.blocking.connection import Connection, connect
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     FILE_NAME,
@@ -31,7 +32,7 @@ from alphorn.io.local_cluster import (
     write_cluster_file,
 )
 from alphorn.io.probe import status_of, until_serving
-from alphorn.io.supervisor import Supervisor
+from alphorn.io.supervisor import NodeProcess, Supervisor
 from alphorn.model.errors import Misuse, Unavailable
 
 DEADLINE_S = 60.0  # generous: only a cluster that hangs meets it
@@ -93,11 +94,9 @@ class Cluster:
         """The pid of each node; 0 for one that is down."""
         return {name: node.pid for name, node in self._supervisor.nodes.items()}
 
-    def connect(self, **settings: Any) -> Any:
+    def connect(self, **settings: Any) -> Connection:
         """A connection of the client library, with its settings but the URL."""
-        import alphorn  # the client library, which the rest does without
-
-        return alphorn.connect(self.url, **settings)
+        return connect(self.url, **settings)
 
     def status(self) -> dict[str, Any]:
         """The cluster's state, as `alphorn status --json` shows it, from the first Client Manager that answers."""
@@ -169,7 +168,7 @@ class Cluster:
         await node.start()
         await node.until_started()
 
-    def _node(self, name: str) -> Any:
+    def _node(self, name: str) -> NodeProcess:
         self._file.node(name)
         return self._supervisor.nodes[name]
 
