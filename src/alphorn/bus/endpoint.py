@@ -18,13 +18,7 @@ from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import (
-    Assignment,
-    InSyncChanged,
-    MemberLeft,
-    SystemEntry,
-    describe_epoch,
-)
+from alphorn.bus.entries import Assignment, InSyncChanged, Member, MemberLeft, SystemEntry, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
@@ -32,6 +26,7 @@ from alphorn.bus.machine import (
     ChangeInterval,
     ChangeVoters,
     CheckpointInstalled,
+    CheckpointRefused,
     CheckpointWritten,
     DropThrough,
     Durable,
@@ -107,19 +102,16 @@ class Endpoint:
         self._requests = Requests(station)
         self._repairer = Repairer(station, now)
         self._follower = Follower(station, durable=ledger.last, now=now)
-        self._receiver = Receiver(
-            station,
-            self._follower,
-            self._requests,
-            self._repairer,
-            delivered=restored.checkpoint if reads else ledger.committed,
-        )
+        delivered = restored.checkpoint if reads else ledger.committed
+        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=delivered)
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
         self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)
-        self._checkpoints = CheckpointServer(station, sequence=restored.checkpoint)
+        self._checkpoints = CheckpointServer(station)
         self._sequencer = Sequencer(station, self._follower, now)
-        self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
+        self._takeover = Takeover(
+            station, self._follower, self._receiver, self._commit, self._sequencer, self._repairer, now
+        )
         self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
         self._intake = Intake(
             station,
@@ -135,7 +127,7 @@ class Endpoint:
             receiver=self._receiver,
             sender=self._sender,
             data=self._data,
-            checkpoints=self._checkpoints,
+            commit=self._commit,
             catch_up=self._catch_up,
             on_whole=self._intake.on_whole,
         )
@@ -145,6 +137,7 @@ class Endpoint:
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
+        self._follower.on_told = self._data.mend
         self._handlers = self._make_handlers()
         self._start(restored.checkpoint)
 
@@ -155,7 +148,7 @@ class Endpoint:
         if station.is_data_server:
             self._data.restore(station.ledger.last, self._now)
         if checkpoint:
-            self._receiver.is_held = True
+            self._receiver.hold(checkpoint)
             station.outbox.append(InstallCheckpoint(checkpoint))
         station.remember()
         station.journal.then(self._speak)
@@ -167,6 +160,10 @@ class Endpoint:
     def origin(self) -> bytes:
         """This run of this member, as all its frames name it."""
         return self._station.origin
+
+    def members(self) -> list[Member]:
+        """Who is in the group, as far as this member has heard."""
+        return list(self._station.ledger.state.members.values())
 
     # --- the five verbs ---
 
@@ -184,9 +181,12 @@ class Endpoint:
             case CheckpointWritten():
                 self._checkpoints.on_written(item.sequence, now)
             case CheckpointInstalled():
-                self._receiver.is_held = False
+                if self._receiver.on_installed(item.sequence):
+                    self._checkpoints.on_written(item.sequence, now)
+            case CheckpointRefused():
+                self._receiver.on_refused(item.sequence)
             case ChangeVoters():
-                self._sequencer.change_voters(item.number, add=item.add)
+                self._sequencer.change_voters(item.number, add=item.add, now=now)
             case ChangeInterval():
                 self._sequencer.change_interval(item.interval, item.lifetime)
             case Goodbye():
@@ -425,7 +425,9 @@ class Endpoint:
                 self._data.on_damaged(sequence, now)
             self._repairer.damaged.clear()
             self._catch_up.plan(now)
-            self._synchroniser.install(now)
+            self._synchroniser.install()
+            if self._receiver.is_held and self._sequencer.is_active:
+                self._sequencer.stop("its upper layer must take over a checkpoint first")
             self._let_go()
             if self._is_synchronised and now >= self._prune_at:
                 self._prune_at = now + 1.0
@@ -459,6 +461,7 @@ class Endpoint:
         is_data = station.is_data_server
         done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
         receiver.release(done)
+        receiver.release_stored(self._data.stored_log if is_data else 0)
         if self._data.settled:
             receiver.release_settled(self._data.settled)
         line = min(receiver.collected, receiver.delivered)
@@ -466,8 +469,8 @@ class Endpoint:
             ledger.collect(line)
             self._data.on_collected(line)
             if station.keeps_log:
-                station.journal.write(DropThrough(line))
-        ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.released)
+                station.journal.write(DropThrough(line, station.is_checkpoint_server))
+        ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.spared)
 
     def _tell_synchronised(self) -> None:
         station, ledger, follower = self._station, self._station.ledger, self._follower
@@ -477,6 +480,7 @@ class Endpoint:
             is_close = is_close and ledger.committed - self._data.stored_log <= slack
         if station.keeps_log:
             is_close = is_close and ledger.confirmed_epoch == station.epoch
+        is_close = is_close and not self._receiver.is_held
         is_synchronised = is_close and bool(station.sequencer) and self._membership.is_joined
         if is_synchronised != self._is_synchronised:
             self._is_synchronised = is_synchronised

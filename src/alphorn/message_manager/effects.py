@@ -16,6 +16,16 @@ class Arrived(Effect, frozen=True, gc=False):
     subscription: int  # 0 for a queue
     first: int  # position
     last: int
+    consumer: bytes = b""  # who had them, where they come back
+
+
+class Deferred(Effect, frozen=True, gc=False):
+    """Messages came back and wait for their time: nobody holds them, and `Arrived` follows when they are due."""
+
+    destination: int
+    subscription: int
+    positions: list[int]  # flat pairs
+    consumer: bytes = b""  # who had them
 
 
 class Gone(Effect, frozen=True, gc=False):

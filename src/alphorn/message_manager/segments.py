@@ -1,6 +1,7 @@
 """Where the messages of a destination are: runs of positions, each within one batch of one log entry.
 
-Bodies stay in the log. A segment costs 28 bytes whatever the number of its messages.
+Bodies stay in the log. A segment costs 32 bytes whatever the number of its messages. Positions grow; sequence numbers
+do so too, except where dead messages were moved here or back.
 """
 
 from array import array
@@ -9,9 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from alphorn.message_manager.columns import extend_column, to_bytes
 from alphorn.model.ranges import RangeSet
-
-_IS_BIG = array("H", [1]).tobytes()[0] == 0  # this machine's byte order
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -22,12 +22,13 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     index: int  # of the first message within that command's batch
     count: int
     position: int  # of the first message within the destination
+    size: int = 0  # bytes: its share of the batch
 
 
 class Segments:
     """Positions to places in the log, in order. Segments nobody needs are dropped by `sweep`."""
 
-    __slots__ = ("_commands", "_counts", "_indexes", "_positions", "_sequences")
+    __slots__ = ("_commands", "_counts", "_indexes", "_positions", "_sequences", "_sizes")
 
     def __init__(self) -> None:
         self._positions = array("Q")
@@ -35,9 +36,15 @@ class Segments:
         self._commands = array("I")
         self._indexes = array("I")
         self._counts = array("I")
+        self._sizes = array("I")
 
     def __len__(self) -> int:
         return len(self._positions)
+
+    @property
+    def size(self) -> int:
+        """How much of the log these segments are; costs by segments."""
+        return sum(self._sizes)
 
     def append(self, run: Run) -> None:
         """Adds the messages after all others."""
@@ -46,6 +53,7 @@ class Segments:
         self._commands.append(run.command)
         self._indexes.append(run.index)
         self._counts.append(run.count)
+        self._sizes.append(run.size)
 
     def runs(self, first: int, last: int) -> Iterator[Run]:
         """Where the messages from `first` through `last` are, leaving out positions that were swept."""
@@ -53,20 +61,26 @@ class Segments:
         while place < len(self._positions) and self._positions[place] <= last:
             position, count = self._positions[place], self._counts[place]
             skip = max(0, first - position)
-            count = min(position + count - 1, last) - position - skip + 1
-            if count > 0:
+            taken = min(position + count - 1, last) - position - skip + 1
+            if taken > 0:
                 yield Run(
                     self._sequences[place],
                     self._commands[place],
                     self._indexes[place] + skip,
-                    count,
+                    taken,
                     position + skip,
+                    self._sizes[place] * taken // count,
                 )
             place += 1
 
     def find(self, position: int) -> Run | None:
         """Where one message is."""
         return next(self.runs(position, position), None)
+
+    def end_of(self, position: int) -> int:
+        """The last position of the segment that holds this one; the position itself where none does."""
+        place = bisect_right(self._positions, position) - 1
+        return position if place < 0 else max(position, self._positions[place] + self._counts[place] - 1)
 
     def first_after(self, sequence: int) -> int | None:
         """Position of the first message of a log entry at or after this number."""
@@ -75,55 +89,49 @@ class Segments:
                 return self._positions[place]
         return None
 
-    def sequences(self) -> RangeSet:
+    def sequences(self) -> set[int]:
         """The log entries that hold any of these messages."""
-        found = RangeSet()
-        for sequence in sorted(set(self._sequences)):
-            found.add(sequence, sequence)
-        return found
+        return set(self._sequences)
 
     def sweep(self, needed: Iterable[RangeSet]) -> None:
-        """Drops the segments that hold no position of any of these sets."""
-        wanted = list(needed)
-        kept = [
-            place
-            for place, (position, count) in enumerate(zip(self._positions, self._counts, strict=True))
-            if any(pending.intersection(position, position + count - 1) for pending in wanted)
-        ]
-        if len(kept) == len(self._positions):
+        """Drops the segments that hold no position of any of these sets; costs by intervals."""
+        wanted = RangeSet()
+        for positions in needed:
+            if wanted:
+                wanted.update(positions)
+            else:
+                wanted = positions.copy()
+        slices: list[tuple[int, int]] = []  # of the columns, none touching the next
+        for first, last in wanted:
+            low = bisect_right(self._positions, first) - 1
+            if low < 0 or self._positions[low] + self._counts[low] <= first:
+                low += 1
+            high = bisect_right(self._positions, last)
+            if slices and low <= slices[-1][1]:
+                slices[-1] = slices[-1][0], max(high, slices[-1][1])
+            elif low < high:
+                slices.append((low, high))
+        if slices == [(0, len(self))]:
             return
         for name in self.__slots__:
             column = getattr(self, name)
-            setattr(self, name, array(column.typecode, [column[place] for place in kept]))
+            kept = array(column.typecode)
+            for low, high in slices:
+                kept.extend(column[low:high])
+            setattr(self, name, kept)
 
-    def encode(self) -> list[bytes]:
-        """As a checkpoint keeps it; the same on every replica, whatever its byte order."""
-        return [_to_bytes(getattr(self, name)) for name in sorted(self.__slots__)]
+    def encode(self, start: int, stop: int) -> list[bytes]:
+        """A stretch as a checkpoint keeps it; the same on every replica, whatever its byte order."""
+        return [to_bytes(getattr(self, name)[start:stop]) for name in self.__slots__]
 
-    @classmethod
-    def decode(cls, columns: list[bytes]) -> "Segments":
-        """What `encode` gave; raises `msgspec.ValidationError` for anything else."""
-        made = cls()
-        names = sorted(cls.__slots__)
-        if len(columns) != len(names):
+    def extend(self, columns: list[bytes]) -> None:
+        """Adds what `encode` gave after all others; raises `msgspec.ValidationError` for anything else."""
+        known = max(1, len(self))
+        if len(columns) != len(self.__slots__):
             raise msgspec.ValidationError("these columns are no segments")
-        for name, data in zip(names, columns, strict=True):
-            column = getattr(made, name)
-            if len(data) % column.itemsize:
-                raise msgspec.ValidationError("a column of segments is cut off")
-            column.frombytes(data)
-            _swap_if_big(column)
-        if len({len(getattr(made, name)) for name in names}) != 1:
+        for name, data in zip(self.__slots__, columns, strict=True):
+            extend_column(getattr(self, name), data)
+        if len({len(getattr(self, name)) for name in self.__slots__}) != 1:
             raise msgspec.ValidationError("columns of segments differ in length")
-        return made
-
-
-def _to_bytes(column: "array[int]") -> bytes:
-    twin = array(column.typecode, column)
-    _swap_if_big(twin)
-    return twin.tobytes()
-
-
-def _swap_if_big(column: "array[int]") -> None:
-    if _IS_BIG:
-        column.byteswap()
+        if any(self._positions[place - 1] >= self._positions[place] for place in range(known, len(self))):
+            raise msgspec.ValidationError("segments are out of order")

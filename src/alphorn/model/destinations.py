@@ -1,6 +1,7 @@
 """Destinations: queues and topics, their names, and what can be decided for each (`Policy`)."""
 
 import enum
+import math
 from typing import Literal
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from alphorn.model.errors import InvalidDestination
 
 NAME_BYTES_MAX = 255
+SECONDS_MAX = 1e10  # no policy reaches further than three centuries
 TEMPORARY = "temporary."  # how the names of temporary destinations begin
 DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
 
@@ -85,6 +87,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             f"{name} must not be negative"
             for name in ("retain_s", "retain_bytes", "delivery_limit", "redelivery_delay", "ttl", "max_length")
             if getattr(self, name) < 0
+        ]
+        faults += [
+            f"{name} must be a number of seconds up to {SECONDS_MAX:.0f}"
+            for name in ("retain_s", "redelivery_delay", "ttl")
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) <= SECONDS_MAX)
         ]
         if self.priority is not None and not 0 <= self.priority <= 9:
             faults.append("priority goes from 0 to 9")

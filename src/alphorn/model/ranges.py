@@ -102,9 +102,22 @@ class RangeSet:
         lasts[low:high] = [end for _, end in kept]
         return before - sum(end - start + 1 for start, end in kept)
 
+    def cut(self, first: int, last: int) -> list[Range]:
+        """Takes out all numbers from `first` through `last`; gives the parts that were within."""
+        firsts, lasts = self._firsts, self._lasts
+        if firsts and firsts[0] == first and first <= last < lasts[0]:  # by far the most frequent: off the front
+            firsts[0] = last + 1
+            return [(first, last)]
+        parts = self.intersection(first, last)
+        if parts:
+            self.remove(first, last)
+        return parts
+
     def intersection(self, first: int, last: int) -> list[Range]:
         """The parts of this set within `first` through `last`."""
         firsts, lasts = self._firsts, self._lasts
+        if first > last:
+            return []
         low = bisect_left(lasts, first)
         high = bisect_right(firsts, last)
         return [(max(first, firsts[place]), min(last, lasts[place])) for place in range(low, high)]
@@ -129,6 +142,11 @@ class RangeSet:
             taken.append((first, last))
             count -= last - first + 1
         return taken
+
+    def update(self, other: "RangeSet") -> None:
+        """Takes in all numbers of the other."""
+        for first, last in other:
+            self.add(first, last)
 
     def difference(self, other: "RangeSet") -> "RangeSet":
         """The numbers of this set that are not in the other."""

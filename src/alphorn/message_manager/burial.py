@@ -1,0 +1,160 @@
+"""Dead messages: moved to a dead letter queue, not copied, and back from there.
+
+A dead message gets a new position whose segment points at the log entry it was published in, and a history that says
+where it was and why it died. A message dies once: one that is dead already is let go, so nothing goes in circles.
+Expired messages of volatile subscriptions are let go as well; their consumers came for what is new.
+"""
+
+from collections.abc import Iterable
+
+from alphorn.message_manager.backlog import Piece
+from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.histories import History
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.segments import Run
+from alphorn.message_manager.state import State, ranges_of
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import Redrive
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy, parse_destination
+from alphorn.model.errors import InvalidDestination
+from alphorn.model.ranges import Range, RangeSet
+
+EXPIRED = "expired"
+DELIVERY_LIMIT = "delivery limit"
+REJECTED = "rejected"
+
+
+def expire(state: State, destination: Queue | Topic, positions: RangeSet, effects: list[Effect]) -> None:
+    """The time of these messages is over, for all who had not consumed them."""
+    for number, backlog in destination.backlogs():
+        parts = [part for first, last in positions for part in backlog.pending.intersection(first, last)]
+        is_volatile = isinstance(destination, Topic) and not destination.subscriptions[number].is_durable
+        if parts and is_volatile:
+            _let_go(destination, number, parts, effects)
+        elif parts:
+            bury(state, destination, number, parts, EXPIRED, effects)
+    if isinstance(destination, Topic):
+        for first, last in positions:
+            destination.let_go(first, last)
+
+
+def bury(
+    state: State,
+    destination: Queue | Topic,
+    subscription: int,
+    parts: list[Range],
+    reason: str,
+    effects: list[Effect],
+) -> None:
+    """These pending messages are dead."""
+    backlog = destination.backlog_of(subscription)
+    assert backlog is not None
+    arrivals = Arrivals(state)
+    for piece in [piece for part in parts for piece in backlog.pieces(*part)]:
+        for first, last in _dying(destination, piece):
+            target = _dead_letter_queue(state, destination, effects)
+            if target is destination:
+                continue
+            start = target.next_position
+            arrivals.move(destination, Piece(first, last, piece.deliveries, piece.priority), target, 0)
+            history = History(str(destination.destination), reason, piece.deliveries, state.now_ms, subscription)
+            target.histories.append(start, target.next_position - 1, history)
+    _let_go(destination, subscription, parts, effects)
+    arrivals.announce(effects)
+
+
+def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -> None:
+    """Dead messages go back where they came from; no positions are all. What cannot go back stays, with an answer."""
+    queue = state.find_queue(command.destination)
+    ranges = ranges_of(command.positions) or [(0, queue.next_position)]
+    parts = [part for first, last in ranges for part in queue.backlog.pending.intersection(first, last)]
+    arrivals = Arrivals(state)
+    missing: set[str] = set()
+    gone = RangeSet()
+    for piece in [piece for part in parts for piece in queue.backlog.pieces(*part)]:
+        for first, last, history in queue.histories.split(piece.first, piece.last):
+            if history is None:
+                continue
+            number = state.numbers.get(parse_destination(history.destination))
+            target = state.destinations.get(number) if number is not None else None
+            if target is None or target.backlog_of(history.subscription) is None:
+                missing.add(history.destination)
+                continue
+            arrivals.move(queue, Piece(first, last, 0, piece.priority), target, history.subscription)
+            gone.add(first, last)
+    if gone:
+        _let_go(queue, 0, list(gone), effects)
+    arrivals.announce(effects)
+    if missing:
+        reason = f"{min(missing)} or the subscription to it is gone; its dead messages stay in {queue.destination}"
+        effects.append(Answer(place, error=InvalidDestination.__name__, reason=reason))
+
+
+class Arrivals:
+    """Moves messages between destinations and remembers which have arrived where."""
+
+    __slots__ = ("_found", "_state")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._found: dict[tuple[int, int], RangeSet] = {}
+
+    def move(self, source: Queue | Topic, piece: Piece, target: Queue | Topic, subscription: int) -> None:
+        """Puts messages behind all others of the target; the source still has them."""
+        keys = source.keys if isinstance(source, Queue) else {}
+        for run in source.segments.runs(piece.first, piece.last):
+            first = target.next_position
+            last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size))
+            backlog = target.backlog_of(subscription)
+            assert backlog is not None
+            if isinstance(target, Topic):
+                backlog.arrive(first, last)
+            elif keys:
+                _move_keys(keys, run, target, first)
+            backlog.prioritise(first, last, piece.priority)
+            if target.has_clock:
+                self._state.awaiting.add(target.number)
+            self._found.setdefault((target.number, subscription), RangeSet()).add(first, last)
+
+    def announce(self, effects: list[Effect]) -> None:
+        """Says what arrived."""
+        for (number, subscription), positions in sorted(self._found.items()):
+            backlog = self._state.destinations[number].backlog_of(subscription)
+            assert backlog is not None
+            for first, last in positions:
+                effects += [Arrived(number, subscription, *part) for part in backlog.ready(first, last)]
+
+
+def _move_keys(keys: dict[int, str], run: Run, target: Queue, first: int) -> None:
+    """Keys move along. A newer value that the target has meanwhile stands; the message moved then is outdated."""
+    for offset in range(run.count):
+        key = keys.get(run.position + offset)
+        if key is None:
+            continue
+        if target.policy.last_value and key in target.latest:
+            target.remove(0, first + offset, first + offset)
+        else:
+            target.set_key(first + offset, key)
+
+
+def _dying(destination: Queue | Topic, piece: Piece) -> Iterable[Range]:
+    """Those of these messages that are not dead already."""
+    if isinstance(destination, Topic) or not destination.histories:
+        return [(piece.first, piece.last)]
+    split = destination.histories.split(piece.first, piece.last)
+    return [(first, last) for first, last, history in split if history is None]
+
+
+def _dead_letter_queue(state: State, destination: Queue | Topic, effects: list[Effect]) -> Queue:
+    """Where the dead messages of a destination go; it is created where it is missing."""
+    target = Destination(DestinationKind.QUEUE, destination.policy.dead_letter or DEAD_MESSAGES)
+    number = state.numbers.get(target)
+    found = state.create(target, Policy(), b"", effects) if number is None else state.destinations[number]
+    assert isinstance(found, Queue)
+    return found
+
+
+def _let_go(destination: Queue | Topic, subscription: int, parts: list[Range], effects: list[Effect]) -> None:
+    for first, last in parts:
+        destination.remove(subscription, first, last)
+    effects.append(Gone(destination.number, subscription, [number for part in parts for number in part]))

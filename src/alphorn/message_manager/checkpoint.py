@@ -1,0 +1,227 @@
+"""A channel's state as bytes, the same on every replica that has applied the same entries.
+
+    record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
+             Part or End
+
+Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
+nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
+not stored.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.columns import to_column
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.schedule import Kind
+from alphorn.message_manager.state import State
+from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.destinations import Destination, Policy
+
+LENGTH_BYTES = 4
+CHUNK_BYTES = 512 << 10
+_ROWS = 8192  # of a part
+_TEXT_BYTES = 256 << 10  # of a part
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The first record."""
+
+    sequence: int
+    now_ms: int
+    next_number: int
+
+
+class ProducerKept(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A producer's counters."""
+
+    key: bytes
+    next: int
+    used_ms: int
+    refused: list[tuple[str, str, list[int]]]  # error, reason, flat pairs
+
+
+class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A destination; its subscriptions and parts follow."""
+
+    number: int
+    destination: Destination
+    policy: dict[str, Any]  # what is not the default
+    owner: bytes
+    next_position: int
+    next_subscription: int  # the last two are of topics
+    retained_bytes: int
+    is_awaiting: bool
+
+
+class SubscriptionKept(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A subscription of a topic; its parts follow."""
+
+    topic: int
+    number: int
+    name: str
+    client: str
+    consumers: list[bytes]
+    selector: str
+    is_durable: bool
+    is_shared: bool
+    no_local: bytes
+    selected_from: int
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Some rows of what a destination, or a subscription of it, knows."""
+
+    number: int
+    subscription: int
+    what: str
+    columns: list[bytes]
+    texts: list[str] = []
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The last record says how many came before."""
+
+    records: int
+
+
+Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | End
+
+_encode = msgspec.msgpack.Encoder().encode
+_DEFAULTS = msgspec.structs.asdict(Policy())
+
+
+def write(state: State) -> Iterator[bytes]:
+    """The state in chunks. It must not change before the last chunk is taken."""
+    gathered = bytearray()
+    count = 0
+    for record in _records(state):
+        _frame(gathered, record)
+        count += 1
+        if len(gathered) >= CHUNK_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    _frame(gathered, End(count))
+    yield bytes(gathered)
+
+
+def _frame(gathered: bytearray, record: Record) -> None:
+    body = _encode(record)
+    gathered += len(body).to_bytes(LENGTH_BYTES, "big")
+    gathered += body
+
+
+def _records(state: State) -> Iterator[Record]:
+    yield Head(state.sequence, state.now_ms, state.next_number)
+    for key, producer in state.producers:
+        refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
+        yield ProducerKept(key, producer.next, producer.used_ms, refused)
+    for number in sorted(state.destinations):
+        destination = state.destinations[number]
+        destination.sweep()
+        if isinstance(destination, Queue):
+            yield from _records_of_queue(destination, is_awaiting=number in state.awaiting)
+        else:
+            yield from _records_of_topic(destination, is_awaiting=number in state.awaiting)
+        yield from _parts_of_places(destination)
+    items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
+    rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
+    yield from _parts(0, 0, "expirations", rows)
+
+
+def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
+    number = queue.number
+    yield DestinationKept(
+        number, queue.destination, _decided(queue.policy), queue.owner, queue.next_position, 0, 0, is_awaiting
+    )
+    yield from _parts_of_backlog(number, 0, queue.backlog)
+    keys = sorted(queue.keys.items())
+    yield from _parts(number, 0, "keys", ((position,) for position, _ in keys), [[key] for _, key in keys])
+    histories = list(queue.histories)
+    rows = ((first, last, known.deliveries, known.time, known.subscription) for first, last, known in histories)
+    texts = [[known.destination, known.reason] for _, _, known in histories]
+    yield from _parts(number, 0, "histories", rows, texts)
+
+
+def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
+    yield DestinationKept(
+        topic.number,
+        topic.destination,
+        _decided(topic.policy),
+        topic.owner,
+        topic.next_position,
+        topic.next_subscription,
+        topic.retained_bytes,
+        is_awaiting,
+    )
+    yield from _parts(topic.number, 0, "retained", topic.retained)
+    for _, subscription in sorted(topic.subscriptions.items()):
+        yield _kept(topic, subscription)
+        yield from _parts_of_backlog(topic.number, subscription.number, subscription.backlog)
+
+
+def _decided(policy: Policy) -> dict[str, Any]:
+    """Equal policies are equal bytes, however they were made."""
+    values = ((name, getattr(policy, name)) for name in _DEFAULTS)
+    return {name: value for name, value in values if value != _DEFAULTS[name]}
+
+
+def _kept(topic: Topic, subscription: Subscription) -> SubscriptionKept:
+    return SubscriptionKept(
+        topic.number,
+        subscription.number,
+        subscription.name,
+        subscription.client,
+        subscription.consumers,
+        subscription.selector_text,
+        subscription.is_durable,
+        subscription.is_shared,
+        subscription.no_local,
+        subscription.selected_from,
+    )
+
+
+def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Iterator[Part]:
+    yield from _parts(number, subscription, "pending", backlog.pending)
+    yield from _parts(number, subscription, "deferred", sorted(backlog.deferred.items()))
+    yield from _parts(number, subscription, "counts", sorted(backlog.counts.items()))
+    for priority in sorted(backlog.priorities):
+        rows = ((priority, first, last) for first, last in backlog.priorities[priority])
+        yield from _parts(number, subscription, "priorities", rows)
+
+
+def _parts_of_places(destination: Queue | Topic) -> Iterator[Part]:
+    timeline, segments = destination.timeline, destination.segments
+    yield from _parts(destination.number, 0, "timeline", zip(timeline.throughs, timeline.times, strict=True))
+    for start in range(0, len(segments), _ROWS):
+        yield Part(destination.number, 0, "segments", segments.encode(start, start + _ROWS))
+
+
+def _parts(
+    number: int,
+    subscription: int,
+    what: str,
+    rows: Iterable[tuple[int, ...]],
+    texts: list[list[str]] | None = None,
+) -> Iterator[Part]:
+    """Rows of numbers as parts, with the texts that belong to each row."""
+    gathered: list[tuple[int, ...]] = []
+    words: list[str] = []
+    size = 0
+    for place, row in enumerate(rows):
+        gathered.append(row)
+        if texts is not None:
+            words += texts[place]
+            size += sum(len(word) for word in texts[place])
+        if len(gathered) == _ROWS or size >= _TEXT_BYTES:
+            yield Part(number, subscription, what, _columns(gathered), words)
+            gathered, words, size = [], [], 0
+    if gathered:
+        yield Part(number, subscription, what, _columns(gathered), words)
+
+
+def _columns(rows: list[tuple[int, ...]]) -> list[bytes]:
+    return [to_column(column) for column in zip(*rows, strict=True)]

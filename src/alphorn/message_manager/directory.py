@@ -1,0 +1,79 @@
+"""Applies what concerns destinations as a whole: `CreateDestination`, `DeleteDestination`, `SetPolicy`, `Purge`.
+
+Names that begin with "_" are the system's; only those it knows can be created, by whomever needs them first.
+"""
+
+from alphorn.message_manager.effects import Answer, Created, Effect, Gone
+from alphorn.message_manager.state import State
+from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
+from alphorn.model.errors import AccessDenied, InvalidDestination
+
+SYSTEM = frozenset(
+    {
+        Destination(DestinationKind.QUEUE, DEAD_MESSAGES),
+        Destination(DestinationKind.TOPIC, "_ADMIN"),
+        Destination(DestinationKind.TOPIC, "_AUDIT"),
+        Destination(DestinationKind.TOPIC, "_LOG"),
+    }
+)
+
+
+def create_destination(state: State, command: CreateDestination, place: int, effects: list[Effect]) -> None:
+    """Gives the number of a destination, new or not. One that exists keeps its policy.
+
+    Who names no owner only wants it to exist; who names one wants to be it.
+    """
+    destination, owner = command.destination, command.owner
+    destination.check()
+    _check_reserved(destination)
+    _check_policy(destination, command.policy)
+    if owner and destination.is_reserved:
+        raise AccessDenied(f"{destination} belongs to the system and is never temporary")
+    number = state.numbers.get(destination)
+    if number is None:
+        if destination.is_temporary and not owner:
+            raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
+        number = state.create(destination, command.policy, owner, effects).number
+    elif owner and state.destinations[number].owner != owner:
+        raise InvalidDestination(f"{destination} exists and is not this connection's; choose another name")
+    effects.append(Answer(place, number))
+
+
+def delete_destination(state: State, command: DeleteDestination, place: int, effects: list[Effect]) -> None:
+    """A destination and all it holds are gone."""
+    found = state.find(command.destination)
+    if found.destination.is_reserved:
+        raise AccessDenied(f"{found.destination} belongs to the system and cannot be deleted")
+    state.delete(found, effects)
+
+
+def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effect]) -> None:
+    """Another policy holds from now on; what has grown too old by it goes with the next Tick."""
+    found = state.find(command.destination)
+    _check_policy(found.destination, command.policy)
+    found.set_policy(command.policy)
+    if found.has_clock:
+        state.awaiting.add(found.number)
+    effects.append(Created(found.number, found.destination, command.policy))
+
+
+def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> None:
+    """Everything a queue holds is let go."""
+    queue = state.find_queue(command.destination)
+    removed = queue.remove(0, 0, queue.next_position)
+    if removed:
+        effects.append(Gone(queue.number, 0, [number for part in removed for number in part]))
+
+
+def _check_reserved(destination: Destination) -> None:
+    if destination.is_reserved and destination not in SYSTEM:
+        raise AccessDenied(f"names that begin with _ belong to the system; call {destination} something else")
+
+
+def _check_policy(destination: Destination, policy: Policy) -> None:
+    policy.check(destination)
+    if policy.dead_letter is not None:
+        dead_letter = Destination(DestinationKind.QUEUE, policy.dead_letter)
+        dead_letter.check()
+        _check_reserved(dead_letter)

@@ -1,0 +1,152 @@
+"""The engine: applies the entries of a channel's log, one after the other, and says what each brought about.
+
+Every replica has one. The same entries give the same state, the same effects and the same checkpoint, on every
+replica and in every run: nothing here asks a clock, and what a command cannot have is answered, never raised. An entry
+that cannot be right changes nothing, because it stands in the log for all replicas alike.
+
+    effects = engine.apply(sequence, decode_entry(payload))
+
+A queue's messages are ready for consumers as `engine.destinations[number].backlog.candidates()`, and where they are in
+the log as `.segments.runs(first, last)`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from alphorn.message_manager import checkpoint, restoring
+from alphorn.message_manager.burial import redrive
+from alphorn.message_manager.directory import create_destination, delete_destination, purge, set_policy
+from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.producers import NOBODY
+from alphorn.message_manager.publishing import publish
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.settling import acknowledge, give_back
+from alphorn.message_manager.state import State
+from alphorn.message_manager.subscribing import forget, subscribe, unsubscribe
+from alphorn.message_manager.ticking import tick
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import (
+    Acknowledge,
+    Command,
+    CreateDestination,
+    DeleteDestination,
+    Entry,
+    Forget,
+    Publish,
+    Purge,
+    Redrive,
+    Return,
+    SetPolicy,
+    Subscribe,
+    Tick,
+    Unsubscribe,
+)
+from alphorn.model.destinations import Destination
+from alphorn.model.errors import Error
+from alphorn.model.ranges import RangeSet
+
+# Each raises an error of the model before it has changed anything, or changes what it says.
+_APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
+    Publish: publish,
+    Acknowledge: acknowledge,
+    Return: give_back,
+    CreateDestination: create_destination,
+    DeleteDestination: delete_destination,
+    SetPolicy: set_policy,
+    Subscribe: subscribe,
+    Unsubscribe: unsubscribe,
+    Forget: forget,
+    Tick: tick,
+    Redrive: redrive,
+    Purge: purge,
+}
+
+
+class Engine:
+    """The state of a channel and its only way to change."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state = State()
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last entry that was applied."""
+        return self._state.sequence
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last Tick."""
+        return self._state.now_ms
+
+    @property
+    def destinations(self) -> dict[int, Queue | Topic]:
+        """All destinations by number; to look at, not to change."""
+        return self._state.destinations
+
+    @property
+    def numbers(self) -> dict[Destination, int]:
+        """The numbers of all destinations; to look at, not to change."""
+        return self._state.numbers
+
+    def apply(self, sequence: int, entry: Entry) -> list[Effect]:
+        """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
+        state = self._state
+        assert sequence > state.sequence, "entries are applied once, in order"
+        state.sequence = sequence
+        effects: list[Effect] = []
+        for place, command in enumerate(entry.commands):
+            try:
+                _APPLY[type(command)](state, command, place, effects)
+            except Error as error:
+                effects.append(Answer(place, error=type(error).__name__, reason=str(error)))
+        return effects
+
+    def next_due(self) -> int | None:
+        """When a Tick would do something, in ms since 1970; None while nothing waits for its time."""
+        return self._state.next_due()
+
+    def connections(self) -> set[bytes]:
+        """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
+        return (set(self._state.producers.of) | set(self._state.owned)) - {NOBODY}
+
+    def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
+        """The topic and the number of the subscription with this name: the durable one, else the shared one."""
+        names = self._state.names
+        return names.get((True, client, name)) or names.get((False, client, name))
+
+    def retained(self) -> RangeSet:
+        """The numbers of the log entries that hold messages still needed."""
+        numbers: set[int] = set()
+        for destination in self._state.destinations.values():
+            if len(destination.segments):
+                destination.sweep()
+                numbers |= destination.segments.sequences()
+        found = RangeSet()
+        for number in sorted(numbers):
+            found.add(number, number)
+        return found
+
+    def checkpoint(self) -> Iterator[bytes]:
+        """The state as bytes, in pieces; nothing may be applied before the last one is taken."""
+        return checkpoint.write(self._state)
+
+    @classmethod
+    def restore(cls, chunks: Iterable[bytes]) -> "Engine":
+        """The engine that `checkpoint` described, however its bytes were cut; raises `Corruption`."""
+        made = cls()
+        made._state = restoring.read(chunks)
+        return made
+
+    def describe(self) -> dict[str, object]:
+        """The printable state."""
+        state = self._state
+        return {
+            "sequence": state.sequence,
+            "now_ms": state.now_ms,
+            "next_due": state.next_due(),
+            "producers": sum(len(producers) for producers in state.producers.of.values()),
+            "connections": len(self.connections()),
+            "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
+        }

@@ -1,0 +1,89 @@
+"""What every producer has sent: the counter that comes next, and which of its messages were refused.
+
+A message that was seen before is not stored again, and one that was refused stays refused, so that a producer that
+did not hear the outcome may send again. Refusals are remembered within bounds, newest last: a producer resends only
+what it has no outcome for.
+"""
+
+from collections.abc import Iterator
+
+from alphorn.model.commands import CONNECTION_BYTES, connection_of
+from alphorn.model.ranges import RangeSet
+
+NOBODY = bytes(CONNECTION_BYTES)  # the connection of producers that belong to none
+IDLE_MS_MAX = 24 * 3600 * 1000  # how long a producer of nobody is remembered after its last message
+REASONS_MAX = 16
+REFUSALS_MAX = 1024  # intervals for each reason
+
+Refusal = tuple[str, str]  # class of model.errors, sentence
+
+
+class Producer:
+    """One producer's counters."""
+
+    __slots__ = ("next", "refused", "used_ms")
+
+    def __init__(self) -> None:
+        self.next = 1
+        self.used_ms = 0
+        self.refused: dict[Refusal, RangeSet] = {}
+
+    def refuse(self, first: int, last: int, refusal: Refusal) -> None:
+        """These messages are not taken, now and whenever they come again."""
+        counters = self.refused.pop(refusal, RangeSet())
+        counters.add(first, last)
+        while counters.intervals > REFUSALS_MAX:
+            counters.remove(*next(iter(counters)))
+        self.refused[refusal] = counters
+        if len(self.refused) > REASONS_MAX:
+            del self.refused[next(iter(self.refused))]
+        self.next = last + 1
+
+    def refusal_of(self, first: int, last: int) -> Refusal | None:
+        """Why some of these messages were not taken when they came first."""
+        for refusal, counters in self.refused.items():
+            if counters.intersection(first, last):
+                return refusal
+        return None
+
+
+class Producers:
+    """All producers of a channel, by connection and key."""
+
+    __slots__ = ("of",)
+
+    def __init__(self) -> None:
+        self.of: dict[bytes, dict[bytes, Producer]] = {}
+
+    def find(self, key: bytes) -> Producer | None:
+        """The producer, if it is known."""
+        found = self.of.get(key[:CONNECTION_BYTES])
+        return None if found is None else found.get(key)
+
+    def add(self, key: bytes) -> Producer:
+        """A producer that sends for the first time."""
+        made = self.of.setdefault(connection_of(key), {})[key] = Producer()
+        return made
+
+    def forget(self, connection: bytes) -> None:
+        """All producers of a connection are forgotten."""
+        self.of.pop(connection, None)
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Producers of nobody that were not used for long are forgotten."""
+        mine = self.of.get(NOBODY, {})
+        for key in [key for key, producer in mine.items() if producer.used_ms + IDLE_MS_MAX <= now_ms]:
+            del mine[key]
+        if not mine:
+            self.of.pop(NOBODY, None)
+
+    def next_idle(self) -> int | None:
+        """When the next producer of nobody is forgotten."""
+        mine = self.of.get(NOBODY)
+        return min(producer.used_ms for producer in mine.values()) + IDLE_MS_MAX if mine else None
+
+    def __iter__(self) -> Iterator[tuple[bytes, Producer]]:
+        """In order of their keys, the same on every replica."""
+        for connection in sorted(self.of):
+            for key in sorted(self.of[connection]):
+                yield key, self.of[connection][key]

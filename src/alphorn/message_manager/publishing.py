@@ -1,0 +1,197 @@
+"""Applies `Publish`. A plain batch costs the same whatever the number of its messages.
+
+Counters decide first: what was seen before is stored once, a gap is refused and changes nothing, and what is refused
+for good keeps its counters, so that the producer can go on with the next ones.
+"""
+
+from alphorn.message_manager.burial import expire
+from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.particulars import PLAIN, Particulars, particulars_of, select
+from alphorn.message_manager.producers import Refusal
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.schedule import Item, Kind
+from alphorn.message_manager.segments import Run
+from alphorn.message_manager.state import State
+from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.commands import CONNECTION_BYTES, Publish, connection_of
+from alphorn.model.destinations import DEAD_MESSAGES
+from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
+from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
+from alphorn.model.ranges import Range, RangeSet
+
+_KEY_BYTES = CONNECTION_BYTES + 4
+_COUNTER_MAX = 1 << 62
+
+
+def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
+    """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
+    count, counter, key = command.count, command.counter, command.producer
+    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < _COUNTER_MAX or len(key) != _KEY_BYTES:
+        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
+    if count_of(command.blob) != count:
+        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
+    producer = state.producers.find(key)
+    expected = 1 if producer is None else producer.next
+    skip = expected - counter
+    if skip < 0:
+        raise Unavailable(f"messages {expected} to {counter - 1} of this producer are missing; send again from there")
+    refusal = None
+    if skip and producer is not None:
+        refusal = producer.refusal_of(counter, min(counter + count, expected) - 1)
+        if skip >= count:
+            if refusal is not None:
+                effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
+            return
+    destination = state.destinations.get(command.destination)
+    if refusal is None:
+        refusal = _refusal(destination, command.destination, count - skip)
+    headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
+    producer = producer or state.producers.add(key)
+    producer.used_ms = state.now_ms
+    if refusal is not None or destination is None:
+        assert refusal is not None
+        producer.refuse(expected, counter + count - 1, refusal)
+        effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
+        return
+    producer.next = counter + count
+    size = len(command.blob)
+    if skip:
+        size = size * (count - skip) // count
+    run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    if isinstance(destination, Queue):
+        _to_queue(state, destination, command, run, headers, effects)
+    else:
+        _to_topic(state, destination, command, run, headers, effects)
+
+
+def _refusal(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
+    if destination is None:
+        reason = f"there is no destination {number} any more; look up its name again"
+        return InvalidDestination.__name__, reason
+    if destination.destination.name == DEAD_MESSAGES:
+        return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
+    policy = destination.policy
+    if policy.max_length and policy.overflow == "reject" and destination.count + count > policy.max_length:
+        reason = f"{destination.destination} is full with {policy.max_length} messages; send when some were consumed"
+        return Blocked.__name__, reason
+    return None
+
+
+def _headers(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
+    """The messages' headers where anything in them matters here."""
+    is_selective = isinstance(destination, Topic) and destination.selective
+    if is_selective or command.flags & destination.watched:
+        return headers_of(command.blob)
+    return []
+
+
+def _to_queue(
+    state: State, queue: Queue, command: Publish, run: Run, headers: list[PackedHeader], effects: list[Effect]
+) -> None:
+    first, last = run.position, queue.store(run)
+    policy = queue.policy
+    if policy.ttl:
+        state.awaiting.add(queue.number)
+    if policy.priority is not None:
+        queue.backlog.prioritise(first, last, policy.priority)
+    if not headers:
+        effects.append(Arrived(queue.number, 0, first, last))
+        return
+    particulars = particulars_of(headers, command.flags & queue.watched)
+    replaced = RangeSet()
+    for place, key in particulars.keys:
+        older = queue.set_key(first + place, key)
+        if older is not None:
+            for start, end in queue.remove(0, older, older):
+                replaced.add(start, end)
+    replaced.remove(first, last)  # nobody heard of those
+    if replaced:
+        effects.append(Gone(queue.number, 0, replaced.flat()))
+    _note(state, queue, 0, first, particulars)
+    _expire(state, queue, first, particulars, effects)
+    _announce(queue, 0, first, last, effects)
+
+
+def _to_topic(
+    state: State, topic: Topic, command: Publish, run: Run, headers: list[PackedHeader], effects: list[Effect]
+) -> None:
+    first, last = run.position, run.position + run.count - 1
+    wanted = _selected(topic, command, run, headers)
+    if not wanted and not topic.is_retaining:
+        topic.next_position = last + 1
+        return
+    topic.store(run)
+    if topic.is_retaining:
+        topic.retain(run)
+    if topic.has_clock:
+        state.awaiting.add(topic.number)
+    particulars = particulars_of(headers, command.flags & topic.watched) if headers else PLAIN
+    for subscription, ranges in wanted:
+        for start, end in ranges:
+            subscription.backlog.arrive(start, end)
+            if topic.policy.priority is not None:
+                subscription.backlog.prioritise(start, end, topic.policy.priority)
+        if headers:
+            _note(state, topic, subscription.number, first, particulars)
+    _expire(state, topic, first, particulars, effects)
+    for subscription, ranges in wanted:
+        if headers:
+            _announce(topic, subscription.number, first, last, effects)
+        else:
+            effects += [Arrived(topic.number, subscription.number, start, end) for start, end in ranges]
+
+
+def _selected(
+    topic: Topic, command: Publish, run: Run, headers: list[PackedHeader]
+) -> list[tuple[Subscription, list[Range]]]:
+    """The subscriptions that take any of these messages, with the positions they take."""
+    whole = [(run.position, run.position + run.count - 1)]
+    if not topic.selective:
+        return [(subscription, whole) for subscription in topic.subscriptions.values()]
+    found = []
+    known: dict[str, list[Range]] = {"": whole}
+    connection = connection_of(command.producer)
+    for subscription in topic.subscriptions.values():
+        if subscription.no_local == connection:
+            continue
+        text = subscription.selector_text
+        if subscription.selector is not None and text not in known:
+            places = select(subscription.selector, headers, command, run.index, topic.policy.priority)
+            known[text] = [(run.position + start, run.position + end) for start, end in places]
+        if known[text]:
+            found.append((subscription, known[text]))
+    return found
+
+
+def _note(state: State, destination: Queue | Topic, subscription: int, first: int, particulars: Particulars) -> None:
+    """Priorities and delays of new messages, as far as the backlog has them."""
+    backlog = destination.backlog_of(subscription)
+    assert backlog is not None
+    for start, end, priority in particulars.priorities:
+        for part in backlog.pending.intersection(first + start, first + end):
+            backlog.prioritise(*part, priority)
+    for start, end, deliver_at in particulars.delays:
+        if deliver_at > state.now_ms:
+            parts = backlog.pending.intersection(first + start, first + end)
+            state.defer(destination.number, subscription, backlog, parts, deliver_at)
+
+
+def _expire(
+    state: State, destination: Queue | Topic, first: int, particulars: Particulars, effects: list[Effect]
+) -> None:
+    """What came too late is expired now, the rest when its time comes."""
+    late = RangeSet()
+    for start, end, due_ms in particulars.expirations:
+        if due_ms <= state.now_ms:
+            late.add(first + start, first + end)
+        else:
+            state.schedule.push(Item(due_ms, Kind.EXPIRE, destination.number, 0, first + start, first + end))
+    if late:
+        expire(state, destination, late, effects)
+
+
+def _announce(destination: Queue | Topic, subscription: int, first: int, last: int, effects: list[Effect]) -> None:
+    backlog = destination.backlog_of(subscription)
+    assert backlog is not None
+    for start, end in backlog.ready(first, last):
+        effects.append(Arrived(destination.number, subscription, start, end))

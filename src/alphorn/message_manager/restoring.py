@@ -1,0 +1,205 @@
+"""Reads what `checkpoint` wrote. Anything else is `Corruption`: the bytes were checked on their way, so they were
+never a checkpoint.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.checkpoint import (
+    LENGTH_BYTES,
+    DestinationKept,
+    End,
+    Head,
+    Part,
+    ProducerKept,
+    Record,
+    SubscriptionKept,
+)
+from alphorn.message_manager.columns import from_column
+from alphorn.message_manager.histories import History
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.schedule import Item, Kind
+from alphorn.message_manager.selector import parse
+from alphorn.message_manager.state import State
+from alphorn.message_manager.ticking import review_later
+from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.destinations import DestinationKind, Policy
+from alphorn.model.errors import Corruption, InvalidSelector
+from alphorn.model.ranges import RangeSet
+
+_decode = msgspec.msgpack.Decoder(Record).decode
+
+
+def read(chunks: Iterable[bytes]) -> State:
+    """The state that these bytes hold; raises `Corruption`."""
+    state = State()
+    is_whole = False
+    count = 0
+    try:
+        for body in _bodies(chunks):
+            record = _decode(body)
+            if is_whole:
+                raise msgspec.ValidationError("something follows its end")
+            if isinstance(record, End):
+                is_whole = record.records == count
+                continue
+            _take(state, record)
+            count += 1
+        if not is_whole:
+            raise msgspec.ValidationError("its end is missing")
+        _complete(state)
+    except (msgspec.MsgspecError, InvalidSelector, LookupError, ValueError, TypeError) as error:
+        raise Corruption(f"a checkpoint of a channel cannot be read: {error}; take it from another replica") from None
+    return state
+
+
+def _bodies(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The records, wherever the bytes were cut."""
+    rest = bytearray()
+    for chunk in chunks:
+        rest += chunk
+        start = 0
+        while len(rest) - start >= LENGTH_BYTES:
+            begin = start + LENGTH_BYTES
+            end = begin + int.from_bytes(rest[start:begin], "big")
+            if end > len(rest):
+                break
+            yield bytes(rest[begin:end])
+            start = end
+        del rest[:start]
+    if rest:
+        raise msgspec.ValidationError("it is cut off")
+
+
+def _take(state: State, record: Record) -> None:
+    match record:
+        case Head():
+            state.sequence, state.now_ms, state.next_number = record.sequence, record.now_ms, record.next_number
+        case ProducerKept():
+            producer = state.producers.add(record.key)
+            producer.next, producer.used_ms = record.next, record.used_ms
+            for error, reason, flat in record.refused:
+                producer.refused[error, reason] = RangeSet.from_flat(flat)
+        case DestinationKept():
+            _take_destination(state, record)
+        case SubscriptionKept():
+            _take_subscription(state, record)
+        case Part(what="expirations"):
+            rows = zip(*map(from_column, record.columns), strict=True)
+            for due_ms, number, first, last in rows:
+                state.schedule.push(Item(due_ms, Kind.EXPIRE, number, 0, first, last))
+        case Part():
+            _take_part(state, record)
+
+
+def _take_destination(state: State, kept: DestinationKept) -> None:
+    policy = msgspec.convert(kept.policy, Policy)
+    is_queue = kept.destination.kind is DestinationKind.QUEUE
+    made = (Queue if is_queue else Topic)(kept.number, kept.destination, policy, kept.owner)
+    made.next_position = kept.next_position
+    if isinstance(made, Topic):
+        made.next_subscription = kept.next_subscription
+        made.retained_bytes = kept.retained_bytes
+    if kept.is_awaiting:
+        state.awaiting.add(kept.number)
+    state.add(made)
+
+
+def _take_subscription(state: State, kept: SubscriptionKept) -> None:
+    topic = state.destinations[kept.topic]
+    if not isinstance(topic, Topic):
+        raise msgspec.ValidationError(f"{topic.destination} has a subscription and is no topic")
+    made = Subscription(
+        kept.number,
+        kept.name,
+        kept.client,
+        parse(kept.selector) if kept.selector else None,
+        is_durable=kept.is_durable,
+        is_shared=kept.is_shared,
+        no_local=kept.no_local,
+        selected_from=kept.selected_from,
+    )
+    following = topic.next_subscription
+    for consumer in kept.consumers:
+        state.subscribe(topic, made, consumer)
+    topic.next_subscription = following
+
+
+def _take_part(state: State, part: Part) -> None:
+    destination = state.destinations[part.number]
+    if part.what == "segments":
+        destination.segments.extend(part.columns)
+        return
+    columns = [from_column(column) for column in part.columns]
+    match part.what, destination:
+        case "timeline", _:
+            destination.timeline.throughs += columns[0]
+            destination.timeline.times += columns[1]
+        case "keys", Queue():
+            destination.keys.update(zip(columns[0], part.texts, strict=True))
+        case "histories", Queue():
+            _take_histories(destination, columns, part.texts)
+        case "retained", Topic():
+            _extend(destination.retained, columns)
+        case _:
+            backlog = destination.backlog_of(part.subscription)
+            if backlog is None:
+                raise msgspec.ValidationError(f"{destination.destination} has no subscription {part.subscription}")
+            _take_notes(backlog, part.what, columns)
+
+
+def _take_histories(queue: Queue, columns: list[list[int]], texts: list[str]) -> None:
+    rows = zip(*columns, texts[::2], texts[1::2], strict=True)
+    for first, last, deliveries, time, subscription, destination, reason in rows:
+        queue.histories.append(first, last, History(destination, reason, deliveries, time, subscription))
+
+
+def _take_notes(backlog: Backlog, what: str, columns: list[list[int]]) -> None:
+    match what:
+        case "pending":
+            _extend(backlog.pending, columns)
+        case "deferred":
+            backlog.deferred.update(zip(*columns, strict=True))
+        case "counts":
+            backlog.counts.update(zip(*columns, strict=True))
+        case "priorities":
+            for priority, first, last in zip(*columns, strict=True):
+                backlog.prioritise(first, last, priority)
+        case _:
+            raise msgspec.ValidationError(f"nobody knows what {what} is")
+
+
+def _extend(positions: RangeSet, columns: list[list[int]]) -> None:
+    firsts, lasts = columns
+    for first, last in zip(firsts, lasts, strict=True):
+        positions.add(first, last)
+
+
+def _complete(state: State) -> None:
+    """What follows from what was read."""
+    for number in sorted(state.destinations):
+        destination = state.destinations[number]
+        destination.restore()
+        review_later(state, destination)
+        for subscription, backlog in destination.backlogs():
+            for first, last, due_ms in _stretches(backlog.deferred):
+                if due_ms < 0:
+                    state.returning.append((number, subscription, first, last))
+                else:
+                    state.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
+
+
+def _stretches(deferred: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Runs of positions with one time."""
+    first = last = due_ms = 0
+    for position, time in sorted(deferred.items()):
+        if position == last + 1 and time == due_ms:
+            last = position
+            continue
+        if last:
+            yield first, last, due_ms
+        first, last, due_ms = position, position, time
+    if last:
+        yield first, last, due_ms

@@ -1,0 +1,60 @@
+"""Applies what becomes of messages that were given out: `Acknowledge` and `Return`.
+
+Who holds a message is the dispatcher's to know; here, what is not pending any more is passed over, so that saying a
+thing twice does no harm.
+"""
+
+from alphorn.message_manager.burial import DELIVERY_LIMIT, REJECTED, bury
+from alphorn.message_manager.effects import Arrived, Deferred, Effect, Gone
+from alphorn.message_manager.particulars import TIME_MS_MAX
+from alphorn.message_manager.state import State, ranges_of
+from alphorn.model.commands import Acknowledge, Return
+from alphorn.model.ranges import Range, RangeSet
+
+
+def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Effect]) -> None:
+    """These messages are consumed."""
+    destination, _ = state.find_backlog(command.destination, command.subscription)
+    gone: list[int] = []
+    for first, last in ranges_of(command.positions):
+        for part in destination.remove(command.subscription, first, last):
+            gone += part
+    if gone:
+        effects.append(Gone(destination.number, command.subscription, gone))
+
+
+def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
+    """These messages come back and count once more: to be given out again, now or later, or as dead."""
+    destination, backlog = state.find_backlog(command.destination, command.subscription)
+    returned = RangeSet()
+    for first, last in RangeSet(ranges_of(command.positions)):
+        for start, end in backlog.give_back(first, last):
+            returned.add(start, end)
+    policy = destination.policy
+    number, subscription = destination.number, command.subscription
+    if command.is_dead:
+        if returned:
+            bury(state, destination, subscription, list(returned), REJECTED, effects)
+        return
+    if policy.delivery_limit:
+        dead = _beyond(backlog.counts, returned, policy.delivery_limit)
+        if dead:
+            bury(state, destination, subscription, dead, DELIVERY_LIMIT, effects)
+            returned = returned.difference(RangeSet(dead))
+    delay_ms = command.delay_ms if command.delay_ms >= 0 else int(policy.redelivery_delay * 1000)
+    if delay_ms and returned:
+        state.defer(number, subscription, backlog, returned, -min(delay_ms, TIME_MS_MAX))
+        effects.append(Deferred(number, subscription, returned.flat(), command.consumer))
+        return
+    for first, last in returned:
+        parts = backlog.ready(first, last)
+        effects += [Arrived(number, subscription, start, end, command.consumer) for start, end in parts]
+
+
+def _beyond(counts: dict[int, int], returned: RangeSet, limit: int) -> list[Range]:
+    found = RangeSet()
+    for first, last in returned:
+        for position in range(first, last + 1):
+            if counts[position] >= limit:
+                found.add(position, position)
+    return list(found)

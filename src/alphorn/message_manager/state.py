@@ -1,0 +1,189 @@
+"""What all replicas of a channel agree on, and the few changes that several commands share.
+
+Nothing here asks the clock: `now_ms` is the time of the last Tick. What must be counted from "now" (a delay, the
+arrival of a message that lives for a while) waits for the next Tick, because the last one may be long ago.
+"""
+
+from collections.abc import Iterable
+
+from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
+from alphorn.message_manager.producers import Producers
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.schedule import Item, Kind, Schedule
+from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
+from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.commands import connection_of
+from alphorn.model.destinations import Destination, DestinationKind, Policy
+from alphorn.model.errors import InvalidDestination, PeerViolation
+from alphorn.model.ranges import Range
+
+SubscriptionName = tuple[bool, str, str]  # is durable, client, name
+
+
+class State:
+    """Destinations, producers, subscriptions by name, what belongs to whom, and what is to happen when."""
+
+    __slots__ = (
+        "awaiting",
+        "destinations",
+        "names",
+        "next_number",
+        "now_ms",
+        "numbers",
+        "owned",
+        "producers",
+        "returning",
+        "schedule",
+        "sequence",
+    )
+
+    def __init__(self) -> None:
+        self.sequence = 0  # of the last entry
+        self.now_ms = 0  # of the last Tick
+        self.next_number = 1
+        self.destinations: dict[int, Queue | Topic] = {}
+        self.numbers: dict[Destination, int] = {}
+        self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
+        self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
+        self.producers = Producers()
+        self.schedule = Schedule(self.is_live)
+        self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
+        self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
+
+    def find(self, number: int) -> Queue | Topic:
+        """The destination of this number; raises `InvalidDestination`."""
+        found = self.destinations.get(number)
+        if found is None:
+            raise InvalidDestination(f"there is no destination {number} any more; look up its name again")
+        return found
+
+    def find_queue(self, number: int) -> Queue:
+        """The queue of this number; raises `InvalidDestination`."""
+        found = self.find(number)
+        if not isinstance(found, Queue):
+            raise InvalidDestination(f"{found.destination} is no queue; name a queue for this")
+        return found
+
+    def find_backlog(self, number: int, subscription: int) -> tuple[Queue | Topic, Backlog]:
+        """A destination and one of its backlogs; raises `InvalidDestination`."""
+        found = self.find(number)
+        backlog = found.backlog_of(subscription)
+        if backlog is None:
+            raise InvalidDestination(
+                f"{found.destination} has no subscription {subscription} any more; subscribe again"
+            )
+        return found, backlog
+
+    def create(self, destination: Destination, policy: Policy, owner: bytes, effects: list[Effect]) -> Queue | Topic:
+        """A destination that is not there yet."""
+        number = self.next_number
+        self.next_number += 1
+        is_queue = destination.kind is DestinationKind.QUEUE
+        made = (Queue if is_queue else Topic)(number, destination, policy, owner)
+        self.add(made)
+        effects.append(Created(number, destination, policy))
+        return made
+
+    def add(self, made: Queue | Topic) -> None:
+        """Takes a destination into the directory."""
+        self.destinations[made.number] = made
+        self.numbers[made.destination] = made.number
+        if made.owner:
+            self.owned.setdefault(made.owner, set()).add((made.number, 0))
+
+    def delete(self, destination: Queue | Topic, effects: list[Effect]) -> None:
+        """A destination and all it holds are gone."""
+        if isinstance(destination, Topic):
+            for number in sorted(destination.subscriptions):
+                self.unsubscribe(destination, number, effects)
+        del self.destinations[destination.number], self.numbers[destination.destination]
+        self.awaiting.discard(destination.number)
+        if destination.owner:
+            self.disown(destination.owner, destination.number, 0)
+        effects.append(Deleted(destination.number, destination.destination))
+
+    def subscribe(self, topic: Topic, subscription: Subscription, consumer: bytes) -> None:
+        """A consumer has this subscription, which may be new."""
+        if subscription.number not in topic.subscriptions:
+            topic.add(subscription)
+        if subscription.is_durable or subscription.is_shared:
+            name = subscription.is_durable, subscription.client, subscription.name
+            self.names[name] = topic.number, subscription.number
+        if subscription.is_durable:
+            subscription.consumers = [consumer]
+            return
+        subscription.consumers = [key for key in subscription.consumers if key != consumer] + [consumer]
+        self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
+
+    def unsubscribe(self, topic: Topic, number: int, effects: list[Effect]) -> None:
+        """A subscription and all that it had not consumed are gone."""
+        dropped = topic.drop(number)
+        if dropped.is_durable or dropped.is_shared:
+            del self.names[dropped.is_durable, dropped.client, dropped.name]
+        if not dropped.is_durable:
+            for consumer in dropped.consumers:
+                self.disown(connection_of(consumer), topic.number, number)
+        effects.append(Unsubscribed(topic.number, number))
+
+    def disown(self, connection: bytes, number: int, subscription: int) -> None:
+        """A connection does not own this any more."""
+        mine = self.owned.get(connection, set())
+        mine.discard((number, subscription))
+        if not mine:
+            self.owned.pop(connection, None)
+
+    def defer(self, number: int, subscription: int, backlog: Backlog, ranges: Iterable[Range], due_ms: int) -> None:
+        """Pending messages wait until a time, or (below 0) for so long after the next Tick."""
+        for first, last in ranges:
+            backlog.defer(first, last, due_ms)
+            if due_ms < 0:
+                self.returning.append((number, subscription, first, last))
+            else:
+                self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
+
+    def next_due(self) -> int | None:
+        """When a Tick would do something."""
+        dues = [self.schedule.next_due(), self.producers.next_idle()]
+        while self.returning and not self._is_returning(*self.returning[-1]):
+            self.returning.pop()
+        if self.awaiting or self.returning:
+            dues.append(self.now_ms + RESOLUTION_MS_MIN)
+        return min((due for due in dues if due is not None), default=None)
+
+    def review_due(self, destination: Queue | Topic) -> int | None:
+        """When the next step of a destination's timeline is of age."""
+        policy = destination.policy
+        spans = [int(span * 1000) for span in (policy.ttl, policy.retain_s) if span > 0]
+        times = [(destination.timeline.next_time(self.now_ms - span), span) for span in spans]
+        return min((time + span for time, span in times if time is not None), default=None)
+
+    def is_live(self, item: Item) -> bool:
+        """Whether something is still to happen."""
+        found = self.destinations.get(item.number)
+        if found is None:
+            return False
+        match item.kind:
+            case Kind.RELEASE:
+                backlog = found.backlog_of(item.subscription)
+                due = item.due_ms
+                return backlog is not None and any(
+                    backlog.deferred.get(position) == due for position in range(item.first, item.last + 1)
+                )
+            case Kind.EXPIRE:
+                return found.holds(item.first, item.last)
+            case Kind.REVIEW:
+                return self.review_due(found) == item.due_ms
+
+    def _is_returning(self, number: int, subscription: int, first: int, last: int) -> bool:
+        found = self.destinations.get(number)
+        backlog = found.backlog_of(subscription) if found else None
+        return backlog is not None and any(backlog.deferred.get(position, 0) < 0 for position in range(first, last + 1))
+
+
+def ranges_of(positions: list[int]) -> list[Range]:
+    """The flat pairs of a command; raises `PeerViolation`."""
+    ranges = list(zip(positions[::2], positions[1::2], strict=False))
+    if len(positions) % 2 or any(not 0 <= first <= last for first, last in ranges):
+        raise PeerViolation("positions come in pairs, the first not above the last; nothing was changed")
+    return ranges

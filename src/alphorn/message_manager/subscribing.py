@@ -1,0 +1,145 @@
+"""Applies `Subscribe`, `Unsubscribe` and `Forget`, by the rules of JMS.
+
+A durable or shared subscription is known by client and name, durable and volatile ones apart. To ask for one again with
+another topic, selector or no_local ends it and begins a new one; while others share a volatile one, that is refused.
+Shared and unshared durable ones cannot have one name. A volatile subscription ends with its last consumer.
+Whether a durable one is in use at the moment is the dispatcher's to know, and to refuse.
+"""
+
+from alphorn.message_manager.effects import Answer, Arrived, Effect, Subscribed
+from alphorn.message_manager.selector import Selector, parse
+from alphorn.message_manager.state import State
+from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.commands import CONNECTION_BYTES, Forget, Subscribe, Unsubscribe, connection_of
+from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
+
+NAME_CHARACTERS_MAX = 255
+
+
+def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect]) -> None:
+    """Gives the number of a subscription, new or not."""
+    topic = _topic(state, command.destination)
+    _check(command)
+    selector = parse(command.selector) if command.selector.strip() else None
+    known = _find(state, topic, command)
+    if known is not None:
+        owner, subscription = known
+        if subscription.is_shared != command.is_shared:
+            raise Misuse(f"subscription {command.name} is {_shared(subscription.is_shared)}; choose another name")
+        if owner is topic and _is_same(subscription, selector, command):
+            subscription.no_local = command.no_local
+            state.subscribe(topic, subscription, command.consumer)
+            effects.append(Answer(place, subscription.number))
+            return
+        if any(consumer != command.consumer for consumer in subscription.consumers) and not subscription.is_durable:
+            raise Misuse(f"others share subscription {command.name} with another topic or selector; use theirs")
+        state.unsubscribe(owner, subscription.number, effects)
+    made = _make(topic, selector, command)
+    state.subscribe(topic, made, command.consumer)
+    effects.append(Subscribed(topic.number, made.number))
+    for first, last in topic.retained.intersection(_start(topic, command), topic.next_position):
+        made.backlog.arrive(first, last)
+        if topic.policy.priority is not None:
+            made.backlog.prioritise(first, last, topic.policy.priority)
+        effects.append(Arrived(topic.number, made.number, first, last))
+    effects.append(Answer(place, made.number))
+
+
+def unsubscribe(state: State, command: Unsubscribe, place: int, effects: list[Effect]) -> None:
+    """A subscription ends, for all who share it."""
+    topic = _topic(state, command.destination)
+    if command.subscription not in topic.subscriptions:
+        raise InvalidDestination(f"{topic.destination} has no subscription {command.subscription}; it ended before")
+    state.unsubscribe(topic, command.subscription, effects)
+
+
+def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> None:
+    """What belongs to a connection ends with it."""
+    if len(command.connection) != CONNECTION_BYTES:
+        raise PeerViolation("a connection's id has another length; nothing was forgotten")
+    state.producers.forget(command.connection)
+    for number, subscription in sorted(state.owned.get(command.connection, ())):
+        found = state.destinations.get(number)
+        if found is None:
+            continue  # a topic that went a moment ago, with its subscriptions
+        if subscription == 0:
+            state.delete(found, effects)
+        elif isinstance(found, Topic) and subscription in found.subscriptions:
+            _leave(state, found, found.subscriptions[subscription], command.connection, effects)
+    state.owned.pop(command.connection, None)
+
+
+def _leave(state: State, topic: Topic, subscription: Subscription, connection: bytes, effects: list[Effect]) -> None:
+    """A connection's consumers are off a volatile subscription."""
+    staying = [consumer for consumer in subscription.consumers if connection_of(consumer) != connection]
+    if staying:
+        subscription.consumers = staying
+        state.disown(connection, topic.number, subscription.number)
+    else:
+        state.unsubscribe(topic, subscription.number, effects)
+
+
+def _topic(state: State, number: int) -> Topic:
+    found = state.find(number)
+    if not isinstance(found, Topic):
+        raise InvalidDestination(f"{found.destination} is no topic; only topics have subscriptions")
+    return found
+
+
+def _check(command: Subscribe) -> None:
+    if len(command.consumer) != CONNECTION_BYTES + 4 or len(command.no_local) not in (0, CONNECTION_BYTES):
+        raise PeerViolation("a subscription names an impossible consumer or connection; it was not made")
+    if command.start < -1 or command.start_ms < 0:
+        raise Misuse("a subscription starts with new messages, the earliest, a sequence number or a time")
+    if (command.is_durable or command.is_shared) and not command.name:
+        raise Misuse("a durable or shared subscription needs a name")
+    if max(len(command.name), len(command.client)) > NAME_CHARACTERS_MAX:
+        raise Misuse(f"names of subscriptions and clients have at most {NAME_CHARACTERS_MAX} characters")
+
+
+def _find(state: State, topic: Topic, command: Subscribe) -> tuple[Topic, Subscription] | None:
+    """The subscription that is meant, if it exists."""
+    if command.is_durable or command.is_shared:
+        place = state.names.get((command.is_durable, command.client, command.name))
+        if place is None:
+            return None
+        owner = state.destinations[place[0]]
+        assert isinstance(owner, Topic)
+        return owner, owner.subscriptions[place[1]]
+    for number, subscription in sorted(state.owned.get(connection_of(command.consumer), ())):
+        if number == topic.number and subscription:
+            found = topic.subscriptions[subscription]
+            if not found.is_shared and found.consumer == command.consumer:
+                return topic, found
+    return None
+
+
+def _is_same(subscription: Subscription, selector: Selector | None, command: Subscribe) -> bool:
+    text = selector.text if selector else ""
+    return subscription.selector_text == text and bool(subscription.no_local) == bool(command.no_local)
+
+
+def _make(topic: Topic, selector: Selector | None, command: Subscribe) -> Subscription:
+    return Subscription(
+        topic.next_subscription,
+        command.name,
+        command.client,
+        selector,
+        is_durable=command.is_durable,
+        is_shared=command.is_shared,
+        no_local=command.no_local,
+        selected_from=topic.next_position,
+    )
+
+
+def _start(topic: Topic, command: Subscribe) -> int:
+    """The position to begin with."""
+    if command.start_ms:
+        return topic.timeline.first_from(command.start_ms)
+    if command.start < 0:
+        return topic.next_position
+    return topic.start_after(command.start) if command.start else 0
+
+
+def _shared(is_shared: bool) -> str:
+    return "shared" if is_shared else "not shared"

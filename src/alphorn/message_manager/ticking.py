@@ -1,0 +1,102 @@
+"""Applies `Tick`: delays begin and end, messages expire, topics let go of what they kept long enough.
+
+Only what is due is looked at, however many destinations there are. What the same Tick does to many is done in the
+order of their numbers.
+"""
+
+from alphorn.message_manager.burial import expire
+from alphorn.message_manager.effects import Arrived, Effect
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.schedule import Item, Kind
+from alphorn.message_manager.state import State
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import Tick
+from alphorn.model.ranges import RangeSet
+
+Expired = dict[int, RangeSet]  # destination → positions
+Released = dict[tuple[int, int], RangeSet]  # destination and subscription → positions
+
+
+def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None:
+    """It is later now; a time that is not later changes nothing."""
+    now_ms = command.now_ms
+    if now_ms <= state.now_ms:
+        return
+    items = state.schedule.take_due(now_ms)  # judged by the time before
+    state.now_ms = now_ms
+    _begin_delays(state)
+    expired: Expired = {}
+    released: Released = {}
+    reviewed = set(state.awaiting)
+    for item in items:
+        match item.kind:
+            case Kind.RELEASE:
+                released.setdefault((item.number, item.subscription), RangeSet()).add(item.first, item.last)
+            case Kind.EXPIRE:
+                expired.setdefault(item.number, RangeSet()).add(item.first, item.last)
+            case Kind.REVIEW:
+                reviewed.add(item.number)
+    for number in sorted(reviewed):
+        _review(state, state.destinations[number], is_marked=number in state.awaiting, expired=expired)
+    state.awaiting.clear()
+    for number in sorted(expired):
+        expire(state, state.destinations[number], expired[number], effects)
+    for number, subscription in sorted(released):
+        _release(state, number, subscription, released[number, subscription], effects)
+    state.producers.forget_idle(now_ms)
+
+
+def review_later(state: State, destination: Queue | Topic) -> None:
+    """Sees to it that a destination's timeline is looked at in time."""
+    due_ms = state.review_due(destination)
+    if due_ms is not None:
+        state.schedule.push(Item(due_ms, Kind.REVIEW, destination.number))
+
+
+def _begin_delays(state: State) -> None:
+    for number, subscription, first, last in state.returning:
+        found = state.destinations.get(number)
+        backlog = found.backlog_of(subscription) if found else None
+        if backlog is None:
+            continue
+        delayed: dict[int, RangeSet] = {}
+        for position in range(first, last + 1):
+            delay_ms = -backlog.deferred.get(position, 0)
+            if delay_ms > 0:
+                delayed.setdefault(delay_ms, RangeSet()).add(position, position)
+        for delay_ms, positions in delayed.items():
+            state.defer(number, subscription, backlog, positions, state.now_ms + delay_ms)
+    state.returning.clear()
+
+
+def _review(state: State, destination: Queue | Topic, *, is_marked: bool, expired: Expired) -> None:
+    """Looks at what has grown too old in a destination whose policy says how old messages may be."""
+    timeline, policy, now_ms = destination.timeline, destination.policy, state.now_ms
+    if not destination.has_clock:
+        timeline.drop(destination.next_position)
+        return
+    if is_marked:
+        timeline.mark(destination.next_position - 1, now_ms, destination.span_ms)
+    needless = destination.next_position - 1  # marks through here serve nobody
+    if policy.ttl:
+        through = timeline.through(now_ms - int(policy.ttl * 1000))
+        if through:
+            expired.setdefault(destination.number, RangeSet()).add(1, through)
+        needless = min(needless, through)
+    if isinstance(destination, Topic) and destination.is_retaining:
+        if policy.retain_s:
+            destination.let_go(0, timeline.through(now_ms - int(policy.retain_s * 1000)))
+        destination.let_go_of_bytes()
+        if destination.retained:
+            needless = min(needless, destination.retained.first - 1)
+    timeline.drop(needless)
+    review_later(state, destination)
+
+
+def _release(state: State, number: int, subscription: int, positions: RangeSet, effects: list[Effect]) -> None:
+    backlog = state.destinations[number].backlog_of(subscription)
+    if backlog is None:
+        return
+    for first, last in positions:
+        for start, end in backlog.release(first, last, state.now_ms):
+            effects.append(Arrived(number, subscription, start, end))

@@ -1,0 +1,255 @@
+"""A topic: each message to all its subscriptions, and for as long as its policy keeps it to later ones too.
+
+Positions are of the topic; each subscription has its own backlog of them. Messages that no subscription wants and no
+policy keeps are not stored.
+"""
+
+from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.segments import Run, Segments
+from alphorn.message_manager.selector import Selector
+from alphorn.message_manager.timeline import Timeline
+from alphorn.model.destinations import Destination, Policy
+from alphorn.model.messages import Flag
+from alphorn.model.ranges import Range, RangeSet
+
+SEGMENTS_MIN = 1024  # fewer are not worth a sweep
+
+
+class Subscription:
+    """What one subscriber, or several that share a name, receive of a topic.
+
+    The engine applies selector and no_local to messages from `selected_from` on. Earlier ones, which a new
+    subscription got for replay, are in the backlog unseen: whoever gives them out must look and acknowledge those
+    that do not match.
+    """
+
+    __slots__ = (
+        "backlog",
+        "client",
+        "consumers",
+        "is_durable",
+        "is_shared",
+        "name",
+        "no_local",
+        "number",
+        "selected_from",
+        "selector",
+        "selector_text",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        client: str,
+        selector: Selector | None,
+        *,
+        is_durable: bool,
+        is_shared: bool,
+        no_local: bytes,
+        selected_from: int,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.client = client
+        self.selector = selector
+        self.selector_text = selector.text if selector else ""
+        self.is_durable = is_durable
+        self.is_shared = is_shared
+        self.no_local = no_local
+        self.selected_from = selected_from
+        self.consumers: list[bytes] = []  # keys, newest last; a volatile one lives as long as any
+        self.backlog = Backlog()
+
+    @property
+    def consumer(self) -> bytes:
+        """The key of the consumer that subscribed last."""
+        return self.consumers[-1] if self.consumers else b""
+
+    @property
+    def priorities(self) -> dict[int, RangeSet]:
+        """The pending positions of other than the default priority."""
+        return self.backlog.priorities
+
+    def describe(self) -> dict[str, object]:
+        """Figures for people."""
+        return {
+            "number": self.number,
+            "name": self.name,
+            "client": self.client,
+            "selector": self.selector_text,
+            "durable": self.is_durable,
+            "shared": self.is_shared,
+            "depth": self.backlog.count,
+        }
+
+
+class Topic:
+    """One topic of a channel."""
+
+    __slots__ = (
+        "_sweep_at",
+        "destination",
+        "next_position",
+        "next_subscription",
+        "number",
+        "owner",
+        "policy",
+        "retained",
+        "retained_bytes",
+        "segments",
+        "selective",
+        "subscriptions",
+        "timeline",
+        "watched",
+    )
+
+    def __init__(self, number: int, destination: Destination, policy: Policy, owner: bytes = b"") -> None:
+        self.number = number
+        self.destination = destination
+        self.owner = owner  # the connection of a temporary one
+        self.next_position = 1
+        self.segments = Segments()
+        self.subscriptions: dict[int, Subscription] = {}
+        self.next_subscription = 1
+        self.selective = False  # whether any subscription leaves something out
+        self.retained = RangeSet()  # kept for later subscriptions
+        self.retained_bytes = 0
+        self.timeline = Timeline()
+        self._sweep_at = SEGMENTS_MIN
+        self.set_policy(policy)
+
+    def set_policy(self, policy: Policy) -> None:
+        """What holds for messages from now on; limits hold for all."""
+        self.policy = policy
+        self.watched = Flag.EXPIRATION | Flag.DELAY
+        if policy.priority is None:
+            self.watched |= Flag.PRIORITY
+        if not self.is_retaining:
+            self.let_go(0, self.next_position)
+
+    @property
+    def is_retaining(self) -> bool:
+        """Whether messages are kept for later subscriptions."""
+        return self.policy.retain_s > 0 or self.policy.retain_bytes > 0
+
+    @property
+    def count(self) -> int:
+        """Messages that are pending, in the subscription that has the most."""
+        return max((subscription.backlog.count for subscription in self.subscriptions.values()), default=0)
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it matters when messages came."""
+        return self.policy.ttl > 0 or self.is_retaining
+
+    @property
+    def span_ms(self) -> int:
+        """How long it matters when a message came."""
+        return int(max(self.policy.ttl, self.policy.retain_s) * 1000)
+
+    def backlog_of(self, subscription: int) -> Backlog | None:
+        """What is still to be given out to a subscription."""
+        found = self.subscriptions.get(subscription)
+        return found.backlog if found else None
+
+    def backlogs(self) -> list[tuple[int, Backlog]]:
+        """All backlogs with their subscriptions."""
+        return [(number, subscription.backlog) for number, subscription in sorted(self.subscriptions.items())]
+
+    def add(self, subscription: Subscription) -> None:
+        """A new subscription, under `next_subscription`."""
+        self.subscriptions[subscription.number] = subscription
+        self.next_subscription = subscription.number + 1
+        self._notice_selective()
+
+    def drop(self, number: int) -> Subscription:
+        """A subscription and all that it had not consumed are gone."""
+        dropped = self.subscriptions.pop(number)
+        self._notice_selective()
+        return dropped
+
+    def store(self, run: Run) -> int:
+        """New messages, after all others; gives the last one's position. Backlogs take them up one by one."""
+        if len(self.segments) >= self._sweep_at:  # before the new ones, which no backlog has yet
+            self.sweep()
+            self._sweep_at = 2 * len(self.segments) + SEGMENTS_MIN
+        self.next_position = run.position + run.count
+        self.segments.append(run)
+        return self.next_position - 1
+
+    def retain(self, run: Run) -> None:
+        """These messages are kept for later subscriptions."""
+        self.retained.add(run.position, run.position + run.count - 1)
+        self.retained_bytes += run.size
+
+    def let_go(self, first: int, last: int) -> None:
+        """These messages are not kept for later subscriptions any more."""
+        for start, end in self.retained.cut(first, last):
+            self.retained_bytes -= sum(run.size for run in self.segments.runs(start, end))
+        if not self.retained:
+            self.retained_bytes = 0
+
+    def let_go_of_bytes(self) -> None:
+        """Lets go of the oldest batches until the rest is as small as the policy says."""
+        while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
+            self.let_go(self.retained.first, self.segments.end_of(self.retained.first))
+
+    def start_after(self, sequence: int) -> int:
+        """The first kept position whose log entry is at or after this number."""
+        for first, last in self.retained:
+            for run in self.segments.runs(first, last):
+                if run.sequence >= sequence:
+                    return run.position
+        return self.next_position
+
+    def remove(self, subscription: int, first: int, last: int) -> list[Range]:
+        """These are done with for a subscription; gives those that were pending."""
+        return self.subscriptions[subscription].backlog.remove(first, last)
+
+    def holds(self, first: int, last: int) -> bool:
+        """Whether any of these may still be given out, to whomever."""
+        return any(positions.intersection(first, last) for positions in self._needed())
+
+    def history_of(self, position: int) -> bytes:
+        """A topic holds no dead messages."""
+        return b""
+
+    def sweep(self) -> None:
+        """Lets go of what nobody needs."""
+        self.segments.sweep(self._needed())
+
+    def restore(self) -> None:
+        """Works out what follows from the rest, after a checkpoint was read."""
+        for subscription in self.subscriptions.values():
+            subscription.backlog.restore()
+        self._notice_selective()
+
+    def describe(self) -> dict[str, object]:
+        """Figures for people."""
+        self.sweep()
+        return {
+            "name": str(self.destination),
+            "number": self.number,
+            "depth": self.count,
+            "retained": len(self.retained),
+            "segments": len(self.segments),
+            "bytes": self.segments.size,
+            "next_position": self.next_position,
+            "temporary": bool(self.owner),
+            "subscriptions": [subscription.describe() for _, subscription in sorted(self.subscriptions.items())],
+        }
+
+    def _needed(self) -> list[RangeSet]:
+        return [self.retained, *(subscription.backlog.pending for subscription in self.subscriptions.values())]
+
+    def _notice_selective(self) -> None:
+        self.selective = any(
+            subscription.selector or subscription.no_local for subscription in self.subscriptions.values()
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the batches that hold messages pending or kept; costs by segments."""
+        self.sweep()
+        return self.segments.size
