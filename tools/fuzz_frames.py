@@ -11,14 +11,17 @@ import random
 import struct
 import sys
 import time
+from typing import get_args
 
 import xxhash
 from msgspec import inspect
 
 from alphorn.bus import frames as f
+from alphorn.bus.entries import Assignment, SystemEntry, encode_system
 from alphorn.model.errors import PeerViolation
 
 _KINDS = [info for info in inspect.multi_type_info(f._BODY_TYPES.values()) if isinstance(info, inspect.StructType)]
+_SYSTEM = [info for info in inspect.multi_type_info(get_args(SystemEntry)) if isinstance(info, inspect.StructType)]
 _EDGES = (
     0,
     1,
@@ -106,11 +109,23 @@ def _draw(stream: random.Random, kind: inspect.Type) -> object:
             return "".join(chr(stream.choice((97, 233, 0x20AC, 0x1F600))) for _ in range(stream.randrange(8)))
         case inspect.ListType(item_type=item):
             return [_draw(stream, item) for _ in range(stream.randrange(4))]
+        case inspect.VarTupleType(item_type=item):
+            return tuple(_draw(stream, item) for _ in range(stream.randrange(4)))
         case inspect.TupleType(item_types=items):
             return tuple(_draw(stream, item) for item in items)
         case inspect.StructType(cls=cls, fields=fields):
-            return cls(**{field.name: _draw(stream, field.type) for field in fields})
+            values = {field.name: _draw(stream, field.type) for field in fields}
+            if cls is Assignment:
+                values["system"] = _draw_system(stream)
+            return cls(**values)
     raise NotImplementedError(kind)
+
+
+def _draw_system(stream: random.Random) -> bytes:
+    """A command of the group itself as it travels inside an assignment; none in every other, which is a batch."""
+    if stream.random() < 0.5:
+        return b""
+    return encode_system(_draw(stream, stream.choice(_SYSTEM)))  # type: ignore[arg-type]
 
 
 def _draw_int(stream: random.Random, bits: int) -> int:

@@ -27,11 +27,13 @@ from alphorn.bus.machine import (
     Persist,
     PutChunk,
     Received,
+    Retain,
     SealCheckpoint,
     Send,
     TakeCheckpoint,
 )
 from alphorn.bus.storage import CheckpointInfo
+from alphorn.model.ranges import RangeSet
 from alphorn.testing.disk import SimulatedDisk
 from alphorn.testing.schedule import Schedule
 
@@ -104,6 +106,8 @@ class Node:
         self.outputs: list[Output] = []
         self.state: list[bytes] = []  # the upper layer's: every batch, in order
         self.history: list[int] = []  # the numbers it was given in this run
+        self.needed = RangeSet()  # what the upper layer needs on of what it was given
+        self.installs_at_once = True  # otherwise a test says when, by `installed`
         self.run = 0
 
     def start(self, *, founding: bool, clock_s: float = 0.0, **options: bool) -> None:
@@ -191,7 +195,7 @@ class Node:
         pieces = [data[start : start + step] for start in range(0, len(data), step)]
         chunks = [PutChunk(output.sequence, place, piece) for place, piece in enumerate(pieces)]
         seal = SealCheckpoint(output.sequence, output.epoch, len(data), len(pieces), digest_of(data), output.state)
-        self.disk.persist(Persist(UPPER_LAYER, [*chunks, seal]))
+        self.disk.persist(Persist(UPPER_LAYER, [*chunks, seal, Retain(output.sequence, self.needed)]))
 
     def _install(self, sequence: int) -> None:
         info = self.disk.checkpoint()
@@ -200,15 +204,22 @@ class Node:
         chunks = [self.disk.checkpoint_chunk(sequence, place) for place in range(info.chunks)]
         whole = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
         self.state = whole.split(b"\n") if whole else []
-        self.group.schedule.after(0.0, self.feed, CheckpointInstalled(sequence))
+        if self.installs_at_once:
+            self.group.schedule.after(0.0, self.installed, sequence)
+
+    def installed(self, sequence: int) -> None:
+        """The upper layer has the checkpoint and all it needs."""
+        self.disk.persist(Persist(UPPER_LAYER, [Retain(sequence, self.needed)]))
+        self.feed(CheckpointInstalled(sequence))
 
     def _on_durable(self, done: list[Persist]) -> None:
         tokens = [persist.token for persist in done if persist.token != UPPER_LAYER]
         if tokens:
             self.feed(Durable(tokens[-1]))
         for persist in done:
-            if persist.token == UPPER_LAYER and isinstance(seal := persist.writes[-1], SealCheckpoint):
-                self.feed(CheckpointWritten(seal.sequence))
+            sealed = [write for write in persist.writes if isinstance(write, SealCheckpoint)]
+            if persist.token == UPPER_LAYER and sealed:
+                self.feed(CheckpointWritten(sealed[-1].sequence))
 
     def _fail(self, reason: str) -> None:
         raise AssertionError(f"the disk of {self.name} failed: {reason}")

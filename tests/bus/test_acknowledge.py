@@ -4,7 +4,6 @@ import pytest
 
 from alphorn.bus.acknowledge import Acknowledger
 from alphorn.bus.catch_up import CatchUp
-from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.follower import Follower
@@ -36,7 +35,7 @@ class Acknowledging:
             receiver=receiver,
             sender=Sender(station),
             data=data_server,
-            checkpoints=CheckpointServer(station, sequence=0),
+            commit=commit_server,
             catch_up=CatchUp(station, self.follower, receiver, data_server.holes),
             on_whole=lambda batch, whole, sequence, now: None,
         )

@@ -12,6 +12,7 @@ from alphorn.bus.frames import (
     Fetch,
     Range,
     RangeFetch,
+    Status,
 )
 from alphorn.bus.machine import Deliver, InstallCheckpoint, SynchronisedChanged, TakeCheckpoint
 from alphorn.bus.storage import CheckpointInfo
@@ -304,3 +305,47 @@ def test_every_member_asks_a_backup_before_the_primary(name: str) -> None:
     group.run_until(lambda: logs_agree(group, "S1", name))
     asked = [sent.to for sent in group.sent if sent.source == name and isinstance(sent.frame.body, RangeFetch)]
     assert set(asked) == {"S2", "S3"} - {name}
+
+
+def test_a_meaning_that_cannot_be_read_is_learnt_from_a_commit_server_where_nobody_else_has_the_batch() -> None:
+    group = founded(make_config(2, witnesses=1, copies=1, checkpoint_interval=20))
+    heal = group.drop(lambda hop: hop.target == "S1" and hop.name in ("Data", "Repair", "Range"))
+    fill(group, 30)
+    group.run(0.5)
+    keeper, other = group["S2"], group["S1"]
+    number = min(keeper.disk.visible.entries)
+    info = keeper.disk.checkpoint()
+    assert isinstance(info, CheckpointInfo)
+    assert info.sequence > number, "after its next start S2 reads that number only when somebody asks for it"
+    assert other.disk.entry(number) is None
+    keeper.disk.damage(("assignment", number, 0))
+    group.restart("S2")
+    heal()
+    group.run_until(lambda: other.disk.entry(number) == keeper.disk.entry(number))
+    assert keeper.disk.assignment(number) == other.disk.assignment(number)
+
+
+@pytest.mark.requirement("CKP-4")
+def test_a_fetched_checkpoint_is_reported_only_once_it_is_durable() -> None:
+    group = founded(OFTEN)
+    heal = group.cut("S3")
+    fill(group, 70)
+    group.run(group.timing.evict_s + 1.0)
+    heal()
+    late = group["S3"]
+    late.disk.slow_chance = 1.0
+    reported: list[tuple[int, int]] = []
+
+    def look(hop: Hop) -> bool:
+        if hop.source == "S3" and isinstance(hop.body, CheckpointReport | Status):
+            saved = late.disk.durable.checkpoint
+            named = hop.body.sequence if isinstance(hop.body, CheckpointReport) else hop.body.checkpoint
+            reported.append((named, saved.sequence if saved is not None else 0))
+        return False
+
+    group.drop(look)
+    group.run_until(lambda: logs_agree(group, "S1", "S3"))
+    group.run(1.0)
+    assert late.of(InstallCheckpoint)
+    assert [(named, saved) for named, saved in reported if named > saved] == []
+    assert max(named for named, _ in reported) > 0

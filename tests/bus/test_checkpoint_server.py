@@ -15,7 +15,7 @@ def server(*, number: int = 2, sequencer: int = 1) -> tuple[Bench, CheckpointSer
     bench = Bench(make_config(servers=3, witnesses=1), number)
     bench.station.sequencer = sequencer
     bench.storage._apply(SealCheckpoint(40, EPOCH, 12_345, 2, 0xABC, b"state"))
-    return bench, CheckpointServer(bench.station, sequence=0)
+    return bench, CheckpointServer(bench.station)
 
 
 @pytest.mark.requirement("CKP-4")
@@ -67,5 +67,6 @@ def test_nothing_is_reported_while_there_is_no_checkpoint_or_nobody_to_tell() ->
 
 
 def test_a_witness_has_no_checkpoint_of_its_own() -> None:
-    bench, _ = server(number=4)
-    assert CheckpointServer(bench.station, sequence=40).sequence == 0
+    _, machine = server(number=4)
+    machine.on_written(40, 1.0)
+    assert (machine.sequence, machine.next_deadline()) == (0, NEVER)

@@ -1,10 +1,11 @@
 """A commit server: a promise is durable before it is said, older epochs are refused, lost disks do not vote."""
 
+import msgspec
 import pytest
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import Assignment, SystemEntry, VoterAdded, VoterRemoved
+from alphorn.bus.entries import Assignment, MemberJoined, SystemEntry, VoterAdded, VoterRemoved
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, CommitSubmit, Prepare, Promise
 from alphorn.bus.machine import PutMeta
@@ -154,12 +155,13 @@ def test_one_whose_own_log_removed_it_gives_its_word_and_leaves_the_counting_to_
 class Readmitting(Voting):
     """Commit server 3 lost its disk; the log removed it and knows its new run: numbers 1 and 2."""
 
-    def __init__(self, *, origin: bytes | None = None, committed: int = 2, removed: int = 3) -> None:
+    def __init__(self, *, origin: bytes | None = None, committed: int = 2, removed: int = 3, nonce: int = 0) -> None:
         super().__init__()
         self.bench.station.is_barred = True
         self.follower.on_appended = self.server.on_appended
         self.bench.ledger.on_committed = self._on_committed
         again = joined(self.bench.config, 3, origin or self.bench.station.origin, 2)
+        again = MemberJoined(msgspec.structs.replace(again.member, nonce=nonce))
         self.submit(system(VoterRemoved(removed, False)), system(again), committed=committed)
 
     def _on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
@@ -195,6 +197,33 @@ def test_a_lost_disk_is_not_readmitted_for_an_earlier_run_of_its_member() -> Non
     readmitting = Readmitting(origin=bytes(9) + b"x")
     readmitting.add(3)
     assert not readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_not_readmitted_for_an_earlier_run_of_the_same_name() -> None:
+    readmitting = Readmitting(nonce=7)
+    readmitting.add(3)
+    assert not readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_readmitted_where_a_checkpoint_brought_its_removal() -> None:
+    readmitting = Readmitting(committed=0)
+    ledger = readmitting.bench.ledger
+    ledger.on_committed = lambda *_: None
+    ledger.commit(2)  # as a checkpoint's state stands for the numbers before it, which are not seen one by one
+    readmitting.server.on_state()
+    readmitting.add(3)
+    assert readmitting.server.may_vote
+
+
+def test_a_lost_disk_is_readmitted_where_a_checkpoint_brought_its_addition() -> None:
+    readmitting = Readmitting()
+    ledger = readmitting.bench.ledger
+    ledger.append(system(VoterAdded(3)))
+    readmitting.server.on_state()
+    assert not readmitting.server.may_vote
+    ledger.commit(3)
+    readmitting.server.on_state()
+    assert readmitting.server.may_vote
 
 
 def test_a_lost_disk_is_not_readmitted_without_having_been_removed() -> None:

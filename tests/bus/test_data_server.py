@@ -6,7 +6,7 @@ from alphorn.bus.config import Timing
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment, MemberJoined
 from alphorn.bus.frames import DataReport, Fetch
-from alphorn.bus.machine import PutEntry, Write
+from alphorn.bus.machine import PutAssignments, PutEntry, Write
 from alphorn.bus.nack import Requests
 from tests.bus.stations import (
     EPOCH,
@@ -226,3 +226,28 @@ def test_after_a_start_entries_on_disk_count_and_others_are_missed() -> None:
     again.restore(storing.bench.ledger.last, 1.0)
     assert again.stored_log == 5
     assert [again.is_missing(sequence) for sequence in (5, 6, 7)] == [False, True, False]
+
+
+@pytest.mark.parametrize("has_entry", [True, False])
+def test_what_a_number_means_is_written_again_once_others_tell(has_entry: bool) -> None:
+    storing = Storing()
+    storing.receive(1)
+    storing.number(numbered(1))
+    storing.bench.settle()
+    storing.bench.ledger.commit(5)
+    storing.bench.ledger._recent.pop(5)
+    if not has_entry:
+        del storing.bench.storage._entries[5]
+    storing.server.on_damaged(5, 1.0)
+    assert storing.server.holes == {5}
+    storing.server.mend(3, [numbered(7), numbered(1)])
+    assert PutAssignments(5, [numbered(1)]) in storing.bench.settle()
+    assert storing.server.holes == set()
+    assert storing.server.is_missing(5) is not has_entry
+
+
+def test_open_numbers_mend_nothing() -> None:
+    storing = Storing()
+    storing.server.holes.add(5)
+    storing.server.mend(4, [numbered(1)])
+    assert storing.server.holes == {5}

@@ -26,8 +26,10 @@ from tests.bus.stations import EPOCH, SENDER, Bench, batch_id, joined, numbered,
 class Delivering:
     """Member 2 of three."""
 
-    def __init__(self, *, number: int = 2, reads: bool = True, nack_numbers_max: int = 64) -> None:
-        budget = Budget(datagram_bytes=1200, nack_numbers_max=nack_numbers_max)
+    def __init__(
+        self, *, number: int = 2, reads: bool = True, nack_numbers_max: int = 64, held_bytes_max: int = 1 << 20
+    ) -> None:
+        budget = Budget(datagram_bytes=1200, nack_numbers_max=nack_numbers_max, held_bytes_max=held_bytes_max)
         self.bench = Bench(make_config(servers=3, witnesses=1), number, reads=reads, budget=budget)
         station = self.bench.station
         self.requests = Requests(station)
@@ -163,9 +165,9 @@ def test_nothing_is_delivered_while_a_checkpoint_is_installed() -> None:
     delivering = Delivering()
     delivering.bench.hold(1)
     delivering.commit(numbered(1))
-    delivering.receiver.is_held = True
+    delivering.receiver.hold(7)
     assert delivering.outputs() == []
-    delivering.receiver.is_held = False
+    assert delivering.receiver.on_installed(7)
     assert delivering.delivered() == [1]
 
 
@@ -245,11 +247,16 @@ def test_a_batch_with_an_open_number_is_kept_although_its_sender_left() -> None:
     assert kept(delivering) == [batch_id(2), batch_id(3)]
 
 
-def test_this_members_own_batches_are_never_pruned() -> None:
+def test_this_members_own_batches_are_kept_until_they_are_behind() -> None:
     delivering = Delivering()
-    own = batch_id(1, delivering.bench.station.origin)
-    delivering.bench.station.holdings.put_own(own, b"x", 0, digest_of(b"x"))
-    assert kept(delivering) == [own]
+    origin = delivering.bench.station.origin
+    own = [batch_id(counter, origin) for counter in (1, 2)]
+    for batch in own:
+        delivering.bench.station.holdings.put_own(batch, b"x", 0, digest_of(b"x"))
+    assert kept(delivering) == own
+    state = delivering.bench.ledger.state
+    state.senders[origin] = 1  # as a checkpoint tells, which this member went on from
+    assert kept(delivering) == own[1:]
 
 
 def test_durable_batches_behind_a_missing_one_are_let_go_when_memory_is_tight() -> None:

@@ -138,3 +138,20 @@ def test_an_entry_that_does_not_match_its_number_is_not_given() -> None:
     assert answering.repairer.payload_of(5) is None
     answering.ask(2, 1.0, sequences=((5, 5),))
     assert answering.repairs() == []
+
+
+def test_what_the_log_has_passed_is_not_denied_even_where_only_a_checkpoint_tells_so() -> None:
+    answering = Answering()
+    state = answering.bench.ledger.state
+    answering.bench.ledger.reset(state)  # as after a restart: numbers behind the checkpoint are not looked up by batch
+    assert answering.bench.ledger.find(batch_id(5)) == 0
+    answering.ask(2, 1.0, ids=(5, 77))
+    assert [absent.ids for _, absent in answering.bench.sent(Absent)] == [[batch_id(77)]]
+
+
+def test_a_number_whose_meaning_cannot_be_read_is_noted_as_damaged() -> None:
+    answering = Answering()
+    answering.bench.ledger._recent.pop(5)
+    answering.ask(2, 1.0, sequences=((5, 5),))
+    assert answering.repairs() == []
+    assert answering.repairer.damaged == [5]

@@ -48,9 +48,10 @@ class Leading:
 
     def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
              origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
-             ) -> list[SystemEntry]:  # fmt: skip
+             nonce: int = 0) -> list[SystemEntry]:  # fmt: skip
         if number <= 3 and number:
             member = joined(self.bench.config, number, origin, incarnation).member
+            member = msgspec.structs.replace(member, nonce=nonce)
             config = self.bench.config.digest() if config is None else config
         else:
             member = joined(self.bench.config, 1).member
@@ -133,6 +134,14 @@ def test_a_restarted_member_with_its_disk_keeps_its_vote() -> None:
     assert [type(entry) for entry in leading.join(2)] == [MemberJoined]
 
 
+def test_the_same_process_keeps_its_vote_when_it_comes_back_after_it_was_taken_for_gone() -> None:
+    leading = Leading()
+    leading.hear(2)
+    leading.fold(MemberLeft(2, origin_of_member(2), True))
+    entries = leading.join(2, incarnation=1, accepted=3, origin=origin_of_member(2))
+    assert [type(entry) for entry in entries] == [MemberJoined]
+
+
 @pytest.mark.parametrize(
     "disk",
     [
@@ -145,7 +154,7 @@ def test_a_restarted_member_with_its_disk_keeps_its_vote() -> None:
 def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk: dict[str, int]) -> None:
     leading = Leading()
     leading.hear(2)
-    entries = leading.join(2, **disk)  # type: ignore[arg-type]
+    entries = leading.join(2, nonce=7, **disk)  # type: ignore[arg-type]
     assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
     assert entries[0] == VoterRemoved(2, False)
     assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
@@ -233,6 +242,19 @@ def test_no_set_becomes_the_rule_whose_members_do_not_hold_what_is_committed() -
     leading.hear_all(now=1.0)
     later = 1.1 + TIMING.away_s
     leading.bench.fold(numbered(100))
+    leading.hear(1, stored=21, now=later)
+    leading.hear(2, stored=20, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) is None
+    leading.hear(2, stored=21, now=later)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, later) == InSyncChanged((1, 2), 2)
+
+
+def test_no_set_becomes_the_rule_whose_members_lack_what_an_earlier_epoch_may_have_committed() -> None:
+    leading = Leading()
+    leading.bench.ledger.append(numbered(100))  # adopted, and open here: the sequencer before may have committed it
+    leading.roster = Roster(leading.bench.station, 0.0)
+    leading.hear_all(now=1.0)
+    later = 1.1 + TIMING.away_s
     leading.hear(1, stored=21, now=later)
     leading.hear(2, stored=20, now=later)
     assert leading.roster.in_sync_change(leading.bench.ledger.state, later) is None

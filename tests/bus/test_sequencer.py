@@ -1,15 +1,12 @@
 """The sequencer: numbers after a quorum of reports, commits after a majority and enough copies, changes one by one."""
 
-import msgspec
 import pytest
 
-from alphorn.bus.config import Budget, GroupConfig, Timing
-from alphorn.bus.entries import EpochBegun, InSyncChanged, MemberJoined, VoterRemoved, decode_system, digest_of
-from alphorn.bus.follower import Follower
+from alphorn.bus.config import Timing
+from alphorn.bus.entries import EpochBegun, InSyncChanged, decode_system
 from alphorn.bus.frames import (
     AssignmentAnswer,
     Commit,
-    CommitAcknowledge,
     CommitSubmit,
     DataReport,
     Heartbeat,
@@ -18,77 +15,18 @@ from alphorn.bus.frames import (
     Prepare,
 )
 from alphorn.bus.machine import CONTROL_GROUP
-from alphorn.bus.sequencer import Sequencer
 from tests.bus.group import make_config
+from tests.bus.leading import Leading, held
 from tests.bus.stations import (
     EPOCH,
     NEXT_EPOCH,
     SENDER,
-    Bench,
     batch_id,
-    joined,
     numbered,
     origin_of_member,
-    payload_of,
-    system,
 )
 
 TIMING = Timing()
-FIRST = 6  # of this epoch's batches: four joins, the beginning of the epoch, then these
-
-
-def held(counter: int) -> Held:
-    payload = payload_of(counter)
-    return Held(batch_id(counter), 0, digest_of(payload), len(payload))
-
-
-class Leading:
-    """Member 1 has just become sequencer; servers 1 to 3 and a client are members; its own disk is quick."""
-
-    def __init__(self, config: GroupConfig | None = None, *, has_open_number: bool = False, **budget: int) -> None:
-        self.bench = Bench(config or make_config(), budget=Budget(datagram_bytes=1200, **budget))
-        self.bench.join(1, 2, 3)
-        client = joined(self.bench.config, 1).member
-        client = msgspec.structs.replace(client, number=0x8000, name="c", address="c", roles=0, origin=SENDER)
-        self.bench.fold(system(MemberJoined(client)))
-        if has_open_number:
-            self.bench.ledger.append(numbered(1, EPOCH - (1 << 16)))
-        self.follower = Follower(self.bench.station, durable=4, now=0.0)
-        self.sequencer = Sequencer(self.bench.station, self.follower, 0.0)
-        self.bench.station.epoch = EPOCH
-        self.sequencer.begin(EPOCH, 0.0)
-        self.flush()
-
-    def flush(self, now: float = 0.0) -> None:
-        self.sequencer.flush(now)
-        self.bench.settle()
-
-    def report(self, number: int, *counters: int, now: float = 0.0) -> None:
-        body = DataReport([held(counter) for counter in counters])
-        self.sequencer.on_report(self.frame(number, body), body, now)
-        self.flush(now)
-
-    def acknowledge(self, number: int, accepted: int, stored: int, *, epoch: int = EPOCH, now: float = 0.0) -> None:
-        body = CommitAcknowledge(accepted, stored)
-        self.sequencer.on_acknowledge(self.frame(number, body, epoch), body, now)
-        self.flush(now)
-
-    def frame(self, number: int, body: DataReport | CommitAcknowledge | Prepare, epoch: int = EPOCH):  # type: ignore[no-untyped-def]
-        origin = self.bench.station.origin if number == 1 else origin_of_member(number)
-        return self.bench.frame(number, body, epoch, origin)
-
-    def open_epoch(self) -> None:
-        """Everybody has the beginning of the epoch; what was said so far is forgotten."""
-        for number in (1, 2, 3):
-            self.acknowledge(number, 5, 5)
-        self.bench.station.outbox.clear()
-
-    @property
-    def committed(self) -> int:
-        return self.bench.ledger.committed
-
-    def numbers(self) -> list[bytes]:
-        return [assignment.id for assignment in self.bench.ledger.slice(FIRST - 1, self.bench.ledger.last)]
 
 
 def test_an_epoch_begins_with_an_announcement_and_its_first_entry() -> None:
@@ -323,83 +261,6 @@ def test_a_change_of_the_in_sync_set_waits_for_the_one_before() -> None:
         if assignment.system
     ]
     assert changes == [InSyncChanged((1, 2), 2)]
-
-
-def test_one_change_of_voters_at_a_time() -> None:
-    leading = Leading(make_config(servers=3, witnesses=2))
-    for number in (1, 2, 3):
-        leading.acknowledge(number, 5, 5)
-    assert leading.sequencer.change_voters(5, add=False)
-    assert not leading.sequencer.change_voters(4, add=False)
-    leading.flush()
-    for number in (1, 2, 3):
-        leading.acknowledge(number, 6, 6)
-    assert leading.committed == 6
-    assert leading.sequencer.change_voters(4, add=False)
-
-
-def test_no_change_of_voters_before_the_epochs_first_number_is_committed() -> None:
-    leading = Leading(make_config(servers=3, witnesses=2))
-    assert not leading.sequencer.change_voters(5, add=False)
-
-
-@pytest.mark.parametrize(
-    ("number", "add"), [(2, True), (9, False), (9, True)], ids=["has-it", "unknown", "unknown-add"]
-)
-def test_a_change_of_voters_that_changes_nothing_is_refused(number: int, *, add: bool) -> None:
-    leading = Leading()
-    leading.open_epoch()
-    assert not leading.sequencer.change_voters(number, add=add)
-
-
-def test_a_removed_voter_does_not_count_from_the_moment_its_removal_is_in_the_log() -> None:
-    leading = Leading(make_config(servers=3, witnesses=2))
-    for number in (1, 2, 3):
-        leading.acknowledge(number, 5, 5)
-    leading.sequencer.change_voters(5, add=False)
-    leading.flush()
-    change = leading.bench.ledger.get(6)
-    assert change is not None
-    assert decode_system(change.system) == VoterRemoved(5, True)
-    leading.acknowledge(1, 6, 6)
-    leading.acknowledge(4, 6, 0)
-    leading.acknowledge(5, 6, 0)
-    assert leading.committed == 5, "three of the four that are left are a majority, and 5 is none of them"
-    leading.acknowledge(2, 6, 6)
-    assert leading.committed == 6
-
-
-def test_an_added_voter_counts_from_the_moment_its_addition_is_in_the_log() -> None:
-    leading = Leading(make_config(servers=3, witnesses=1))
-    for number in (1, 2, 3):
-        leading.acknowledge(number, 5, 5)
-    leading.sequencer.change_voters(4, add=False)
-    leading.flush()
-    for number in (1, 2, 3):
-        leading.acknowledge(number, 6, 6)
-    assert leading.sequencer.change_voters(4, add=True)
-    leading.flush()
-    leading.acknowledge(1, 7, 7)
-    leading.acknowledge(2, 7, 7)
-    assert leading.committed == 6, "two of four are no majority"
-    leading.acknowledge(4, 7, 0)
-    assert leading.committed == 7
-
-
-def test_a_sequencer_that_is_no_voter_any_more_steps_down_once_that_is_committed() -> None:
-    leading = Leading()
-    leading.open_epoch()
-    assert leading.sequencer.change_voters(1, add=False)
-    leading.flush()
-    leading.acknowledge(2, 6, 6)
-    leading.sequencer.on_time(0.1)
-    assert leading.committed == 5
-    assert leading.sequencer.is_active, "the removal is open: nobody else can commit it in this epoch"
-    leading.acknowledge(3, 6, 6)
-    assert leading.committed == 6
-    leading.sequencer.on_time(0.2)
-    assert not leading.sequencer.is_active
-    assert leading.bench.station.sequencer == 0
 
 
 @pytest.mark.requirement("BUS-24")

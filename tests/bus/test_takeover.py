@@ -8,6 +8,8 @@ from alphorn.bus.config import GroupConfig, Role, Timing
 from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, epoch_counter, make_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, NewEpoch, Prepare, Promise, Status
+from alphorn.bus.nack import Requests
+from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.takeover import State, Takeover
@@ -34,7 +36,10 @@ class Standing:
         commit_server = CommitServer(station, self.follower, is_returning=False, now=0.0)
         self.sequencer = Sequencer(station, self.follower, 0.0)
         self.repairer = Repairer(station, 0.0)
-        self.takeover = Takeover(station, self.follower, commit_server, self.sequencer, self.repairer, 0.0)
+        self.receiver = Receiver(station, self.follower, Requests(station), self.repairer, delivered=3)
+        self.takeover = Takeover(
+            station, self.follower, self.receiver, commit_server, self.sequencer, self.repairer, 0.0
+        )
 
     def ask(self, now: float = 1.0) -> int:
         """Claims an epoch, durably; gives it."""
@@ -473,7 +478,7 @@ def test_a_member_whose_removal_is_open_in_its_own_log_does_not_ask_and_one_whos
     assert added.takeover.may_ask
 
 
-@pytest.mark.parametrize("reason", ["no-sequencer-role", "barred", "removed"])
+@pytest.mark.parametrize("reason", ["no-sequencer-role", "barred", "removed", "installing", "no-state"])
 def test_a_member_that_may_not_be_sequencer_never_asks(reason: str) -> None:
     standing = Standing(roles=Role.DATA | Role.COMMIT if reason == "no-sequencer-role" else None)
     match reason:
@@ -481,6 +486,11 @@ def test_a_member_that_may_not_be_sequencer_never_asks(reason: str) -> None:
             standing.bench.station.is_barred = True
         case "removed":
             standing.bench.fold(system(VoterRemoved(1, False)))
+        case "installing":
+            standing.receiver.hold(3)
+        case "no-state":  # its own checkpoint is damaged, and what precedes its log is collected
+            standing.receiver.delivered = 0
+            standing.bench.station.ledger.collect(2)
     for tick in range(1, 50):
         standing.takeover.on_time(tick * TIMING.suspect_s)
     assert standing.takeover.state is State.IDLE

@@ -2,6 +2,12 @@ import pytest
 
 from alphorn.bus.machine import Persist, PutAssignments, PutEntry
 from alphorn.io.memory_storage import MemoryStorage
+from alphorn.model.ranges import RangeSet
+from alphorn.testing.check_retention import (
+    RETENTION_CHECKS,
+    check_a_damaged_retained_entry_is_told_until_it_is_put_back,
+    check_nothing_is_dropped_before_the_upper_layer_has_spoken,
+)
 from alphorn.testing.check_storage import (
     CHECKS,
     check_damage_is_told_until_the_record_is_written_again,
@@ -32,17 +38,22 @@ class InMemory:
         self.durable = token
 
 
-NOT_FOR_MEMORY = (check_damage_is_told_until_the_record_is_written_again,)
+NOT_FOR_MEMORY = (
+    check_damage_is_told_until_the_record_is_written_again,
+    check_a_damaged_retained_entry_is_told_until_it_is_put_back,
+    check_nothing_is_dropped_before_the_upper_layer_has_spoken,
+)
+ALL = [check for check in (*CHECKS, *RETENTION_CHECKS) if check not in NOT_FOR_MEMORY]
 
 
-@pytest.mark.parametrize("check", [check for check in CHECKS if check not in NOT_FOR_MEMORY], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("check", ALL, ids=lambda c: c.__name__)
 def test_it_reads_as_every_storage_does(check):
     check(InMemory())
 
 
 def test_a_checkpoint_written_here_is_the_newest():
     subject, written = InMemory(), []
-    info = subject.storage.write_checkpoint(7, 1, b"state", [b"abc", b"de"], written.append)
+    info = subject.storage.write_checkpoint(7, 1, b"state", [b"abc", b"de"], RangeSet(), written.append)
 
     assert written == [info]
     assert subject.storage.checkpoint() == info

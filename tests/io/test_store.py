@@ -23,6 +23,7 @@ from alphorn.bus.machine import (
     PutChunk,
     PutGroupState,
     PutMeta,
+    Retain,
     Write,
 )
 from alphorn.bus.storage import DAMAGED, CheckpointInfo
@@ -30,6 +31,8 @@ from alphorn.io import records
 from alphorn.io.store import Store
 from alphorn.io.store_files import DATA_FILE
 from alphorn.model.errors import Corruption, Misuse
+from alphorn.model.ranges import RangeSet
+from alphorn.testing.check_retention import RETENTION_CHECKS
 from alphorn.testing.check_storage import (
     CHECKS,
     StorageUnderTest,
@@ -71,7 +74,7 @@ def real(tmp_path: Path) -> Iterator[RealStorage]:
 
 
 @pytest.mark.requirement("BUS-25")
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("check", [*CHECKS, *RETENTION_CHECKS], ids=lambda check: check.__name__.removeprefix("check_"))
 def test_every_storage_passes_the_same_checks(
     subject: StorageUnderTest, check: Callable[[StorageUnderTest], None]
 ) -> None:
@@ -100,9 +103,8 @@ def histories(draw: st.DrawFn) -> list[tuple[str, list[Write]]]:
     steps: list[tuple[str, list[Write]]] = []
     last, newest = 0, 0
     for index in range(draw(st.integers(1, 25))):
-        kind = draw(
-            st.sampled_from(["log", "log", "log", "after", "through", "chunk", "seal", "state", "turn", "flush"])
-        )
+        kinds = ["log", "log", "log", "after", "through", "chunk", "seal", "retain", "put", "state", "turn", "flush"]
+        kind = draw(st.sampled_from(kinds))
         writes: list[Write] = []
         if kind == "log":
             count = draw(st.integers(1, 3))
@@ -113,7 +115,13 @@ def histories(draw: st.DrawFn) -> list[tuple[str, list[Write]]]:
             last = draw(st.integers(max(0, last - 3), last))
             writes = [DropAfter(last)]
         elif kind == "through":
-            writes = [DropThrough(draw(st.integers(0, last)))]
+            writes = [DropThrough(draw(st.integers(0, last)), draw(st.booleans()))]
+        elif kind == "retain":
+            needed = RangeSet((n, n + draw(st.integers(0, 2))) for n in draw(st.lists(st.integers(0, 40), max_size=4)))
+            writes = [Retain(draw(st.integers(0, last)), needed)]
+        elif kind == "put" and last:
+            sequence = draw(st.integers(1, last))
+            writes = [put_entry(sequence, make_payload(sequence))]
         elif kind == "chunk":
             writes = [PutChunk(draw(st.integers(1, 30)), draw(st.integers(0, 2)), b"chunk %d" % index)]
         elif kind == "seal":
@@ -215,7 +223,7 @@ def test_writes_that_arrive_during_a_commit_share_the_next_one(tmp_path: Path) -
 def test_a_checkpoint_written_by_the_upper_layer_is_durable_when_reported(real: RealStorage) -> None:
     written: list[CheckpointInfo] = []
     chunks = [b"a" * 70_000, b"b" * 70_000, b"c"]
-    info = real.store.write_checkpoint(40, 65537, b"group", chunks, written.append)
+    info = real.store.write_checkpoint(40, 65537, b"group", chunks, RangeSet(), written.append)
     assert real.store.checkpoint() == info
     real.store.flush()
     assert written == [info]

@@ -10,8 +10,10 @@ from alphorn.bus.frames import CheckpointChunk, Data, decode_all, encode
 from alphorn.bus.machine import (
     DATA_GROUP,
     CheckpointInstalled,
+    CheckpointRefused,
     CheckpointWritten,
     Deliver,
+    DropThrough,
     Durable,
     Goodbye,
     Input,
@@ -34,6 +36,7 @@ from alphorn.bus.machine import (
     WindowChanged,
 )
 from alphorn.model.ids import Kind, make_id, make_origin, start_units
+from alphorn.model.ranges import RangeSet
 
 MEMBER = Member(9, "nine", "127.0.0.1:9", 0, 0, "tag", b"o" * 10, 1)
 EVENTS = [
@@ -68,7 +71,7 @@ class Relay:
             case Received(data):
                 for frame in decode_all(data):
                     self._on_body(frame.body)
-            case CheckpointWritten() | CheckpointInstalled() | Goodbye():
+            case CheckpointWritten() | CheckpointInstalled() | CheckpointRefused() | Goodbye():
                 self.heard.append(item)
 
     def on_time(self, now: float) -> None:
@@ -105,6 +108,9 @@ class Relay:
                 self.outputs.append(TakeCheckpoint(self.sequence, 1, b"group state"))
             case [b"install", sequence]:
                 self.outputs.append(InstallCheckpoint(int(sequence)))
+            case [b"collect", sequence]:
+                self.token += 1
+                self.outputs.append(Persist(self.token, [DropThrough(int(sequence), is_retaining=True)]))
             case [b"stop"]:
                 self.outputs += [Stop("the log went on without this member"), Deliver(99, assignment, b"never")]
             case [b"large", address]:
@@ -129,6 +135,8 @@ class Listener:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
         self.state: list[bytes] = []
+        self.needed = RangeSet()
+        self.finish = None  # what installing a checkpoint waits for
 
     def on_deliver(self, sequence, assignment, payload):
         self.state.append(bytes(payload))
@@ -154,8 +162,12 @@ class Listener:
     def give_checkpoint(self, sequence):
         return [msgspec.msgpack.encode(self.state)]
 
+    def retained(self, sequence):
+        return self.needed
+
     def install_checkpoint(self, sequence, chunks):
         self.state = msgspec.msgpack.decode(b"".join(chunks), type=list[bytes])
+        return self.finish and self.finish(sequence)
 
     def on_stop(self, reason):
         self.told.append(("stop", reason))

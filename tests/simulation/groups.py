@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 
 from alphorn.bus.config import GroupConfig, MemberConfig
-from alphorn.testing.plan import SERVER, Plan, make_plan
+from alphorn.testing.plan import SERVER, WITNESS, Plan, make_plan
 from alphorn.testing.run import Result, Run
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
@@ -14,11 +14,11 @@ from tests.simulation.fixed_sequencer import FixedSequencer
 GENTLE = ("loss", "duplication", "delay", "bit-flip", "clog", "pause", "slow-node", "slow-disk")
 
 
-def make_group(*names: str, copies: int = 2) -> GroupConfig:
-    """Servers with every role."""
+def make_group(*names: str, witnesses: tuple[str, ...] = (), copies: int = 2) -> GroupConfig:
+    """Servers with every role, and witnesses."""
     members = [
-        MemberConfig(number=place, name=name, address=name, roles=SERVER, rank=place)
-        for place, name in enumerate(names, 1)
+        MemberConfig(number=place, name=name, address=name, roles=SERVER if name in names else WITNESS, rank=place)
+        for place, name in enumerate(names + witnesses, 1)
     ]
     return GroupConfig(group=7, members=tuple(members), copies=copies)
 

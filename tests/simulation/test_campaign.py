@@ -62,6 +62,17 @@ def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(result.stdout)["seeds"] == 3
 
 
+def test_the_command_tells_how_far_it_is_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "run_seed", lambda seed: Result(seed=seed, trace_hash="0"))
+    lines = CliRunner().invoke(_app(), ["sim", "--seeds", "250", "--jobs", "1"]).output.splitlines()
+    assert [line.rsplit(",", 1)[0] for line in lines if " of 250 seeds" in line] == [
+        "100 of 250 seeds, 0 failed",
+        "200 of 250 seeds, 0 failed",
+    ]
+    printed = CliRunner().invoke(_app(), ["sim", "--seeds", "250", "--jobs", "1", "--json"])
+    assert " of 250 seeds" not in printed.output
+
+
 def _app() -> typer.Typer:
     app = typer.Typer()
     app.callback()(lambda: None)

@@ -31,7 +31,11 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "delivered-twice": {"replica states are equal", "delivery"},
     "delivered-early": {"nothing is delivered before commit"},
     "gap-passed-over": {"no gap at delivery"},
+    "collected-unsaved": {"collection never passes what is needed"},
+    "collected-young": {"collection never passes what is needed"},
     "nothing-let-go": {"memory and queues are within bounds"},
+    "needed-dropped": {"what a checkpoint needs is kept, and nothing else"},
+    "retained-for-ever": {"what a checkpoint needs is kept, and nothing else"},
 }
 
 

@@ -69,3 +69,19 @@ def test_no_disk_may_be_lost_while_another_data_server_cannot_read_what_nobody_e
     first, second, _ = nemesis.simulation.nodes
     first.disk.damage(("entry", 99, 0))
     assert not nemesis.ruin.may_lose_disk(second)
+
+
+def test_no_disk_may_be_lost_without_which_nobody_could_ask_to_be_sequencer() -> None:
+    """Two witnesses are a majority of three commit servers, and no sequencer can come from them."""
+    plan = msgspec.structs.replace(make_plan(1), config=make_group("A", "B", "C", witnesses=("V", "W")), clients=0)
+    run = Run(plan)
+    run.simulation.found()
+    run.simulation.run_until(1.0)
+    first, second, third = run.simulation.nodes[:3]
+    for removed in (second, third):
+        sequencer = sequencer_of(run.nemesis)
+        assert sequencer is not None
+        assert run.nemesis.ruin.may_lose_disk(first)
+        sequencer.feed(ChangeVoters(removed.me.number, False))
+        run.simulation.run_until(run.simulation.now + 1.0)
+    assert not run.nemesis.ruin.may_lose_disk(first)

@@ -1,7 +1,8 @@
 """Who may import whom: the architecture, as data and one check.
 
 cli > node, console, spark, mobile > client > io > the pure rooms > model. Never up; never sideways, so pure rooms meet
-only in model. `testing` stands on the pure rooms and io; only cli imports it.
+only in model. `testing` stands on the pure rooms, io and the client library, which its clusters hand to tests; only cli
+imports it.
 """
 
 import ast
@@ -12,7 +13,7 @@ PACKAGE = ""  # alphorn/__init__.py itself: the version, and the names users imp
 
 _BELOW_IO = PURE | {"model"}
 _BELOW_CLIENT = _BELOW_IO | {"io"}
-_BELOW_NODE = _BELOW_CLIENT | {"client", PACKAGE}
+_BELOW_NODE = _BELOW_CLIENT | {"aio", "client", PACKAGE}
 _SURFACES = frozenset({"node", "console", "spark", "mobile"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -20,8 +21,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(PURE, frozenset({"model"})),
     "io": _BELOW_IO,
     "client": _BELOW_CLIENT,
-    PACKAGE: frozenset({"client", "model"}),
-    "testing": _BELOW_CLIENT,
+    PACKAGE: frozenset({"aio", "client", "model"}),
+    "aio": frozenset({"client"}),
+    "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},
 }

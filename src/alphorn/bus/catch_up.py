@@ -12,6 +12,7 @@ import xxhash
 from alphorn.bus.config import Role
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import (
+    AssignmentQuery,
     CheckpointChunk,
     CheckpointFetch,
     CheckpointOffer,
@@ -83,6 +84,8 @@ class CatchUp:
     def is_needed(self) -> bool:
         """Whether too much is missing to ask for it number by number."""
         station, follower = self._station, self._follower
+        if self._receiver.is_held:
+            return self._wants_newer
         if follower.collected > station.ledger.committed:
             return True
         if not station.reads:
@@ -95,9 +98,14 @@ class CatchUp:
         limit = 0 if self.is_active else station.budget.nack_numbers_max
         return follower.collected > delivered or follower.known_committed - delivered > limit
 
+    @property
+    def _wants_newer(self) -> bool:
+        """Whether the checkpoint being installed is of no use: refused, or the log that follows it is gone."""
+        return self._receiver.is_refused or self._follower.collected > self._station.ledger.committed
+
     def plan(self, now: float) -> None:
         """Starts or ends, by what is needed."""
-        if self._receiver.is_held or self.sealed is not None:
+        if self.sealed is not None:
             return
         if self.is_needed and not self.is_active and self._station.number:  # nobody answers a member without number
             self.is_active, self._attempts = True, 0
@@ -119,10 +127,22 @@ class CatchUp:
             offer = self._transfer.offer
             station.send_member(self._server, CheckpointFetch(offer.sequence, offer.digest, chunk))
             return
+        if self._receiver.is_held:
+            station.send_member(self._server, CheckpointFetch(0, 0, 0))  # there is none at 0: the newest is offered
+            return
         first = (self._receiver.delivered if station.reads else station.ledger.committed) + 1
         if self._holes:
             first = min(first, *self._holes)
+            self._ask_meaning(min(self._holes))
         station.send_member(self._server, RangeFetch(first, station.reads))
+
+    def _ask_meaning(self, sequence: int) -> None:
+        """A commit server knows what a number means, also where no data server but this one has its batch."""
+        station = self._station
+        voters = [number for number in station.ledger.state.voters if number != station.number]
+        if voters:
+            query = AssignmentQuery(sequence - 1, sequence)
+            station.send_member(voters[self._attempts % len(voters)], query)
 
     def _choose(self) -> int:
         station = self._station

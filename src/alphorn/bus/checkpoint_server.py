@@ -12,19 +12,19 @@ _NEVER = float("inf")
 
 
 class CheckpointServer:
-    """Reports this member's newest durable checkpoint."""
+    """Reports this member's newest durable checkpoint, once the upper layer has all that belongs to it."""
 
     __slots__ = ("_report_at", "_station", "reported", "sequence")
 
-    def __init__(self, station: Station, *, sequence: int) -> None:
+    def __init__(self, station: Station) -> None:
         self._station = station
-        self.sequence = sequence if station.is_checkpoint_server else 0
+        self.sequence = 0
         self.reported = 0
         self._report_at = _NEVER
 
     def on_written(self, sequence: int, now: float) -> None:
-        """A checkpoint is durable."""
-        if sequence > self.sequence:
+        """A checkpoint is durable; one that was installed counts too, whether it came from this disk or a peer."""
+        if self._station.is_checkpoint_server and sequence > self.sequence:
             self.sequence = sequence
             self._report_at = now
 

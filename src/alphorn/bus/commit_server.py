@@ -66,11 +66,24 @@ class CommitServer:
 
     def on_committed(self, sequence: int, entry: SystemEntry) -> None:
         """The log knows this run: if it is no voter there, whatever its disk forgot binds nobody any more."""
-        station = self._station
-        if not station.is_barred or not isinstance(entry, MemberJoined) or entry.member.origin != station.origin:
+        if self._station.is_barred and isinstance(entry, MemberJoined):
+            self.on_state()
+
+    def on_state(self) -> None:
+        """The same from the group's state, which a checkpoint may have brought: it was past the entries themselves.
+
+        A run is known by its nonce: under a wrong clock two runs, with a lost disk between them, may share an origin.
+        """
+        station, state = self._station, self._station.ledger.state
+        member = state.members.get(station.number)
+        if not station.is_barred or member is None:
             return
-        if not station.ledger.state.members[station.number].is_voter:
-            station.remember(removed=sequence)
+        if (member.origin, member.nonce) != (station.origin, station.nonce):
+            return
+        if not member.is_voter:
+            station.remember(removed=state.sequence)
+        elif station.meta.removed:
+            station.lift_bar()
 
     def on_time(self, now: float) -> None:
         """Without a sequencer there is nobody to ask; a restart of the whole group must be able to vote."""

@@ -6,9 +6,10 @@ the entry is durable under the number the current epoch gave it. A number whose 
 
 from collections import deque
 
+from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import DataReport, Held
 from alphorn.bus.holdings import Batch
-from alphorn.bus.machine import PutEntry
+from alphorn.bus.machine import PutAssignments, PutEntry
 from alphorn.bus.nack import Requests
 from alphorn.bus.station import Station
 from alphorn.model.ids import Kind, Origin, counter_of, make_id, origin_of
@@ -160,11 +161,29 @@ class DataServer:
     def on_damaged(self, sequence: int, now: float) -> None:
         """A stored entry cannot be read: it is fetched from a peer and written again, never forgotten."""
         assignment = self._station.ledger.get(sequence)
-        if assignment is not None and sequence not in self._missing:
+        if assignment is None:
+            self.holes.add(sequence)
+        elif sequence not in self._missing:
             self._station.trace("damaged", f"sequence={sequence}")
             self._missing[sequence] = assignment.id
             self._requests.want_sequence(sequence, now)
             self._look_again(now)
+
+    def mend(self, previous: int, assignments: list[Assignment]) -> None:
+        """What final numbers mean, as others tell: written again where this disk cannot read it any more."""
+        if not self.holes:
+            return
+        station = self._station
+        for sequence, assignment in enumerate(assignments, previous + 1):
+            if sequence in self.holes and sequence <= station.ledger.committed:
+                self.holes.discard(sequence)
+                station.journal.write(PutAssignments(sequence, [assignment]))
+                entry = b"" if assignment.system else station.storage.entry(sequence)
+                if isinstance(entry, bytes | memoryview):
+                    self._settle_later([sequence])
+                else:
+                    self._missing[sequence] = assignment.id
+                    self._report_at = 0.0  # asked for at once
 
     def _look_again(self, now: float) -> None:
         self._report_at = min(self._report_at, now + self._station.timing.report_repeat_s)

@@ -18,13 +18,7 @@ from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import (
-    Assignment,
-    InSyncChanged,
-    MemberLeft,
-    SystemEntry,
-    describe_epoch,
-)
+from alphorn.bus.entries import Assignment, InSyncChanged, Member, MemberLeft, SystemEntry, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
@@ -32,8 +26,8 @@ from alphorn.bus.machine import (
     ChangeInterval,
     ChangeVoters,
     CheckpointInstalled,
+    CheckpointRefused,
     CheckpointWritten,
-    DropThrough,
     Durable,
     Goodbye,
     Input,
@@ -46,6 +40,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
 from alphorn.bus.receiver import Receiver
+from alphorn.bus.release import Release
 from alphorn.bus.repair import Repairer
 from alphorn.bus.restore import restore
 from alphorn.bus.sender import Sender
@@ -107,19 +102,16 @@ class Endpoint:
         self._requests = Requests(station)
         self._repairer = Repairer(station, now)
         self._follower = Follower(station, durable=ledger.last, now=now)
-        self._receiver = Receiver(
-            station,
-            self._follower,
-            self._requests,
-            self._repairer,
-            delivered=restored.checkpoint if reads else ledger.committed,
-        )
+        delivered = restored.checkpoint if reads else ledger.committed
+        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=delivered)
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
         self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)
-        self._checkpoints = CheckpointServer(station, sequence=restored.checkpoint)
+        self._checkpoints = CheckpointServer(station)
         self._sequencer = Sequencer(station, self._follower, now)
-        self._takeover = Takeover(station, self._follower, self._commit, self._sequencer, self._repairer, now)
+        self._takeover = Takeover(
+            station, self._follower, self._receiver, self._commit, self._sequencer, self._repairer, now
+        )
         self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
         self._intake = Intake(
             station,
@@ -135,16 +127,18 @@ class Endpoint:
             receiver=self._receiver,
             sender=self._sender,
             data=self._data,
-            checkpoints=self._checkpoints,
+            commit=self._commit,
             catch_up=self._catch_up,
             on_whole=self._intake.on_whole,
         )
+        self._release = Release(self._station, self._follower, self._receiver, self._data)
         self._acknowledger = Acknowledger(station, self._commit, self._data, self._synchroniser)
         self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
         self._membership = Membership(station, self._status, now=now)
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
+        self._follower.on_told = self._data.mend
         self._handlers = self._make_handlers()
         self._start(restored.checkpoint)
 
@@ -155,7 +149,7 @@ class Endpoint:
         if station.is_data_server:
             self._data.restore(station.ledger.last, self._now)
         if checkpoint:
-            self._receiver.is_held = True
+            self._receiver.hold(checkpoint)
             station.outbox.append(InstallCheckpoint(checkpoint))
         station.remember()
         station.journal.then(self._speak)
@@ -167,6 +161,10 @@ class Endpoint:
     def origin(self) -> bytes:
         """This run of this member, as all its frames name it."""
         return self._station.origin
+
+    def members(self) -> list[Member]:
+        """Who is in the group, as far as this member has heard."""
+        return list(self._station.ledger.state.members.values())
 
     # --- the five verbs ---
 
@@ -184,9 +182,12 @@ class Endpoint:
             case CheckpointWritten():
                 self._checkpoints.on_written(item.sequence, now)
             case CheckpointInstalled():
-                self._receiver.is_held = False
+                if self._receiver.on_installed(item.sequence):
+                    self._checkpoints.on_written(item.sequence, now)
+            case CheckpointRefused():
+                self._receiver.on_refused(item.sequence)
             case ChangeVoters():
-                self._sequencer.change_voters(item.number, add=item.add)
+                self._sequencer.change_voters(item.number, add=item.add, now=now)
             case ChangeInterval():
                 self._sequencer.change_interval(item.interval, item.lifetime)
             case Goodbye():
@@ -425,8 +426,10 @@ class Endpoint:
                 self._data.on_damaged(sequence, now)
             self._repairer.damaged.clear()
             self._catch_up.plan(now)
-            self._synchroniser.install(now)
-            self._let_go()
+            self._synchroniser.install()
+            if self._receiver.is_held and self._sequencer.is_active:
+                self._sequencer.stop("its upper layer must take over a checkpoint first")
+            self._release.let_go()
             if self._is_synchronised and now >= self._prune_at:
                 self._prune_at = now + 1.0
                 self._receiver.prune()
@@ -453,22 +456,6 @@ class Endpoint:
             for frame in heard:
                 self._on_frame(frame, now)
 
-    def _let_go(self) -> None:
-        """Forgets what is delivered and durable, and what the log says may be forgotten."""
-        station, ledger, receiver = self._station, self._station.ledger, self._receiver
-        is_data = station.is_data_server
-        done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
-        receiver.release(done)
-        if self._data.settled:
-            receiver.release_settled(self._data.settled)
-        line = min(receiver.collected, receiver.delivered)
-        if line > ledger.base:
-            ledger.collect(line)
-            self._data.on_collected(line)
-            if station.keeps_log:
-                station.journal.write(DropThrough(line))
-        ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.released)
-
     def _tell_synchronised(self) -> None:
         station, ledger, follower = self._station, self._station.ledger, self._follower
         slack = station.budget.nack_numbers_max
@@ -477,6 +464,7 @@ class Endpoint:
             is_close = is_close and ledger.committed - self._data.stored_log <= slack
         if station.keeps_log:
             is_close = is_close and ledger.confirmed_epoch == station.epoch
+        is_close = is_close and not self._receiver.is_held
         is_synchronised = is_close and bool(station.sequencer) and self._membership.is_joined
         if is_synchronised != self._is_synchronised:
             self._is_synchronised = is_synchronised

@@ -34,6 +34,7 @@ class Follower:
         "known_committed",
         "on_appended",
         "on_cut",
+        "on_told",
         "queries",
     )
 
@@ -48,6 +49,7 @@ class Follower:
         self.any_heard_at = now  # when one of any epoch did, be it behind the fence
         self.on_appended: Callable[[int], None] = lambda first: None
         self.on_cut: Callable[[int], None] = lambda after: None
+        self.on_told: Callable[[int, list[Assignment]], None] = lambda previous, assignments: None
         self.queries = 0
         self._ahead: dict[int, Assignment] = {}
         self._welcomed = (-1, 0)
@@ -152,11 +154,13 @@ class Follower:
         self.adopt(body.previous, body.assignments)
         ledger.confirm(epoch, body.previous + len(body.assignments))
         ledger.commit(min(body.committed, ledger.confirmed))
+        self.on_told(body.previous, body.assignments)
 
     def _take_facts(self, previous: int, assignments: list[Assignment]) -> None:
         """Committed assignments; what does not join on is kept for later, within bounds."""
         ledger = self._station.ledger
         through = previous + len(assignments)
+        self.on_told(previous, assignments)
         if assignments:
             self.known_committed = max(self.known_committed, through)
             self._learn_epoch(assignments[-1].epoch)

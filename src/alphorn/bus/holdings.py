@@ -77,7 +77,7 @@ class Holdings:
     def add(self, data: Data, *, is_needed: bool = False) -> Batch | None:
         """Takes a fragment; gives the batch when it became whole by it.
 
-        What all others wait for (`is_needed`) is always taken: refused for want of room, the room would stay full.
+        What all others wait for (`is_needed`) is always taken: refusing it for want of room would keep that for ever.
         """
         batch = data.id
         if batch in self._whole:

@@ -12,6 +12,7 @@ import msgspec
 
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.frames import Parts
+from alphorn.model.ranges import RangeSet
 
 # Where a frame goes: one of the group's two addresses, or a member's own.
 DATA_GROUP = "*data"
@@ -48,7 +49,13 @@ class CheckpointWritten(Input, frozen=True, gc=False):
 
 
 class CheckpointInstalled(Input, frozen=True, gc=False):
-    """The upper layer has taken over the state of `InstallCheckpoint`."""
+    """The upper layer has taken over the state of `InstallCheckpoint`, with all that the state needs."""
+
+    sequence: int
+
+
+class CheckpointRefused(Input, frozen=True, gc=False):
+    """The upper layer cannot take over this state, because what it needs is gone everywhere: it wants a newer one."""
 
     sequence: int
 
@@ -150,7 +157,11 @@ class TakeCheckpoint(Output, frozen=True, gc=False):
 
 
 class InstallCheckpoint(Output, frozen=True, gc=False):
-    """The upper layer replaces its state by the checkpoint in storage; nothing is delivered until it has."""
+    """The upper layer replaces its state by the checkpoint in storage; nothing is delivered until it has.
+
+    It answers `CheckpointInstalled` or `CheckpointRefused`, and may take its time. Another one with a higher number
+    takes the place of one that is not answered yet.
+    """
 
     sequence: int
 
@@ -206,9 +217,23 @@ class DropAfter(Write, frozen=True, gc=False):
 
 
 class DropThrough(Write, frozen=True, gc=False):
-    """Forgets assignments, entries, and checkpoints before the newest complete one, through this number."""
+    """Forgets assignments, entries, and checkpoints before the newest complete one, through this number.
+
+    A storage that is retaining keeps entries that the newest checkpoint needs, or that follow it, outside the log.
+    """
 
     sequence: int
+    is_retaining: bool = False
+
+
+class Retain(Write, frozen=True, gc=False):
+    """The state of the checkpoint at this number, which is sealed, needs these entries and none else at or before it.
+
+    Written by the owner, in the words of its upper layer; never by the machine, which does not see what is retained.
+    """
+
+    sequence: int
+    needed: RangeSet  # not changed any more
 
 
 class PutGroupState(Write, frozen=True, gc=False):

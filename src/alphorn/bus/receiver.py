@@ -37,9 +37,11 @@ class Receiver:
         "_station",
         "collected",
         "delivered",
-        "is_held",
+        "installing",
+        "is_refused",
         "is_waiting",
         "released",
+        "spared",
     )
 
     def __init__(
@@ -51,10 +53,32 @@ class Receiver:
         self._repairer = repairer
         self.delivered = delivered
         self.released = delivered
+        self.spared = delivered  # batches through this number are let go, be they delivered or not
         self.collected = 0  # newest collection this member has passed; the owner performs it
-        self.is_held = False  # while a checkpoint is being installed
+        self.installing = 0  # the checkpoint that the upper layer is taking over; nothing is delivered meanwhile
+        self.is_refused = False  # whether it cannot, and wants a newer one
         self.is_waiting = False  # whether the next number's batch is missing
         self._events: dict[int, list[Output]] = {}
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the upper layer has no state yet to go on from."""
+        return bool(self.installing)
+
+    def hold(self, checkpoint: int) -> None:
+        """Nothing is delivered until the upper layer has this checkpoint, which replaces one not yet installed."""
+        self.installing, self.is_refused = checkpoint, False
+
+    def on_installed(self, checkpoint: int) -> bool:
+        """Goes on, if this is the checkpoint awaited; one that was replaced meanwhile is not."""
+        is_awaited = self.is_held and checkpoint == self.installing
+        if is_awaited:
+            self.installing, self.is_refused = 0, False
+        return is_awaited
+
+    def on_refused(self, checkpoint: int) -> None:
+        """The upper layer cannot take this checkpoint over."""
+        self.is_refused = self.is_refused or checkpoint == self.installing
 
     def on_committed(self, sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
         """A number became final: its event waits for its turn. The group's state is exactly that after it."""
@@ -97,6 +121,8 @@ class Receiver:
             sequence = self.delivered + 1
             assignment = ledger.get(sequence)
             if assignment is None:
+                if sequence > ledger.base:
+                    self._repairer.damaged.append(sequence)
                 self.is_waiting = True
                 return False
             if assignment.system:
@@ -129,6 +155,22 @@ class Receiver:
             if assignment is not None:
                 holdings.drop(assignment.id)
 
+    def release_stored(self, stored: int) -> None:
+        """Lets go of what is final and durable here before it is delivered, while that must wait or memory is tight.
+
+        It is read back when its turn comes.
+        """
+        ledger, holdings = self._station.ledger, self._station.holdings
+        self.spared = max(self.spared, self.released)
+        end = min(stored, ledger.committed)
+        if end <= self.spared or not (self.is_held or holdings.is_tight):
+            return
+        for sequence in range(self.spared + 1, end + 1):
+            assignment = ledger.get(sequence)
+            if assignment is not None:
+                holdings.drop(assignment.id)
+        self.spared = end
+
     def release_settled(self, settled: set[int]) -> None:
         """Lets go of durable batches one by one, so that one missing number does not hold on to all after it.
 
@@ -149,16 +191,16 @@ class Receiver:
             origin = origin_of(batch)
             sequence = ledger.find(batch)
             is_behind = counter_of(batch) <= ledger.state.senders.get(origin, 0) and sequence <= self.released
-            is_orphan = not sequence and not ledger.state.is_sender(origin)
-            if (is_behind or is_orphan) and origin != self._station.origin:
+            is_orphan = not sequence and not ledger.state.is_sender(origin) and origin != self._station.origin
+            if is_behind or is_orphan:
                 holdings.drop(batch)
 
     def reset(self, through: int) -> None:
         """Goes on after a checkpoint."""
-        self.delivered = self.released = through
+        self.delivered = self.released = self.spared = through
         self._events = {sequence: events for sequence, events in self._events.items() if sequence > through}
         self._requests.forget_sequences_through(through)
 
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"delivered": self.delivered, "waiting": self.is_waiting, "installing": self.is_held}
+        return {"delivered": self.delivered, "waiting": self.is_waiting, "installing": self.installing}

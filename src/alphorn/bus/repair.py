@@ -10,6 +10,7 @@ from alphorn.bus.entries import digest_of
 from alphorn.bus.frames import Absent, Data, Fetch, Frame, fragment_batch
 from alphorn.bus.machine import DATA_GROUP
 from alphorn.bus.station import Station
+from alphorn.model.ids import counter_of, origin_of
 
 _REMEMBERED_MAX = 4096
 
@@ -57,6 +58,8 @@ class Repairer:
     def _answer_sequence(self, to: int, sequence: int, now: float) -> None:
         station = self._station
         assignment = station.ledger.get(sequence)
+        if assignment is None and station.ledger.base < sequence <= station.ledger.committed:
+            self.damaged.append(sequence)
         if assignment is None or assignment.system or sequence > station.ledger.committed:
             return
         payload = self.payload_of(sequence)
@@ -87,9 +90,14 @@ class Repairer:
         return True
 
     def lacks(self, batch: bytes) -> bool:
-        """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing."""
+        """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing.
+
+        Nor may it deny what the log it knows has passed: the number is final, even if only a checkpoint tells so here.
+        """
         station = self._station
         if not station.is_whole or batch in station.holdings:
+            return False
+        if counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
             return False
         sequence = station.ledger.find(batch)
         return not sequence or station.storage.entry(sequence) is None

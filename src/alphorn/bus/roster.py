@@ -2,7 +2,7 @@
 
 It proposes system entries, at most one of a kind at a time: joins and departures, smaller and larger in-sync sets,
 voters that lost their disks and voters that are whole again, collection. Whether an in-sync set may become the rule
-is decided here, by one condition: enough of its members hold everything that is committed.
+is decided here, by one condition: enough of its members hold everything that is, or may be, committed.
 """
 
 import msgspec
@@ -53,10 +53,11 @@ class Standing:
 class Roster:
     """The sequencer's memory of its members; begins empty with each epoch."""
 
-    __slots__ = ("_joining", "_station", "begun_at", "left", "standings")
+    __slots__ = ("_adopted", "_joining", "_station", "begun_at", "left", "standings")
 
     def __init__(self, station: Station, now: float) -> None:
         self._station = station
+        self._adopted = station.ledger.last  # what precedes this epoch: any of it may have been committed before
         self.begun_at = now
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
@@ -132,7 +133,7 @@ class Roster:
         if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
         entries: list[SystemEntry] = []
-        if is_configured and known is not None and (body.is_blank or self._is_old(number, body, known.incarnation)):
+        if is_configured and known is not None and (body.is_blank or self._is_old(body, known)):
             station.trace("disk-lost", f"member={number}")
             if known.is_voter:
                 if has_open_voters or len(tip.voters) == 1:
@@ -153,11 +154,16 @@ class Roster:
                 del self._joining[number]
                 self._welcome(number, asked.address)
 
-    def _is_old(self, number: int, body: Join, incarnation: int) -> bool:
-        """Whether this disk is older than what its member already said: a restored image."""
-        if body.member.incarnation <= incarnation:
+    def _is_old(self, body: Join, known: Member) -> bool:
+        """Whether this disk is older than what its member already said: a restored image.
+
+        The same process, back after it was taken for gone or under a new start, has the disk it always had.
+        """
+        if body.member.nonce == known.nonce:
+            return False
+        if body.member.incarnation <= known.incarnation:
             return True
-        standing = self.standings.get(number)
+        standing = self.standings.get(known.number)
         return standing is not None and standing.origin != body.member.origin and body.accepted < standing.accepted
 
     def _forget(self, number: int) -> None:
@@ -187,21 +193,25 @@ class Roster:
         return gone
 
     def voter_change(self, tip: GroupState, now: float) -> SystemEntry | None:
-        """A commit server that was removed for its disk, and has caught up, is added again.
+        """A commit server that was removed for its disk, and has caught up, is added again."""
+        for number, member in sorted(tip.members.items()):
+            if not member.is_voter and member.has(Role.COMMIT) and self.may_vote(tip, number, now):
+                return VoterAdded(number)
+        return None
+
+    def may_vote(self, tip: GroupState, number: int, now: float) -> bool:
+        """Whether a member can be added to the voters: its run follows the log closely.
 
         Only while the larger set has a majority that keeps up: a voter more must never stop the group.
         """
         timing, committed = self._station.timing, self._station.ledger.committed
         healthy = [n for n in tip.voters if self.silence(n, now) <= timing.away_s and self.accepted(n) >= committed]
         if len(healthy) + 1 < (len(tip.voters) + 1) // 2 + 1:
-            return None
-        for number, member in sorted(tip.members.items()):
-            standing = self.standings.get(number)
-            if member.is_voter or not member.has(Role.COMMIT) or not member.is_live or standing is None:
-                continue
-            if standing.origin == member.origin and standing.is_synchronised:
-                return VoterAdded(number)
-        return None
+            return False
+        member, standing = tip.members[number], self.standings.get(number)
+        if not member.is_live or standing is None or now - standing.heard_at > timing.away_s:
+            return False
+        return standing.origin == member.origin and standing.is_synchronised
 
     def in_sync_change(self, tip: GroupState, now: float) -> InSyncChanged | None:
         """A smaller set when members are away or stuck, a larger one when others have caught up."""
@@ -237,12 +247,16 @@ class Roster:
         return now - max(standing.lags_since, standing.stored_at)
 
     def _rule(self, numbers: list[int], tip: GroupState) -> InSyncChanged | None:
-        """The set as a rule, where enough of its members hold all that is committed."""
+        """The set as a rule, where enough of its members hold all that is committed, or may be unbeknown to this epoch.
+
+        A successor that finds this rule in the log concludes from its members' denials what was never committed.
+        """
         config = self._station.config
         copies = min(config.copies, len(numbers))
         if copies < config.copies_min:
             return None
-        holders = sum(self.stored(number) >= self._station.ledger.committed for number in numbers)
+        line = max(self._station.ledger.committed, self._adopted)
+        holders = sum(self.stored(number) >= line for number in numbers)
         rule = InSyncChanged(tuple(sorted(numbers)), copies)
         is_news = (rule.numbers, rule.copies) != (tip.in_sync, tip.copies)
         return rule if is_news and holders >= copies else None

@@ -199,14 +199,16 @@ class Sequencer:
             self._higher_at = self._higher_at or now
             self._higher = max(self._higher, frame.epoch)
 
-    def change_voters(self, number: int, *, add: bool) -> bool:
-        """An administrator's wish; refused while another change is open."""
+    def change_voters(self, number: int, *, add: bool, now: float) -> bool:
+        """An administrator's wish; refused while another change is open, or where it could stop the group."""
         member = self._tip.members.get(number)
         if not self.is_active or self._has_open_voters or member is None or member.is_voter == add:
             return False
         others = [self._tip.members[voter] for voter in self._tip.voters if voter != number]
         if not add and not any(voter.has(Role.SEQUENCER) for voter in others):
             return False  # somebody must be left to ask for the next epoch
+        if add and not self.roster.may_vote(self._tip, number, now):
+            return False
         if self._station.ledger.committed < self.start:
             return False
         self._propose(VoterAdded(number) if add else VoterRemoved(number, True))

@@ -7,13 +7,13 @@ with something committed. Nothing is acknowledged until that replacement is dura
 from collections.abc import Callable
 
 from alphorn.bus.catch_up import CatchUp
-from alphorn.bus.checkpoint_server import CheckpointServer
+from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Range
 from alphorn.bus.group_state import GroupState
 from alphorn.bus.holdings import Batch
-from alphorn.bus.machine import DropAfter, InstallCheckpoint, PutAssignments, PutGroupState
+from alphorn.bus.machine import DropAfter, DropThrough, InstallCheckpoint, PutAssignments, PutGroupState
 from alphorn.bus.receiver import Receiver
 from alphorn.bus.sender import Sender
 from alphorn.bus.station import Station
@@ -24,7 +24,7 @@ class Synchroniser:
 
     __slots__ = (
         "_catch_up",
-        "_checkpoints",
+        "_commit",
         "_data",
         "_follower",
         "_on_whole",
@@ -42,7 +42,7 @@ class Synchroniser:
         receiver: Receiver,
         sender: Sender,
         data: DataServer,
-        checkpoints: CheckpointServer,
+        commit: CommitServer,
         catch_up: CatchUp,
         on_whole: Callable[[bytes, Batch, int, float], None],
     ) -> None:
@@ -51,7 +51,7 @@ class Synchroniser:
         self._receiver = receiver
         self._sender = sender
         self._data = data
-        self._checkpoints = checkpoints
+        self._commit = commit
         self._catch_up = catch_up
         self._on_whole = on_whole
         self._resetting = 0  # replacements of the ledger that are not durable yet
@@ -83,14 +83,14 @@ class Synchroniser:
                 self._on_whole(assignment.id, whole, sequence, now)
         self._catch_up.on_range(body)
 
-    def install(self, now: float) -> None:
+    def install(self) -> None:
         """A checkpoint has arrived whole: the ledger and then the upper layer go on from it."""
         offer = self._catch_up.sealed
-        if offer is None or self._receiver.is_held:
+        if offer is None:
             return
         station, ledger = self._station, self._station.ledger
         state = self._catch_up.decode_state(offer.state)
-        if state is None or state.sequence != offer.sequence:
+        if state is None or state.sequence != offer.sequence or offer.sequence <= self._receiver.delivered:
             self._catch_up.installed()
             return
         if offer.sequence <= ledger.last and ledger.epoch_at(offer.sequence) == offer.epoch:
@@ -99,16 +99,17 @@ class Synchroniser:
             self.go_on_from(state)
         self._receiver.reset(offer.sequence)
         if station.reads:
-            self._receiver.is_held = True
+            self._receiver.hold(offer.sequence)
             station.journal.then(lambda: station.outbox.append(InstallCheckpoint(offer.sequence)))
-            if station.is_checkpoint_server:
-                self._checkpoints.on_written(offer.sequence, now)
         self._catch_up.installed()
 
     def go_on_from(self, state: GroupState) -> None:
         """Replaces the ledger by a state that is known to be committed; whatever was open here conflicts with it."""
         station, ledger = self._station, self._station.ledger
         station.trace("reset", f"at={state.sequence}")
+        if station.is_checkpoint_server:
+            # What is final is not in conflict with anything; the state to come may refer to it.
+            station.journal.write(DropThrough(ledger.committed, is_retaining=True))
         ledger.reset(state)
         if station.keeps_log:
             station.journal.write(DropAfter(0), PutGroupState(state.sequence, state.encode()))
@@ -119,6 +120,7 @@ class Synchroniser:
         self._receiver.reset(state.sequence)
         self._receiver.prune()
         self._sender.on_state()
+        self._commit.on_state()
 
     def _settle(self) -> None:
         self._resetting -= 1

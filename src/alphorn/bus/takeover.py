@@ -17,6 +17,7 @@ from alphorn.bus.entries import describe_epoch, epoch_counter, make_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, Frame, NewEpoch, Prepare, Promise, Status
 from alphorn.bus.group_state import GroupState
+from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.station import Station
@@ -45,6 +46,7 @@ class Takeover:
         "_is_retired",
         "_peers",
         "_promises",
+        "_receiver",
         "_repairer",
         "_seen",
         "_sequencer",
@@ -58,6 +60,7 @@ class Takeover:
         self,
         station: Station,
         follower: Follower,
+        receiver: Receiver,
         commit_server: CommitServer,
         sequencer: Sequencer,
         repairer: Repairer,
@@ -65,6 +68,7 @@ class Takeover:
     ) -> None:
         self._station = station
         self._follower = follower
+        self._receiver = receiver
         self._commit_server = commit_server
         self._sequencer = sequencer
         self._repairer = repairer
@@ -81,9 +85,14 @@ class Takeover:
 
     @property
     def may_ask(self) -> bool:
-        """Whether this member can be sequencer at all."""
+        """Whether this member can be sequencer at all; not while its upper layer has no state to serve from."""
         station = self._station
-        return station.may_sequence and self._commit_server.may_vote and station.is_voter
+        return station.may_sequence and self._commit_server.may_vote and station.is_voter and self._has_state
+
+    @property
+    def _has_state(self) -> bool:
+        """Whether the upper layer has taken over the checkpoint it needs, and the log goes on from there."""
+        return not self._receiver.is_held and self._receiver.delivered >= self._station.ledger.base
 
     def on_status(self, frame: Frame, body: Status, now: float) -> None:
         """Candidates tell each other how much they hold, so that the up-to-date one of best rank asks first."""
@@ -254,7 +263,7 @@ class Takeover:
 
     def _resolve(self, now: float, *, is_due: bool = True) -> None:
         station, ledger = self._station, self._station.ledger
-        if self._is_outdone:
+        if self._is_outdone or not self._has_state:
             self._give_up(now)
             return
         missing: list[bytes] = []

@@ -60,6 +60,7 @@ def inspect(
 
 def _inspect_store(path: Path, *, every: bool, as_json: bool) -> bool:
     counts: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
     faults: list[Row] = []
     rows = _watched(inspect_store(path), faults)
     if as_json:
@@ -67,8 +68,8 @@ def _inspect_store(path: Path, *, every: bool, as_json: bool) -> bool:
             _print_json(row)
     else:
         for table, of_table in itertools.groupby(rows, key=lambda row: row.table):
-            _print_table(table, of_table, counts, every=every)
-        Console().print(_summary(counts))
+            _print_table(table, of_table, counts, sizes, every=every)
+        Console().print(_summary(counts, sizes))
     return not faults
 
 
@@ -79,20 +80,29 @@ def _watched(rows: Iterator[Row], faults: list[Row]) -> Iterator[Row]:
         yield row
 
 
-def _print_table(name: str, rows: Iterator[Row], counts: Counter[tuple[str, str]], *, every: bool) -> None:
+def _print_table(
+    name: str,
+    rows: Iterator[Row],
+    counts: Counter[tuple[str, str]],
+    sizes: Counter[tuple[str, str]],
+    *,
+    every: bool,
+) -> None:
     """The first rows of a table, and every one that is not well."""
     table = Table("key", "verdict", "details", title=name, title_justify="left")
     for place, row in enumerate(rows):
         counts[name, row.verdict] += 1
+        sizes[name, row.verdict] += row.size
         if every or place < ROWS_MAX or row.verdict != OK:
             table.add_row(row.key, row.verdict if row.verdict == OK else f"[red]{row.verdict}[/]", row.details)
     Console(highlight=False).print(table)
 
 
-def _summary(counts: Counter[tuple[str, str]]) -> Table:
-    table = Table("table", "verdict", "records", title="summary", title_justify="left")
+def _summary(counts: Counter[tuple[str, str]], sizes: Counter[tuple[str, str]]) -> Table:
+    table = Table("table", "verdict", "records", "bytes", title="summary", title_justify="left")
     for (name, verdict), count in counts.items():
-        table.add_row(name, verdict, str(count))
+        size = sizes[name, verdict]
+        table.add_row(name, verdict, str(count), str(size) if size else "")
     return table
 
 

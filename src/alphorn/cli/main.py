@@ -15,7 +15,7 @@ import typer
 from alphorn import __version__
 from alphorn.model.errors import Error, Misuse
 
-COMMANDS = ("demo", "sim", "chaos", "bench", "inspect")
+COMMANDS = ("up", "single", "node", "send", "receive", "status", "demo", "sim", "chaos", "bench", "inspect")
 
 
 class Command(Protocol):

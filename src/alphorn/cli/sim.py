@@ -18,6 +18,7 @@ from alphorn.testing.timeline import Timeline
 FAILURE_LINES = 60
 MUTANT_SEEDS = 200
 FAILURES_MAX = 5
+TOLD_EVERY = 100  # seeds between two lines where there is no terminal to draw on
 
 
 def register(app: typer.Typer) -> None:
@@ -66,6 +67,8 @@ def _run_many(console: Console, seeds: range, jobs: int, *, as_json: bool) -> bo
 
         def on_result(totals: Totals, result: Result) -> bool:
             progress.advance(task)
+            if not console.is_terminal and not as_json and totals.seeds % TOLD_EVERY == 0:
+                console.print(_describe_totals(totals, len(seeds)), highlight=False)
             return len(totals.failures) >= FAILURES_MAX
 
         totals = run_campaign(seeds, jobs=jobs, on_result=on_result)
@@ -129,6 +132,11 @@ def _describe(result: Result) -> str:
         f"{result.ordered} batches ordered, {result.unknown} unknown, healed in {result.healed_s:.1f} s, "
         f"trace {result.trace_hash}"
     )
+
+
+def _describe_totals(totals: Totals, seeds: int) -> str:
+    rate = totals.seeds / totals.elapsed_s if totals.elapsed_s else 0.0
+    return f"{totals.seeds} of {seeds} seeds, {len(totals.failures)} failed, {rate:.1f} seeds/s"
 
 
 def _progress(console: Console) -> Progress:

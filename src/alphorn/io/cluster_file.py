@@ -1,6 +1,7 @@
 """The file that says what a cluster is: its channels, and its nodes with their places on the network.
 
-The same file on every node; each finds itself by name. TOML for people, JSON for programs; the same fields.
+The same file on every node; each finds itself by name. TOML for people, JSON for programs; the same fields. Paths are
+relative to the file.
 
     name = "example"
     directory = "/var/lib/alphorn"      # each node keeps its data in a folder of its own name below
@@ -33,6 +34,7 @@ from alphorn.model.errors import Misuse
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 NodeKind = Literal["message_manager", "client_manager"]
+LogPlace = Literal["file", "standard_error"]
 MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
 
@@ -68,6 +70,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
+    log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
 
     def node(self, name: str) -> NodeTable:
         """A node by its name; raises `Misuse`."""
@@ -160,4 +163,9 @@ def read_cluster_file(path: Path) -> ClusterFile:
     except (msgspec.MsgspecError, ValueError) as error:
         raise Misuse(f"the cluster file {path} cannot be understood: {error}") from None
     file.check()
-    return file
+    start = path.absolute().parent
+    return msgspec.structs.replace(
+        file,
+        directory=str(start / file.directory),
+        cluster_key=str(start / file.cluster_key) if file.cluster_key else "",
+    )

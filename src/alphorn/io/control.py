@@ -1,7 +1,8 @@
 """What a member process and the program that started it say to each other: one JSON object per line.
 
 Words (`Word`) go to the member's standard input, events (`Event`) come from its standard output. The end of the input
-asks the member to stop in good order, so members never outlive the program that started them.
+asks the member to stop in good order, so members never outlive the program that started them. Processes of a cluster's
+nodes do the same with words of their own (`NodeDescribe`, `NodeEvent`).
 """
 
 import msgspec
@@ -133,12 +134,37 @@ Event = (
     | Stopped
 )
 
-_encoder = msgspec.json.Encoder()
+
+class NodeDescribe(msgspec.Struct, frozen=True, tag="node_describe"):
+    """Asks a node of a cluster for a `NodeDescribed`."""
+
+
+class NodeStarted(msgspec.Struct, frozen=True, tag="node_started"):
+    """The nodes of this process take part."""
+
+    names: tuple[str, ...]
+
+
+class NodeFailed(msgspec.Struct, frozen=True, tag="node_failed"):
+    """A node of this process cannot start or go on; the process ends."""
+
+    reason: str
+
+
+class NodeDescribed(msgspec.Struct, frozen=True, tag="node_described"):
+    """The printable state of every node of this process, by its name."""
+
+    state: dict[str, object]
+
+
+NodeEvent = NodeStarted | NodeFailed | NodeDescribed
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
 _word_decoder: msgspec.json.Decoder[Word] = msgspec.json.Decoder(Word)
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-def encode_line(said: Word | Event) -> bytes:
+def encode_line(said: Word | Event | NodeDescribe | NodeEvent) -> bytes:
     """One line."""
     return _encoder.encode(said) + b"\n"
 

@@ -14,6 +14,7 @@ import msgspec
 from alphorn.bus.entries import Assignment, decode_system, describe_epoch, digest_of
 from alphorn.bus.storage import DAMAGED
 from alphorn.io import records
+from alphorn.io.retention import last_outside
 from alphorn.io.store_files import DATA_FILE, LOCK_FILE, bytes_claimed, check_version
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import describe_id
@@ -32,6 +33,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     verdict: str  # ok, damaged or missing
     details: str = ""
+    size: int = 0  # bytes of a batch or chunk
 
 
 def is_faulty(row: Row) -> bool:
@@ -76,12 +78,14 @@ def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
         yield from _singles(txn, tables[records.META], tables[records.STATE])
         for key, record in _items(txn, tables[records.ASSIGNMENTS]):
             yield _row_of_assignment(key, record)
+        outside = _last_outside(txn, tables[records.META])
         for table, heads, payloads in (
             ("entry", records.HEADS, records.LOG),
             ("chunk", records.CHUNK_HEADS, records.CHUNKS),
         ):
             for key, head in _items(txn, tables[heads]):
-                yield _row_of_payload(table, heads, key, head, txn.get(key, db=tables[payloads]))
+                name = "retained" if table == "entry" and key <= outside else table
+                yield _row_of_payload(name, heads, key, head, txn.get(key, db=tables[payloads]))
             for key, payload in _items(txn, tables[payloads]):
                 if txn.get(key, db=tables[heads]) is None:
                     yield Row(table=table, key=_key(key), verdict=MISSING, details=f"no head, size={len(payload)}")
@@ -93,6 +97,13 @@ def _items(txn: "lmdb.Transaction[memoryview]", table: "lmdb._Database") -> _Cur
     with txn.cursor(table) as cursor:
         for key, value in cursor:
             yield bytes(key), value
+
+
+def _last_outside(txn: "lmdb.Transaction[memoryview]", meta: "lmdb._Database") -> bytes:
+    """Entries through this key are not in the log any more: they are retained for the upper layer."""
+    record = txn.get(records.BOUNDS_KEY, db=meta)
+    bounds = DAMAGED if record is None else records.unpack_bounds(record)
+    return b"" if bounds is DAMAGED else records.number_key(last_outside(bounds))
 
 
 def _key(key: bytes) -> str:
@@ -157,7 +168,8 @@ def _row_of_payload(table: str, heads: bytes, key: bytes, record: memoryview, pa
     digest, size = head
     is_good = len(payload) == size and digest_of(payload) == digest
     details = f"size={size} digest={digest:016x}"
-    return Row(table=table, key=_key(key), verdict=OK if is_good else DAMAGED_VERDICT, details=details)
+    verdict = OK if is_good else DAMAGED_VERDICT
+    return Row(table=table, key=_key(key), verdict=verdict, details=details, size=len(payload))
 
 
 def _row_of_checkpoint(key: bytes, record: memoryview) -> Row:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import xxhash
 
-from alphorn.bus.entries import Assignment
+from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.machine import (
     DropAfter,
     DropThrough,
@@ -19,10 +19,13 @@ from alphorn.bus.machine import (
     PutEntry,
     PutGroupState,
     PutMeta,
+    Retain,
     SealCheckpoint,
     Write,
 )
 from alphorn.bus.storage import CheckpointInfo, Meta
+from alphorn.io.retention import Retention, last_outside
+from alphorn.model.ranges import RangeSet
 
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
@@ -30,7 +33,16 @@ _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 class MemoryStorage:
     """Obeys `Storage` and takes `Persist`, as the store does. `on_durable` is called before `submit` returns."""
 
-    __slots__ = ("_assignments", "_checkpoint", "_chunks", "_entries", "_group_state", "_meta", "_on_durable")
+    __slots__ = (
+        "_assignments",
+        "_checkpoint",
+        "_chunks",
+        "_entries",
+        "_group_state",
+        "_meta",
+        "_on_durable",
+        "_retention",
+    )
 
     def __init__(self, *, on_durable: Callable[[int], None]) -> None:
         self._on_durable = on_durable
@@ -40,6 +52,7 @@ class MemoryStorage:
         self._group_state: tuple[int, bytes] | None = None
         self._checkpoint: CheckpointInfo | None = None
         self._chunks: dict[tuple[int, int], bytes] = {}
+        self._retention = Retention()
 
     def submit(self, persist: Persist) -> None:
         """Applies writes."""
@@ -53,6 +66,7 @@ class MemoryStorage:
         epoch: int,
         state: bytes,
         chunks: Iterable[bytes],
+        needed: RangeSet,
         on_written: Callable[[CheckpointInfo], None],
     ) -> CheckpointInfo:
         """Keeps the upper layer's state at `sequence`."""
@@ -62,9 +76,19 @@ class MemoryStorage:
             digest.update(chunk)
             size, count = size + len(chunk), count + 1
         self._apply(SealCheckpoint(sequence, epoch, size, count, digest.intdigest(), state))
+        self.retain(sequence, needed)
         assert self._checkpoint is not None
         on_written(self._checkpoint)
         return self._checkpoint
+
+    def retain(self, sequence: int, needed: RangeSet) -> None:
+        """The checkpoint at `sequence` needs these entries."""
+        self._apply(Retain(sequence, needed.copy()))
+
+    def put_retained(self, sequence: int, payload: bytes, on_written: Callable[[], None]) -> None:
+        """Keeps an entry that is missing here."""
+        self._apply(PutEntry(sequence, payload, digest_of(payload)))
+        on_written()
 
     def end_turn(self) -> None:
         """Nothing is held for the turn."""
@@ -76,7 +100,17 @@ class MemoryStorage:
         """The printable state."""
         first, last = self.assignment_bounds()
         checkpoint = self._checkpoint.sequence if self._checkpoint is not None else 0
-        return {"path": None, "first": first, "last": last, "entries": len(self._entries), "checkpoint": checkpoint}
+        outside = last_outside((first, last))
+        retained = [len(entry) for number, entry in self._entries.items() if number <= outside]
+        return {
+            "path": None,
+            "first": first,
+            "last": last,
+            "entries": len(self._entries),
+            "checkpoint": checkpoint,
+            "retained": len(retained),
+            "retained_bytes": sum(retained),
+        }
 
     def meta(self) -> Meta | None:
         """See `Storage`."""
@@ -109,6 +143,9 @@ class MemoryStorage:
         return self._chunks.get((sequence, chunk))
 
     def _apply(self, write: Write) -> None:
+        dropped = self._retention.dropped_by(write, self.assignment_bounds())
+        if dropped is not None:
+            self._entries = {number: entry for number, entry in self._entries.items() if number not in dropped}
         match write:
             case PutEntry(sequence, payload, _):
                 self._entries[sequence] = payload
@@ -118,9 +155,10 @@ class MemoryStorage:
                 self._meta = data
             case DropAfter(sequence):
                 _drop_newest(self._assignments, sequence)
-                self._entries = {number: entry for number, entry in self._entries.items() if number <= sequence}
             case DropThrough(sequence):
                 self._drop_through(sequence)
+            case Retain():
+                pass
             case PutGroupState(sequence, data):
                 self._group_state = (sequence, data)
             case PutChunk(sequence, chunk, payload):
@@ -141,9 +179,8 @@ class MemoryStorage:
             self._assignments = dict(sorted(self._assignments.items()))
 
     def _drop_through(self, sequence: int) -> None:
-        for numbered in (self._assignments, self._entries):
-            for number in [number for number in numbered if number <= sequence]:
-                del numbered[number]
+        for number in [number for number in self._assignments if number <= sequence]:
+            del self._assignments[number]
         self._drop_old_chunks()
 
     def _drop_old_chunks(self) -> None:

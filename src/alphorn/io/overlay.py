@@ -4,8 +4,8 @@ Writes arrive in numbered jobs. `forget(job)` drops what that job and those befo
 commit. A value written again by a later job stays, and a dropped number reads as absent until its drop is committed.
 """
 
-import math
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from alphorn.bus.entries import Assignment
@@ -17,10 +17,12 @@ from alphorn.bus.machine import (
     PutEntry,
     PutGroupState,
     PutMeta,
+    Retain,
     SealCheckpoint,
     Write,
 )
 from alphorn.bus.storage import CheckpointInfo
+from alphorn.model.ranges import RangeSet
 
 Written = dict[Any, tuple[int, Any]]  # key -> job, value
 
@@ -34,9 +36,7 @@ class Overlay:
         "assignments",
         "checkpoints",
         "chunks",
-        "dropped_above",
         "dropped_checkpoints_below",
-        "dropped_through",
         "entries",
         "group_states",
         "metas",
@@ -49,18 +49,20 @@ class Overlay:
         self.entries: dict[int, tuple[int, bytes | memoryview]] = {}
         self.checkpoints: dict[int, tuple[int, CheckpointInfo]] = {}
         self.chunks: dict[tuple[int, int], tuple[int, bytes | memoryview]] = {}
-        self.dropped_through: float = -1
-        self.dropped_above: float = math.inf
         self.dropped_checkpoints_below = 0
         self._order: deque[tuple[int, Written, Any]] = deque()
-        self._drops: deque[tuple[int, float, float, int]] = deque()  # job, through, above, checkpoints below
+        self._drops: deque[tuple[int, RangeSet, int]] = deque()  # job, entries, checkpoints below
 
     def __len__(self) -> int:
         """How many values are held."""
         return len(self._order)
 
-    def add(self, job: int, write: Write, newest_checkpoint: int) -> None:
-        """Takes in one write; `newest_checkpoint` is the newest complete one before it, 0 for none."""
+    def add(self, job: int, write: Write, newest_checkpoint: int, dropped: RangeSet | None) -> None:
+        """Takes in one write.
+
+        `newest_checkpoint` is the newest complete one before it, 0 for none; `dropped` the entries that it drops.
+        """
+        entries = dropped or RangeSet()
         match write:
             case PutEntry(sequence, payload, _):
                 self._put(job, self.entries, sequence, payload)
@@ -78,17 +80,21 @@ class Overlay:
                     sequence=sequence, epoch=epoch, size=size, chunks=chunks, digest=digest, state=state
                 )
                 self._put(job, self.checkpoints, sequence, info)
-                self._drop(job, below=sequence)
+                self._drop(job, entries, below=sequence)
             case DropAfter(sequence):
-                self._drop(job, above=sequence)
+                self._drop_assignments(lambda number: number > sequence)
+                self._drop(job, entries)
             case DropThrough(sequence):
-                self._drop(job, through=sequence, below=newest_checkpoint)
+                self._drop_assignments(lambda number: number <= sequence)
+                self._drop(job, entries, below=newest_checkpoint)
+            case Retain():
+                self._drop(job, entries)
             case _:
                 raise AssertionError(f"{type(write).__name__} is not a write this store knows")
 
     def is_dropped(self, sequence: int) -> bool:
-        """Whether what is committed at this number no longer counts."""
-        return not self.dropped_through < sequence <= self.dropped_above
+        """Whether the entry that is committed at this number no longer counts."""
+        return any(sequence in entries for _, entries, _ in self._drops)
 
     def forget(self, job: int) -> None:
         """Readers see the commit of this job."""
@@ -106,18 +112,19 @@ class Overlay:
         values[key] = (job, value)
         self._order.append((job, values, key))
 
-    def _drop(self, job: int, *, through: float = -1, above: float = math.inf, below: int = 0) -> None:
-        for numbered in (self.assignments, self.entries):
-            for sequence in [sequence for sequence in numbered if not through < sequence <= above]:
-                del numbered[sequence]
+    def _drop_assignments(self, is_dropped: Callable[[int], bool]) -> None:
+        for sequence in [sequence for sequence in self.assignments if is_dropped(sequence)]:
+            del self.assignments[sequence]
+
+    def _drop(self, job: int, entries: RangeSet, *, below: int = 0) -> None:
+        for sequence in [sequence for sequence in self.entries if sequence in entries]:
+            del self.entries[sequence]
         for sequence in [sequence for sequence in self.checkpoints if sequence < below]:
             del self.checkpoints[sequence]
         for key in [key for key in self.chunks if key[0] < below]:
             del self.chunks[key]
-        self._drops.append((job, through, above, below))
+        self._drops.append((job, entries, below))
         self._sum_drops()
 
     def _sum_drops(self) -> None:
-        self.dropped_through = max((drop[1] for drop in self._drops), default=-1)
-        self.dropped_above = min((drop[2] for drop in self._drops), default=math.inf)
-        self.dropped_checkpoints_below = max((drop[3] for drop in self._drops), default=0)
+        self.dropped_checkpoints_below = max((below for _, _, below in self._drops), default=0)

@@ -11,6 +11,7 @@ durable after the commit's fsync: under load many writes share one fsync, withou
   the store stops for good, says so once, and takes no further writes.
 - Every record is checked as it is read (records.py). One that fails reads as `DAMAGED`.
 - Assignments are contiguous; their bounds are a record of their own, so that one whose key is damaged is missed.
+- Entries outside these bounds are retained for the upper layer (retention.py); they read like those of the log.
 """
 
 import os
@@ -32,14 +33,17 @@ from alphorn.bus.machine import (
     PutAssignments,
     PutChunk,
     PutEntry,
+    Retain,
     SealCheckpoint,
     Write,
 )
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 from alphorn.io import records, store_files
 from alphorn.io.overlay import Overlay
-from alphorn.io.store_writes import WriteTransaction
+from alphorn.io.retention import Retention, last_outside
+from alphorn.io.store_writes import WriteTransaction, count_retained
 from alphorn.model.errors import Corruption, Unavailable
+from alphorn.model.ranges import RangeSet
 
 MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
@@ -52,7 +56,7 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     token: int  # of the owner's `Persist`; 0 for the store's own
-    writes: list[Write]
+    writes: list[tuple[Write, RangeSet | None]]  # with the entries that each one drops
     bounds: tuple[int, int]  # after these writes
     size: int
     on_written: Callable[[], None] | None = None
@@ -85,6 +89,7 @@ class Store:
             try:
                 self._tables = store_files.open_tables(self.path, self._environment)
                 self._bounds, self._newest_checkpoint = self._load_bounds(), self._load_newest_checkpoint()
+                self._retained = self._count_retained(self._bounds)
             except BaseException:
                 self._environment.close()
                 raise
@@ -93,6 +98,7 @@ class Store:
             raise
         self._reader: lmdb.Transaction[memoryview] | None = None
         self._overlay = Overlay()
+        self._retention = Retention()
         self._changed = threading.Condition()
         self._queue: list[_Job] = []  # guarded by _changed
         self._submitted = 0  # number of the last job taken over,
@@ -119,12 +125,14 @@ class Store:
         epoch: int,
         state: bytes,
         chunks: Iterable[bytes],
+        needed: RangeSet,
         on_written: Callable[[CheckpointInfo], None],
     ) -> CheckpointInfo:
         """Stores the upper layer's state at `sequence` as the newest checkpoint; `on_written` when it is durable.
 
         The chunks are taken at once and written behind what is already queued, in transactions of bounded size; a
-        crash in between leaves the checkpoint before this one in force.
+        crash in between leaves the checkpoint before this one in force. Of the entries at or before it, `needed` is
+        what collection keeps from then on.
         """
         digest, size, count = xxhash.xxh3_64(), 0, 0
         for payload in chunks:
@@ -134,8 +142,20 @@ class Store:
         info = CheckpointInfo(
             sequence=sequence, epoch=epoch, size=size, chunks=count, digest=digest.intdigest(), state=state
         )
-        self._enqueue(0, [SealCheckpoint(sequence, epoch, size, count, info.digest, state)], lambda: on_written(info))
+        seal = SealCheckpoint(sequence, epoch, size, count, info.digest, state)
+        self._enqueue(0, [seal, Retain(sequence, needed.copy())], lambda: on_written(info))
         return info
+
+    def retain(self, sequence: int, needed: RangeSet) -> None:
+        """The checkpoint at `sequence`, which came from another member or an earlier run, needs these entries."""
+        self._enqueue(0, [Retain(sequence, needed.copy())])
+
+    def put_retained(self, sequence: int, payload: bytes, on_written: Callable[[], None]) -> None:
+        """Writes an entry that is missing or damaged here; `on_written` when it is durable."""
+        if self.entry(sequence) is None:
+            count, size = self._retained
+            self._retained = count + 1, size + len(payload)  # a figure for people; the next drop counts again
+        self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written)
 
     def end_turn(self) -> None:
         """Gives back the turn's read transaction: views handed out before are no longer valid."""
@@ -167,6 +187,8 @@ class Store:
             "first": first,
             "last": last,
             "checkpoint": self._newest_checkpoint,
+            "retained": self._retained[0],
+            "retained_bytes": self._retained[1],
             "queued": self._submitted - self._committed,
             "uncommitted": len(self._overlay),
             "commits": self._commits,
@@ -262,12 +284,15 @@ class Store:
         if self._reader is None:
             self._overlay.forget(self._committed)
         number, size = self._submitted + 1, 0
+        judged = []
         for write in writes:
-            self._overlay.add(number, write, self._newest_checkpoint)
+            dropped = self._retention.dropped_by(write, self._bounds)
+            judged.append((write, dropped))
+            self._overlay.add(number, write, self._newest_checkpoint, dropped)
             size += self._note(write)
         with self._changed:
             self._submitted = number
-            self._queue.append(_Job(number, token, writes, self._bounds, size, on_written))
+            self._queue.append(_Job(number, token, judged, self._bounds, size, on_written))
             self._changed.notify_all()
 
     def _end(self, *, keeps_queue: bool) -> None:
@@ -325,11 +350,15 @@ class Store:
     def _commit(self, jobs: list[_Job]) -> None:
         with self._environment.begin(write=True) as txn:
             transaction = WriteTransaction(txn, self._tables)
+            has_dropped = False
             for job in jobs:
-                for write in job.writes:
-                    transaction.apply(write)
+                for write, dropped in job.writes:
+                    transaction.apply(write, dropped)
+                    has_dropped = has_dropped or dropped is not None
             transaction.put_bounds(*jobs[-1].bounds)
             transaction.finish()
+            if has_dropped:
+                self._retained = count_retained(txn, self._tables, last_outside(jobs[-1].bounds))
             cpu, wall = time.thread_time(), time.monotonic()
         self._commit_cpu_s += time.thread_time() - cpu
         self._commit_wall_s += time.monotonic() - wall
@@ -370,6 +399,13 @@ class Store:
             return bounds
         first, last = self._edge_numbers(records.ASSIGNMENTS)
         return (first, last) if first <= last else EMPTY_BOUNDS
+
+    def _count_retained(self, bounds: tuple[int, int]) -> tuple[int, int]:
+        try:
+            with self._environment.begin() as txn:
+                return count_retained(txn, self._tables, last_outside(bounds))
+        except lmdb.Error:
+            return 0, 0  # only a figure; who reads the damaged page is told
 
     def _load_newest_checkpoint(self) -> int:
         first, last = self._edge_numbers(records.CHECKPOINTS)

@@ -6,6 +6,8 @@ the pages of whole batches become free side by side, so the next batches find ru
 """
 
 from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
 
 import lmdb
 import xxhash
@@ -18,12 +20,14 @@ from alphorn.bus.machine import (
     PutEntry,
     PutGroupState,
     PutMeta,
+    Retain,
     SealCheckpoint,
     Write,
 )
 from alphorn.bus.storage import CheckpointInfo
 from alphorn.io import records
 from alphorn.io.store_files import Tables
+from alphorn.model.ranges import RangeSet
 
 Item = tuple[bytes, bytes | memoryview]
 
@@ -38,8 +42,8 @@ class WriteTransaction:
         self._tables = tables
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
 
-    def apply(self, write: Write) -> None:
-        """Performs one write."""
+    def apply(self, write: Write, dropped: RangeSet | None) -> None:
+        """Performs one write; `dropped` are the entries that go with it (retention.py)."""
         gathered = self._gathered
         match write:
             case PutEntry(sequence, payload, digest):
@@ -63,12 +67,16 @@ class WriteTransaction:
             case SealCheckpoint():
                 self._seal(write)
             case DropAfter(sequence):
-                self._drop_numbers(first=sequence + 1, last=records.NUMBER_MAX)
+                self._drop_numbers(records.ASSIGNMENTS, sequence + 1, records.NUMBER_MAX)
             case DropThrough(sequence):
-                self._drop_numbers(first=0, last=sequence)
+                self._drop_numbers(records.ASSIGNMENTS, 0, sequence)
                 self._drop_checkpoints_below(self._newest_checkpoint())
+            case Retain():
+                pass
             case _:
                 raise AssertionError(f"{type(write).__name__} is not a write this store knows")
+        if dropped is not None:
+            self._drop_entries(dropped)
 
     def put_bounds(self, first: int, last: int) -> None:
         """Records the numbers that have an assignment."""
@@ -102,10 +110,14 @@ class WriteTransaction:
         cursor = self._txn.cursor(self._tables[records.CHECKPOINTS])
         return records.number_of(cursor.key()) if cursor.last() else 0
 
-    def _drop_numbers(self, *, first: int, last: int) -> None:
+    def _drop_entries(self, dropped: RangeSet) -> None:
+        for name in (records.HEADS, records.LOG):
+            for first, last in dropped:
+                self._drop_numbers(name, first, last)
+
+    def _drop_numbers(self, name: bytes, first: int, last: int) -> None:
         end = records.number_key(last)
-        names = (records.ASSIGNMENTS, records.HEADS, records.LOG)
-        self._delete(names, records.number_key(first), lambda key: key <= end)
+        self._delete((name,), records.number_key(first), lambda key: key <= end)
 
     def _drop_checkpoints_below(self, sequence: int) -> None:
         end = records.number_key(sequence)
@@ -119,3 +131,12 @@ class WriteTransaction:
             found = cursor.set_range(start)
             while found and is_within(cursor.key()):
                 found = cursor.delete() and bool(cursor.key())
+
+
+def count_retained(txn: "lmdb.Transaction[Any]", tables: Tables, through: int) -> tuple[int, int]:
+    """How many entries through this number there are, and their bytes, by their heads; damaged ones count as empty."""
+    end = records.number_key(min(through, records.NUMBER_MAX))
+    with txn.cursor(tables[records.HEADS]) as cursor:
+        heads = takewhile(lambda item: bytes(item[0]) <= end, cursor)
+        sizes = [records.size_in_head(head) for _, head in heads]
+    return len(sizes), sum(sizes)

@@ -172,11 +172,11 @@ class Topic:
 
     def store(self, run: Run) -> int:
         """New messages, after all others; gives the last one's position. Backlogs take them up one by one."""
-        self.next_position = run.position + run.count
-        self.segments.append(run)
-        if len(self.segments) >= self._sweep_at:
+        if len(self.segments) >= self._sweep_at:  # before the new ones, which no backlog has yet
             self.sweep()
             self._sweep_at = 2 * len(self.segments) + SEGMENTS_MIN
+        self.next_position = run.position + run.count
+        self.segments.append(run)
         return self.next_position - 1
 
     def retain(self, run: Run) -> None:

@@ -97,6 +97,7 @@ class Return(ClientFrame, frozen=True, array_like=True, gc=False, tag=8):
     positions: list[int]
     delay_ms: int = -1
     is_dead: bool = False
+    is_unseen: bool = False  # prefetched and never handed to the program: a delivery that does not count
 
 
 class CloseConsumer(ClientFrame, frozen=True, array_like=True, gc=False, tag=9):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,6 @@ from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import (
-    CheckpointInstalled,
     CheckpointWritten,
     Deliver,
     Durable,
@@ -53,8 +52,11 @@ from alphorn.io.multicast import MulticastSettings
 from alphorn.io.process import keep_freed_memory
 from alphorn.io.store import MAP_BYTES, Store
 from alphorn.io.transport import Transport, TransportSettings
-from alphorn.model.errors import Corruption, Misuse, Unavailable
+from alphorn.model.errors import Misuse, Unavailable
 from alphorn.model.ids import host_bytes
+from alphorn.model.ranges import RangeSet
+from alphorn.node.installing import Installing
+from alphorn.node.retained import Retained
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +91,21 @@ class Upper(Protocol):
     def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
         """The state exactly as it is after `sequence`: the same bytes on every member, in pieces of any size."""
 
-    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
-        """Replaces the state by the bytes another member gave; they are cut differently."""
+    def retained(self, sequence: int) -> RangeSet:
+        """The entries at or before `sequence` that the state needs, which was just given or installed there.
+
+        They are kept when the log is collected, and others are dropped, once that checkpoint is durable. What one state
+        does not need, no later one may need.
+        """
+
+    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> Awaitable[None] | None:
+        """Replaces the state by the bytes that another member, or this one in an earlier run, gave; cut differently.
+
+        Returns None when done, or something to wait for where entries must be fetched first (`BusNode.read_entry`,
+        `put_retained`): until then nothing is delivered, and this member is not synchronised and never primary. Raises
+        `Unavailable`, at once or later, when a needed entry is nowhere any more: a newer checkpoint follows. When one
+        follows for another reason, what was waited for is cancelled; it may notice after the newer one was given.
+        """
 
     def on_stop(self, reason: str) -> None:
         """This member has fallen silent and does nothing more."""
@@ -102,6 +117,9 @@ class BusMachine(Machine, Protocol):
     @property
     def origin(self) -> bytes:
         """The origin in all its frames."""
+
+    def members(self) -> list[Member]:
+        """Who is in the group."""
 
 
 class LogStore(Storage, Protocol):
@@ -116,9 +134,16 @@ class LogStore(Storage, Protocol):
         epoch: int,
         state: bytes,
         chunks: Iterable[bytes],
+        needed: RangeSet,
         on_written: Callable[[CheckpointInfo], None],
     ) -> CheckpointInfo:
-        """Stores the upper layer's state."""
+        """Stores the upper layer's state, and keeps the entries it needs."""
+
+    def retain(self, sequence: int, needed: RangeSet) -> None:
+        """Keeps the entries that an installed checkpoint needs."""
+
+    def put_retained(self, sequence: int, payload: bytes, on_written: Callable[[], None]) -> None:
+        """Stores an entry that is missing or damaged."""
 
     def end_turn(self) -> None:
         """Views handed out are no longer used."""
@@ -196,6 +221,10 @@ class BusNode:
         """This run of this member, once started: the first ten bytes of the ids of its batches."""
         return self._machine.origin
 
+    def members(self) -> list[Member]:
+        """Who is in the group, as far as this member has heard."""
+        return self._machine.members()
+
     async def start(self) -> None:
         """Opens disk and network and begins to take part.
 
@@ -205,6 +234,8 @@ class BusNode:
         self._loop = asyncio.get_running_loop()
         self.stopped: asyncio.Future[str] = self._loop.create_future()  # gets the reason
         self._store: LogStore = self._open_store()
+        self._retained = Retained(self._store, self._loop)
+        self._installing = Installing(self._store, self._upper, tell=self._driver_receive, fail=self._on_failure)
         try:
             self._transport = Transport(self._transport_settings, on_frames=self._on_frames)
         except BaseException:
@@ -233,6 +264,7 @@ class BusNode:
             self._driver.receive(Goodbye())
             self._driver.finish_turn()
             self._halt("it was told to stop")
+        await self._installing.close()
         await self._transport.close()
         self._store.close()
 
@@ -247,6 +279,21 @@ class BusNode:
         self._handle += 1
         self._driver.receive(Order(payload, self._handle))
         return self._handle
+
+    def read_entry(self, sequence: int) -> bytes | memoryview | None:
+        """An entry of the log, or one retained after its collection; None where it is not here, or damaged.
+
+        A view ends with the turn, or for a caller outside of one with its next `await`.
+        """
+        return self._retained.read(sequence)
+
+    def put_retained(self, sequence: int, payload: bytes) -> "asyncio.Future[None]":
+        """Stores an entry, fetched from a peer, that `read_entry` does not find; the future is done when it is durable.
+
+        The number is at or before the newest checkpoint. Raises `Misuse` for another, or for bytes that are not what
+        the log has there; and `Unavailable`, also in the future, when the store has stopped.
+        """
+        return self._retained.put(sequence, payload)
 
     def tell(self, item: Input) -> None:
         """Hands an administrator's wish (`ChangeVoters`, `ChangeInterval`) to the endpoint."""
@@ -285,10 +332,10 @@ class BusNode:
                 self._upper.on_synchronised(is_synchronised=is_synchronised)
             case TakeCheckpoint(sequence, epoch, state):
                 chunks = cut_chunks(self._upper.give_checkpoint(sequence), self._settings.budget.chunk_bytes)
-                self._store.write_checkpoint(sequence, epoch, state, chunks, self._on_checkpoint_written)
+                needed = self._upper.retained(sequence)
+                self._store.write_checkpoint(sequence, epoch, state, chunks, needed, self._on_checkpoint_written)
             case InstallCheckpoint(sequence):
-                self._upper.install_checkpoint(sequence, self._read_checkpoint(sequence))
-                self._driver.receive(CheckpointInstalled(sequence))
+                self._installing.begin(sequence)
             case Stop(reason):
                 self._halt(reason)
             case _:
@@ -300,20 +347,6 @@ class BusNode:
 
     def _on_frames(self, frames: list[bytes]) -> None:
         self._driver.receive_all(map(Received, frames))
-
-    def _read_checkpoint(self, sequence: int) -> Iterator[bytes]:
-        info = self._store.checkpoint()
-        if not isinstance(info, CheckpointInfo) or info.sequence != sequence:
-            raise Corruption(
-                f"the checkpoint at {sequence} is not in the store any more; start this node on a blank disk"
-            )
-        for number in range(info.chunks):
-            chunk = self._store.checkpoint_chunk(sequence, number)
-            if not isinstance(chunk, bytes | memoryview):
-                raise Corruption(
-                    f"chunk {number} of the checkpoint at {sequence} is damaged; start this node on a blank disk"
-                )
-            yield bytes(chunk)
 
     # The store's thread calls these three.
 
@@ -336,6 +369,8 @@ class BusNode:
         self._driver.close()
         if self.stopped.done():
             return
+        self._installing.cancel()
+        self._retained.fail(reason)
         _log.error("event=member_stopped member=%s reason=%s", self._settings.me.name, reason)
         self.stopped.set_result(reason)
         self._upper.on_stop(reason)

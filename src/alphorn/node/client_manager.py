@@ -44,6 +44,7 @@ from alphorn.model import link
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
+from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 
 UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
@@ -273,6 +274,10 @@ class _Witness:
     def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
         """It is no checkpoint server."""
         return ()
+
+    def retained(self, sequence: int) -> RangeSet:
+        """It needs nothing."""
+        return RangeSet()
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
         """It keeps no state."""

@@ -40,6 +40,7 @@ from alphorn.io.control import (
 )
 from alphorn.io.member_file import MemberFile, read_member_file
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 from alphorn.node.load import Load
 from alphorn.node.tally import Tally
@@ -125,6 +126,10 @@ class GroupMember:
     def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
         """See `Upper`."""
         return self._tally.save()
+
+    def retained(self, sequence: int) -> RangeSet:
+        """See `Upper`: the tally needs no batch again."""
+        return RangeSet()
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
         """See `Upper`."""

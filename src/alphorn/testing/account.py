@@ -145,7 +145,7 @@ class Account:
             name=member.name,
             committed=int(meta[1]) if meta else 0,
             assignments={int(row.key): row.details for row in rows if row.table == "assignment"},
-            entries={int(row.key): row.details for row in rows if row.table == "entry"},
+            entries={int(row.key): row.details for row in rows if row.table in ("entry", "retained")},
         )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.data_server import DataServer
+from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.entries import InSyncChanged
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Promise
@@ -16,7 +17,9 @@ from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.station import Station
+from alphorn.bus.storage import CheckpointInfo
 from alphorn.bus.takeover import Takeover
+from alphorn.model.ids import counter_of, origin_of
 from alphorn.testing.mutation import Mutant, Patch
 
 
@@ -189,10 +192,35 @@ def _hasty_abandon() -> list[Patch]:
 def _damaged_is_absent() -> list[Patch]:
     def lacks(self: Any, batch: bytes) -> bool:
         station = self._station
+        if batch in station.holdings or counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
+            return False
         sequence = station.ledger.find(batch)
-        return batch not in station.holdings and (not sequence or self.payload_of(sequence) is None)
+        return not sequence or self.payload_of(sequence) is None
 
     return [(Repairer, "lacks", lacks)]
+
+
+def _passed_is_absent() -> list[Patch]:
+    def lacks(self: Any, batch: bytes) -> bool:
+        station = self._station
+        if not station.is_whole or batch in station.holdings:
+            return False
+        sequence = station.ledger.find(batch)
+        return not sequence or station.storage.entry(sequence) is None
+
+    return [(Repairer, "lacks", lacks)]
+
+
+def _early_checkpoint() -> list[Patch]:
+    original = Endpoint._tell_synchronised
+
+    def tell_synchronised(self: Any) -> None:
+        original(self)
+        offer = self._station.storage.checkpoint()
+        if isinstance(offer, CheckpointInfo) and self._receiver.is_held and self._station.is_checkpoint_server:
+            self._checkpoints.on_written(offer.sequence, 0.0)
+
+    return [(Endpoint, "_tell_synchronised", tell_synchronised)]
 
 
 def _unmatched_submit() -> list[Patch]:
@@ -325,5 +353,15 @@ AGREEMENT_MUTANTS = (
         name="old-numbers-commit-alone",
         description="A new sequencer commits numbers of older epochs before the first of its own.",
         patch=_old_numbers_commit_alone,
+    ),
+    Mutant(
+        name="passed-is-absent",
+        description="A data server says it never had what its own checkpoint covers.",
+        patch=_passed_is_absent,
+    ),
+    Mutant(
+        name="early-checkpoint",
+        description="A fetched checkpoint is reported before it is durable and the upper layer has it.",
+        patch=_early_checkpoint,
     ),
 )

@@ -1,7 +1,8 @@
 """What every storage must do, as checks that run against the real store and the simulated disk alike.
 
 `check_storage(make)` runs them all, each on a fresh storage; `CHECKS` has them one by one. They assert, and assume
-nothing about how a storage works inside: so a simulation that passes them stands for the disk.
+nothing about how a storage works inside: so a simulation that passes them stands for the disk. What is kept when the
+log is collected has checks of its own (check_retention.py).
 """
 
 from collections.abc import Callable
@@ -51,7 +52,7 @@ class StorageUnderTest(Protocol):
         """Spoils one durable record: meta, assignment, entry, group_state, checkpoint or chunk."""
 
 
-class _Hand:
+class Hand:
     """Submits writes under growing tokens."""
 
     __slots__ = ("subject", "token")
@@ -61,11 +62,13 @@ class _Hand:
         self.token = 0
 
     def write(self, *writes: Write) -> Storage:
+        """Hands them over together; gives the storage to look at."""
         self.token += 1
         self.subject.submit(Persist(self.token, list(writes)))
         return self.subject.storage
 
     def write_durably(self, *writes: Write) -> Storage:
+        """As `write`, and waits."""
         self.write(*writes)
         assert self.subject.flush() == self.token
         return self.subject.storage
@@ -113,9 +116,9 @@ def checkpoint_writes(sequence: int, chunks: list[bytes]) -> list[Write]:
     ]
 
 
-def _at_once_and_after_commit(subject: StorageUnderTest, *writes: Write, expect: Callable[[Storage], None]) -> None:
+def at_once_and_after_commit(subject: StorageUnderTest, *writes: Write, expect: Callable[[Storage], None]) -> None:
     """The same reads must hold before the commit, after it, and after a restart."""
-    hand = _Hand(subject)
+    hand = Hand(subject)
     expect(hand.write(*writes))
     assert subject.flush() == 1
     expect(subject.storage)
@@ -142,7 +145,7 @@ def check_meta_is_replaced(subject: StorageUnderTest) -> None:
         assert storage.meta() == make_meta(2)
 
     writes = [PutMeta(msgspec.msgpack.encode(make_meta(incarnation))) for incarnation in (1, 2)]
-    _at_once_and_after_commit(subject, *writes, expect=expect)
+    at_once_and_after_commit(subject, *writes, expect=expect)
 
 
 def check_entries_and_assignments_read_back(subject: StorageUnderTest) -> None:
@@ -159,7 +162,7 @@ def check_entries_and_assignments_read_back(subject: StorageUnderTest) -> None:
             assert storage.assignment(outside) is None
 
     puts = [put_entry(sequence, payload) for sequence, payload in payloads.items()]
-    _at_once_and_after_commit(subject, put_assignments(5, 8), *puts, expect=expect)
+    at_once_and_after_commit(subject, put_assignments(5, 8), *puts, expect=expect)
 
 
 def check_records_are_replaced(subject: StorageUnderTest) -> None:
@@ -170,7 +173,7 @@ def check_records_are_replaced(subject: StorageUnderTest) -> None:
         assert storage.assignment(2) == make_assignment(2, epoch=9 << 16)
         assert storage.assignment_bounds() == (1, 3)
 
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(*put_log(1, 3))
     expect(hand.write(put_entry(2, b"new"), PutAssignments(2, [make_assignment(2, epoch=9 << 16)])))
     subject.flush()
@@ -188,7 +191,7 @@ def check_drop_after_forgets_the_tail(subject: StorageUnderTest) -> None:
         assert storage.assignment(6) is None
         assert storage.entry(9) is None
 
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(*put_log(1, 6))
     hand.write(*put_log(7, 9))
     expect(hand.write(DropAfter(4), put_assignments(5, 5), put_entry(5, b"again")))
@@ -208,7 +211,7 @@ def check_drop_through_forgets_the_head(subject: StorageUnderTest) -> None:
         assert storage.assignment(7) is None
         assert storage.entry(8) == make_payload(8)
 
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(*put_log(1, 6))
     hand.write(*put_log(7, 9))
     expect(hand.write(DropThrough(7)))
@@ -220,7 +223,7 @@ def check_drop_through_forgets_the_head(subject: StorageUnderTest) -> None:
 
 def check_dropping_everything_leaves_empty_bounds(subject: StorageUnderTest) -> None:
     """Bounds are (1, 0) again, and the next numbers start where they like."""
-    hand = _Hand(subject)
+    hand = Hand(subject)
     assert hand.write_durably(*put_log(1, 3), DropThrough(10)).assignment_bounds() == (1, 0)
     assert hand.write_durably(put_assignments(11, 12)).assignment_bounds() == (11, 12)
     assert hand.write_durably(DropAfter(10)).assignment_bounds() == (1, 0)
@@ -235,7 +238,7 @@ def check_group_state_is_replaced(subject: StorageUnderTest) -> None:
         assert storage.group_state() == (20, b"later")
 
     writes = [PutGroupState(10, b"earlier"), PutGroupState(20, b"later"), DropThrough(20), DropAfter(5)]
-    _at_once_and_after_commit(subject, *writes, expect=expect)
+    at_once_and_after_commit(subject, *writes, expect=expect)
 
 
 def check_chunks_can_be_read_before_their_checkpoint_is_complete(subject: StorageUnderTest) -> None:
@@ -247,7 +250,7 @@ def check_chunks_can_be_read_before_their_checkpoint_is_complete(subject: Storag
         assert storage.checkpoint_chunk(10, 1) is None
         assert storage.checkpoint_chunk(10, 2) == b"two"
 
-    _at_once_and_after_commit(subject, PutChunk(10, 0, b"zero"), PutChunk(10, 2, b"two"), expect=expect)
+    at_once_and_after_commit(subject, PutChunk(10, 0, b"zero"), PutChunk(10, 2, b"two"), expect=expect)
 
 
 def check_a_sealed_checkpoint_replaces_older_ones(subject: StorageUnderTest) -> None:
@@ -265,7 +268,7 @@ def check_a_sealed_checkpoint_replaces_older_ones(subject: StorageUnderTest) -> 
             assert storage.checkpoint_chunk(older, 0) is None
         assert storage.checkpoint_chunk(30, 0) == b"newer"
 
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(*checkpoint_writes(10, [b"old"]), PutChunk(15, 0, b"given up"), PutChunk(30, 0, b"newer"))
     expect(hand.write(*checkpoint_writes(20, [big, b"tail"])))
     subject.flush()
@@ -285,7 +288,7 @@ def check_drop_through_keeps_the_newest_checkpoint(subject: StorageUnderTest) ->
         assert storage.checkpoint_chunk(12, 0) == b"arriving"
 
     writes = [*put_log(1, 12), *checkpoint_writes(10, [b"state"]), PutChunk(12, 0, b"arriving"), DropThrough(12)]
-    _at_once_and_after_commit(subject, *writes, expect=expect)
+    at_once_and_after_commit(subject, *writes, expect=expect)
 
 
 def check_writes_of_one_hand_over_apply_in_order(subject: StorageUnderTest) -> None:
@@ -298,12 +301,12 @@ def check_writes_of_one_hand_over_apply_in_order(subject: StorageUnderTest) -> N
         assert storage.entry(2) is None
 
     writes = [*put_log(1, 4), DropAfter(2), put_assignments(3, 3), put_entry(3, b"second"), DropThrough(2)]
-    _at_once_and_after_commit(subject, *writes, expect=expect)
+    at_once_and_after_commit(subject, *writes, expect=expect)
 
 
 def check_durable_writes_survive_a_crash(subject: StorageUnderTest) -> None:
     """What was reported durable is there; what was not is there whole or not at all, and never without its elders."""
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(PutMeta(msgspec.msgpack.encode(make_meta(1))), *put_log(1, 3))
     for sequence in range(4, 9):
         hand.write(*put_log(sequence, sequence))
@@ -319,7 +322,7 @@ def check_durable_writes_survive_a_crash(subject: StorageUnderTest) -> None:
 
 def check_tokens_become_durable_in_order(subject: StorageUnderTest) -> None:
     """A flush reports the last token, and everything before it is readable."""
-    hand = _Hand(subject)
+    hand = Hand(subject)
     for sequence in range(1, 51):
         hand.write(*put_log(sequence, sequence))
     assert subject.flush() == 50
@@ -336,7 +339,7 @@ def check_damage_is_told_until_the_record_is_written_again(subject: StorageUnder
         "chunk": [PutChunk(2, 0, b"a chunk of state")],
         "checkpoint": checkpoint_writes(2, [b"a chunk of state"]),
     }
-    hand = _Hand(subject)
+    hand = Hand(subject)
     hand.write_durably(*put_log(1, 3), *(write for writes in heal.values() for write in writes))
     for kind in heal:
         subject.damage(kind, 2, 0)

@@ -20,10 +20,12 @@ from alphorn.bus.machine import (
     PutEntry,
     PutGroupState,
     PutMeta,
+    Retain,
     SealCheckpoint,
     Write,
 )
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
+from alphorn.io.retention import Retention
 from alphorn.testing.schedule import Schedule
 
 FSYNC_MIN_S = 0.0001
@@ -31,13 +33,14 @@ FSYNC_MEAN_S = 0.0005
 FSYNC_SLOW_S_MAX = 0.2
 Key = tuple[str, int, int]  # kind of record, number, chunk
 
+_DROPPING = (DropAfter, DropThrough, Retain)
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
 class DiskState:
     """The records of one disk."""
 
-    __slots__ = ("assignments", "checkpoint", "chunks", "damaged", "entries", "group_state", "meta")
+    __slots__ = ("assignments", "checkpoint", "chunks", "damaged", "entries", "group_state", "meta", "retention")
 
     def __init__(self) -> None:
         self.meta: bytes | None = None
@@ -47,9 +50,19 @@ class DiskState:
         self.checkpoint: CheckpointInfo | None = None
         self.chunks: dict[tuple[int, int], bytes] = {}
         self.damaged: set[Key] = set()
+        self.retention = Retention()  # of the run that writes here, not of the disk
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Of the log; entries outside it are retained."""
+        return (min(self.assignments), max(self.assignments)) if self.assignments else (1, 0)
+
+    def is_intact(self, sequence: int) -> bool:
+        """Whether it has this entry and can read it."""
+        return sequence in self.entries and ("entry", sequence, 0) not in self.damaged
 
     def copy(self) -> "DiskState":
-        """An independent equal; records themselves are immutable and shared."""
+        """An independent equal, as the next run finds it; records themselves are immutable and shared."""
         other = DiskState()
         other.meta = self.meta
         other.assignments = dict(self.assignments)
@@ -62,6 +75,10 @@ class DiskState:
 
     def apply(self, write: Write) -> None:
         """Performs one write. What is written anew is no longer damaged."""
+        dropped = self.retention.dropped_by(write, self.bounds) if isinstance(write, _DROPPING) else None
+        if dropped:
+            self.entries = {number: value for number, value in self.entries.items() if number not in dropped}
+            self.damaged = {key for key in self.damaged if key[0] != "entry" or key[1] not in dropped}
         match write:
             case PutEntry():
                 self.entries[write.sequence] = bytes(write.payload)
@@ -78,6 +95,8 @@ class DiskState:
             case DropThrough():
                 self._keep(lambda number: number > write.sequence)
                 self._drop_old_chunks()
+            case Retain():
+                pass
             case PutGroupState():
                 self.group_state = (write.sequence, write.data)
                 self.damaged.discard(("group_state", 0, 0))
@@ -103,8 +122,7 @@ class DiskState:
 
     def _keep(self, is_kept: Callable[[int], bool]) -> None:
         self.assignments = {number: value for number, value in self.assignments.items() if is_kept(number)}
-        self.entries = {number: value for number, value in self.entries.items() if is_kept(number)}
-        self.damaged = {key for key in self.damaged if key[0] not in ("entry", "assignment") or is_kept(key[1])}
+        self.damaged = {key for key in self.damaged if key[0] != "assignment" or is_kept(key[1])}
 
     def _drop_old_chunks(self) -> None:
         if self.checkpoint is not None:
@@ -128,6 +146,7 @@ class SimulatedDisk:
         "durable",
         "is_failing",
         "is_full",
+        "life",
         "slow_chance",
         "syncs",
         "visible",
@@ -155,6 +174,7 @@ class SimulatedDisk:
         self.slow_chance = 0.01
         self.is_failing = False  # the next fsync reports an error
         self.is_full = False
+        self.life = 0  # how often it was replaced
         self.syncs = 0
 
     def persist(self, persist: Persist) -> None:
@@ -175,17 +195,20 @@ class SimulatedDisk:
         if tears and survivors:
             self._tear(survivors[-1])
         self._forget_pending()
+        self.durable.retention = Retention()
         self.visible = self.durable.copy()
         return survivors
 
     def lose(self) -> None:
         """The disk is replaced by a blank one."""
         self._forget_pending()
+        self.life += 1
         self.visible, self.durable = DiskState(), DiskState()
 
     def restore(self, image: DiskState) -> None:
         """The disk is replaced by an older image of itself."""
         self._forget_pending()
+        self.life += 1
         self.visible, self.durable = image.copy(), image.copy()
 
     def damage(self, key: Key) -> None:
@@ -208,8 +231,7 @@ class SimulatedDisk:
 
     def assignment_bounds(self) -> tuple[int, int]:
         """See `Storage`."""
-        numbers = self.visible.assignments
-        return (min(numbers), max(numbers)) if numbers else (1, 0)
+        return self.visible.bounds
 
     def assignment(self, sequence: int) -> Assignment | Damaged | None:
         """See `Storage`."""

@@ -5,14 +5,17 @@ from typing import Any
 from alphorn.bus.entries import Assignment, Collected
 from alphorn.bus.frames import DataReport, Frame
 from alphorn.bus.group_state import GroupState
-from alphorn.bus.machine import Deliver
+from alphorn.bus.machine import Deliver, Retain
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
 from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster, Standing
 from alphorn.bus.sequencer import Sequencer, _Report
+from alphorn.bus.takeover import Takeover
+from alphorn.io.retention import Retention
 from alphorn.model.ids import IdSource, counter_of, origin_of
+from alphorn.model.ranges import RangeSet
 from alphorn.testing.mutation import Mutant, Patch
 
 
@@ -168,6 +171,34 @@ def _nothing_let_go() -> list[Patch]:
     return [(Receiver, "release", release), (Receiver, "prune", lambda self: None)]
 
 
+def _needed_dropped() -> list[Patch]:
+    def unneeded(self: Any, through: int) -> RangeSet:
+        return RangeSet([(0, min(through, self._checkpoint))])
+
+    return [(Retention, "_unneeded", unneeded)]
+
+
+def _undecided_dropped() -> list[Patch]:
+    def unneeded(self: Any, through: int) -> RangeSet:
+        return RangeSet([(0, through)]).difference(self._needed or RangeSet())
+
+    return [(Retention, "_unneeded", unneeded)]
+
+
+def _retained_for_ever() -> list[Patch]:
+    original = Retention.dropped_by
+
+    def dropped_by(self: Any, write: Any, bounds: Any) -> RangeSet | None:
+        dropped = original(self, write, bounds)
+        return RangeSet() if isinstance(write, Retain) else dropped
+
+    return [(Retention, "dropped_by", dropped_by)]
+
+
+def _stateless_sequencer() -> list[Patch]:
+    return [(Takeover, "_has_state", property(lambda self: True))]
+
+
 FLOW_MUTANTS = (
     Mutant(
         name="numbered-twice",
@@ -223,5 +254,25 @@ FLOW_MUTANTS = (
         name="nothing-let-go",
         description="Batches stay in memory after they are delivered and stored.",
         patch=_nothing_let_go,
+    ),
+    Mutant(
+        name="needed-dropped",
+        description="Collection drops entries that the newest checkpoint needs.",
+        patch=_needed_dropped,
+    ),
+    Mutant(
+        name="undecided-dropped",
+        description="Collection drops entries after the newest checkpoint, before the next one says what it needs.",
+        patch=_undecided_dropped,
+    ),
+    Mutant(
+        name="retained-for-ever",
+        description="What was retained once is never dropped again.",
+        patch=_retained_for_ever,
+    ),
+    Mutant(
+        name="stateless-sequencer",
+        description="A member stands for election while its upper layer takes over a checkpoint.",
+        patch=_stateless_sequencer,
     ),
 )

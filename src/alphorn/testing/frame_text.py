@@ -24,6 +24,7 @@ from alphorn.bus.machine import (
     PutEntry,
     PutGroupState,
     PutMeta,
+    Retain,
     SealCheckpoint,
     Write,
 )
@@ -172,6 +173,8 @@ def _describe_write(write: Write, name: Namer) -> str:
             return f"chunk {write.sequence}/{write.chunk}"
         case SealCheckpoint():
             return f"seal checkpoint {write.sequence}"
+        case Retain():
+            return f"retain {len(write.needed)} through {write.sequence}"
     return type(write).__name__
 
 

@@ -15,7 +15,6 @@ from alphorn.bus.entries import digest_of
 from alphorn.bus.machine import (
     CONTROL_GROUP,
     DATA_GROUP,
-    CheckpointInstalled,
     CheckpointWritten,
     Deliver,
     Durable,
@@ -28,6 +27,7 @@ from alphorn.bus.machine import (
     PutChunk,
     Received,
     Refused,
+    Retain,
     SealCheckpoint,
     Send,
     Stop,
@@ -36,8 +36,8 @@ from alphorn.bus.machine import (
     WindowChanged,
     Write,
 )
-from alphorn.bus.storage import CheckpointInfo
 from alphorn.testing.disk import SimulatedDisk
+from alphorn.testing.installing import UPPER_TOKEN, SimulatedInstalling
 from alphorn.testing.replica import Replica
 from alphorn.testing.surroundings import Surroundings
 from alphorn.testing.watch import Violation
@@ -46,7 +46,6 @@ BACKLOG_MAX = 4096  # datagrams a paused member's socket buffer holds
 TURN_INPUTS_MAX = 64  # inputs a member that wakes up takes in before it performs their outputs
 TICKS_AT_ONCE_MAX = 500
 UNIX_START_S = 1_750_000_000.0
-CHECKPOINT_TOKEN = -1  # marks hand-overs of the upper layer, which no machine waits for
 
 
 class NodeState(enum.Enum):
@@ -75,6 +74,7 @@ class SimulatedNode:
         "has_founded",
         "has_left",
         "index",
+        "installing",
         "is_client",
         "is_synchronised",
         "is_window_open",
@@ -99,7 +99,8 @@ class SimulatedNode:
             on_error=self._on_disk_error,
             sync_mean_s=around.sync_mean_s,
         )
-        self.replica = Replica()
+        self.replica = Replica(keeps=around.keeps)
+        self.installing = SimulatedInstalling(self)
         self.machine: Machine | None = None
         self.state = NodeState.DOWN
         self.run = 0  # how often it was started
@@ -119,7 +120,7 @@ class SimulatedNode:
         self._ticks = 0  # at that moment
         self._performers: dict[type[Output], Callable[[Any], None]] = {
             Send: self._send,
-            Persist: self._persist,
+            Persist: self.persist,
             Deliver: self._deliver,
             Ordered: self._ordered,
             Refused: self._refused,
@@ -141,6 +142,16 @@ class SimulatedNode:
         return self.me.roles == Role.COMMIT
 
     @property
+    def is_running(self) -> bool:
+        """Whether the process exists and is not paused."""
+        return self.state is NodeState.UP
+
+    @property
+    def keeps_entries(self) -> bool:
+        """Whether it makes checkpoints, and so keeps what they need."""
+        return Role.CHECKPOINT in self.me.roles
+
+    @property
     def is_up(self) -> bool:
         """Whether the process exists, paused or not."""
         return self.state is not NodeState.DOWN
@@ -151,7 +162,8 @@ class SimulatedNode:
         around, stream = self.around, self.around.streams_machines
         self.run += 1
         self.state = NodeState.UP
-        self.replica = Replica()
+        self.replica = Replica(keeps=around.keeps)
+        self.installing.reset()
         self.is_synchronised = False
         self.is_window_open = True
         self.last_words = ""
@@ -319,7 +331,8 @@ class SimulatedNode:
         for callback in around.watch.sent:
             callback(self, output.to, data, troubles)
 
-    def _persist(self, output: Persist) -> None:
+    def persist(self, output: Persist) -> None:
+        """Hands writes of the machine or the upper layer to the disk."""
         for callback in self.around.watch.persisted:
             callback(self, output)
         self.disk.persist(output)
@@ -327,15 +340,15 @@ class SimulatedNode:
     def _on_durable(self, done: list[Persist]) -> None:
         for persist in done:
             self._tell_durable(persist)
-        tokens = [persist.token for persist in done if persist.token != CHECKPOINT_TOKEN]
+        tokens = [persist.token for persist in done if persist.token != UPPER_TOKEN]
         if tokens:
             self.feed(Durable(tokens[-1]))
         for persist in done:
-            last = persist.writes[-1] if persist.writes else None
-            if persist.token == CHECKPOINT_TOKEN and isinstance(last, SealCheckpoint):
+            sealed = [write.sequence for write in persist.writes if isinstance(write, SealCheckpoint)]
+            if persist.token == UPPER_TOKEN and sealed:
                 for callback in self.around.watch.checkpoint:
-                    callback(self, last.sequence)
-                self.feed(CheckpointWritten(last.sequence))
+                    callback(self, sealed[-1])
+                self.feed(CheckpointWritten(sealed[-1]))
 
     def _tell_durable(self, persist: Persist) -> None:
         self.has_founded = True
@@ -381,21 +394,9 @@ class SimulatedNode:
         writes: list[Write] = [PutChunk(output.sequence, place, chunk) for place, chunk in enumerate(chunks)]
         size, digest = len(data), digest_of(data)
         writes.append(SealCheckpoint(output.sequence, output.epoch, size, len(chunks), digest, output.state))
-        self._persist(Persist(CHECKPOINT_TOKEN, writes))
+        writes.append(Retain(output.sequence, self.replica.needed.copy()))
+        self.persist(Persist(UPPER_TOKEN, writes))
+        self.installing.mend()
 
     def _install_checkpoint(self, output: InstallCheckpoint) -> None:
-        info = self.disk.checkpoint()
-        if not isinstance(info, CheckpointInfo) or info.sequence != output.sequence:
-            raise Violation("checkpoint", f"{self.name} installs {output.sequence}, and its disk has {info}")
-        chunks = [self.disk.checkpoint_chunk(info.sequence, place) for place in range(info.chunks)]
-        whole = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes))
-        if digest_of(whole) != info.digest or not whole:
-            raise Violation("checkpoint", f"{self.name} installs {output.sequence}, whose chunks are not all there")
-        self.replica.load(whole, output.sequence)
-        for callback in self.around.watch.installed:
-            callback(self, output.sequence)
-        self.around.schedule.after(0.0, self._feed_installed, self.run, output.sequence)
-
-    def _feed_installed(self, run: int, sequence: int) -> None:
-        if run == self.run:
-            self.feed(CheckpointInstalled(sequence))
+        self.installing.begin(output.sequence)

@@ -33,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     size_max: int
     outstanding_max: int
     turn_s: float
+    keeps: int  # delivered batches that the upper layers need on, at most
+    install_s_max: float  # longest time an upper layer takes over a checkpoint
 
     def describe(self) -> str:
         """One line for people."""
@@ -77,6 +79,8 @@ def make_plan(seed: int) -> Plan:
         size_max=stream.choice((300, 3_000, 8_000)),
         outstanding_max=stream.choice((2, 8, 64)),
         turn_s=stream.choice((0.0, 0.0001, 0.0003, 0.001)),
+        keeps=stream.choice((0, 8, 60)),
+        install_s_max=stream.choice((0.0, 0.5, 3.0)),
     )
 
 

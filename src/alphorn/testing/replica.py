@@ -2,6 +2,9 @@
 
 Its `chain` hashes every delivered batch with its number, so two replicas are equal at a number exactly when they were
 given the same log. Its checkpoints have a size that depends on the state alone, often several chunks.
+
+Where it is told to keep batches, it needs some of them after they are delivered, as queues need what is not consumed
+yet: which ones follows from the chain alone, so it is the same everywhere.
 """
 
 import struct
@@ -11,9 +14,12 @@ import xxhash
 
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.model.ids import ORIGIN_BYTES, counter_of
+from alphorn.model.ranges import RangeSet
 
 PADDING_STEP_BYTES = 700
 PADDING_STEPS = 7
+KEPT_OF = 3  # one of so many batches is needed on,
+CONSUMED_OF = 5  # and each of so many ends the need for others
 _LINK = struct.Struct(">QQ16sQ")
 
 
@@ -25,17 +31,23 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
     chain: int
     counters: list[tuple[bytes, int]]
     padding: bytes = b""
+    needed: list[int] = msgspec.field(default_factory=list)
 
 
 _decode = msgspec.msgpack.Decoder(ReplicaState).decode
 
 
 class Replica:
-    """Applies what is delivered. `last_batch` is the number of the newest, `applied` that or its checkpoint's."""
+    """Applies what is delivered. `last_batch` is the number of the newest, `applied` that or its checkpoint's.
 
-    __slots__ = ("applied", "chain", "count", "counters", "last_batch")
+    `keeps` is how many batches it needs at most.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("applied", "chain", "count", "counters", "keeps", "last_batch", "needed")
+
+    def __init__(self, *, keeps: int = 0) -> None:
+        self.keeps = keeps
+        self.needed = RangeSet()
         self.applied = 0
         self.last_batch = 0
         self.count = 0
@@ -56,13 +68,23 @@ class Replica:
         self.chain = link(self.chain, sequence, assignment)
         self.count += 1
         self.applied = self.last_batch = sequence
+        self._keep(sequence)
         return ""
+
+    def _keep(self, sequence: int) -> None:
+        if self.keeps and self.chain % KEPT_OF == 0:
+            self.needed.add(sequence, sequence)
+        if self.needed and self.chain % CONSUMED_OF == 0:  # often not the oldest: what is kept has holes
+            first, last = list(self.needed)[self.chain // CONSUMED_OF % self.needed.intervals]
+            self.needed.remove(first, last)
+        self.needed.take(len(self.needed) - self.keeps)
 
     def encode(self) -> bytes:
         """The checkpoint of this state: equal bytes for equal states."""
         padding = bytes(self.count % PADDING_STEPS * PADDING_STEP_BYTES)
-        state = ReplicaState(self.last_batch, self.count, self.chain, sorted(self.counters.items()), padding)
-        return msgspec.msgpack.encode(state)
+        counters = sorted(self.counters.items())
+        needed = self.needed.flat()
+        return msgspec.msgpack.encode(ReplicaState(self.last_batch, self.count, self.chain, counters, padding, needed))
 
     def load(self, data: bytes, sequence: int) -> None:
         """Replaces the state by the checkpoint at this number."""
@@ -70,8 +92,14 @@ class Replica:
         self.applied = sequence
         self.last_batch, self.count, self.chain = state.last_batch, state.count, state.chain
         self.counters = dict(state.counters)
+        self.needed = RangeSet.from_flat(state.needed)
 
 
 def link(chain: int, sequence: int, assignment: Assignment) -> int:
     """The chain after one more batch."""
     return xxhash.xxh3_64_intdigest(_LINK.pack(chain, sequence, assignment.id, assignment.digest))
+
+
+def needed_by(checkpoint: bytes) -> RangeSet:
+    """The numbers that the state of a checkpoint needs."""
+    return RangeSet.from_flat(_decode(checkpoint).needed)

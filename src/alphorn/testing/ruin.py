@@ -2,8 +2,9 @@
 
 No log survives the loss of every copy. A disk, or a record of it, may be destroyed only if every number it holds and
 every checkpoint stays intact on another disk, and if a majority of commit servers keeps disks that remember their
-promises: of the voters in force, and of those that any open change of voters may bring about. A successor may find any
-of the open changes in the log it adopts, alone or with others, and must count by what it finds.
+promises, one that may become sequencer among them: of the voters in force, and of those that any open change of voters
+may bring about. A successor may find any of the open changes in the log it adopts, alone or with others, and must count
+by what it finds.
 """
 
 import msgspec
@@ -68,7 +69,7 @@ class Ruin:
         """Whether the remaining commit servers can form a majority of disks that remember."""
         for voters in self._possible_voters():
             remaining = voters - {index}
-            if len(remaining) < 2 or self._count_whole(remaining) < len(remaining) // 2 + 1:
+            if len(remaining) < 2 or not self._can_decide(remaining, len(remaining)):
                 return False
         return True
 
@@ -84,13 +85,13 @@ class Ruin:
         return [voters for voters in sets if voters]
 
     def _keeps_majority(self, victim: SimulatedNode) -> bool:
-        for voters in self._possible_voters():
-            if self._count_whole(voters - {victim.index}) < len(voters) // 2 + 1:
-                return False
-        return True
+        return all(self._can_decide(voters - {victim.index}, len(voters)) for voters in self._possible_voters())
 
-    def _count_whole(self, indices: frozenset[int]) -> int:
-        return sum(remembers(self._facts.simulation.nodes[index].disk.durable) for index in sorted(indices))
+    def _can_decide(self, indices: frozenset[int], voters: int) -> bool:
+        """Whether these are a majority of so many voters with disks that remember, and one of them can be sequencer."""
+        nodes = [self._facts.simulation.nodes[index] for index in sorted(indices)]
+        whole = [node for node in nodes if remembers(node.disk.durable)]
+        return len(whole) >= voters // 2 + 1 and any(Role.SEQUENCER in node.me.roles for node in whole)
 
     def _keeps_entries(self, victim: SimulatedNode) -> bool:
         if any(copies < 2 for _, copies in self._facts.in_sync_rules(self._facts.last + 1)):
@@ -132,7 +133,7 @@ class Ruin:
 
 def is_intact(state: DiskState, sequence: int) -> bool:
     """Whether a disk has this entry and can read it."""
-    return sequence in state.entries and ("entry", sequence, 0) not in state.damaged
+    return state.is_intact(sequence)
 
 
 def remembers(state: DiskState) -> bool:

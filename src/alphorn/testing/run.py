@@ -69,6 +69,8 @@ class Run:
             budget=plan.budget,
             machine=machine,
             turn_s=plan.turn_s,
+            keeps=plan.keeps,
+            install_s_max=plan.install_s_max,
             is_tracing=timeline is not None,
         )
         for number in range(plan.clients):

@@ -102,6 +102,7 @@ class Scenario:
             delay_min=LINK_S,
             delay_mean=0.0,
             sync_mean_s=0.0,
+            keeps=settings.keeps,
             is_tracing=True,
             is_shuffled=False,
         )

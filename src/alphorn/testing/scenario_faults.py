@@ -39,6 +39,7 @@ class ScenarioFaults:
             "pause": self._pause,
             "resume": self._resume,
             "clock": self._clock,
+            "install": self._install,
             "lose-disk": self._lose_disk,
             "keep-image": self._keep_image,
             "old-disk": self._old_disk,
@@ -136,6 +137,11 @@ class ScenarioFaults:
         """clock A -3600s: its wall clock is this wrong from its next start on."""
         name, skew = words
         self.node(name).clock_skew_s = read_duration(skew)
+
+    def _install(self, words: list[str]) -> None:
+        """install A 500ms: its upper layer takes this long over each checkpoint."""
+        name, duration = words
+        self.node(name).installing.install_s = read_duration(duration)
 
     # --- disks ---
 

@@ -21,12 +21,14 @@ class Settings(msgspec.Struct, frozen=True):
     timing: Timing
     budget: Budget
     clients: list[str]
+    keeps: int  # delivered batches that upper layers need on, at most
 
 
 def read_settings(words: list[str]) -> Settings:
     """Reads `sequencer=S data=D,E commit=C clients=M copies=2 suspect_s=0.1 datagram_bytes=1200`."""
     roles: dict[str, Role] = {}
     clients: list[str] = []
+    keeps = 0
     values: dict[type, dict[str, object]] = {GroupConfig: {}, Timing: {}, Budget: {}}
     for word in words:
         key, _, value = word.partition("=")
@@ -35,6 +37,8 @@ def read_settings(words: list[str]) -> Settings:
                 roles[name] = roles.get(name, Role.NONE) | ROLES[key]
         elif key in ("members", "clients"):
             clients += value.split(",")
+        elif key == "keeps":
+            keeps = int(value)
         else:
             owner = next((owner for owner in values if key in owner.__struct_fields__), None)  # type: ignore[attr-defined]
             if owner is None:
@@ -45,4 +49,6 @@ def read_settings(words: list[str]) -> Settings:
         for place, (name, role) in enumerate(roles.items(), 1)
     )
     config = msgspec.convert({"group": 7, "members": members, **values[GroupConfig]}, GroupConfig, from_attributes=True)
-    return Settings(config, msgspec.convert(values[Timing], Timing), msgspec.convert(values[Budget], Budget), clients)
+    return Settings(
+        config, msgspec.convert(values[Timing], Timing), msgspec.convert(values[Budget], Budget), clients, keeps
+    )

@@ -41,6 +41,8 @@ class Simulation:
         delay_min: float = 0.0001,
         delay_mean: float = 0.0005,
         sync_mean_s: float = FSYNC_MEAN_S,
+        keeps: int = 0,
+        install_s_max: float = 0.0,
         is_tracing: bool = False,
         is_shuffled: bool = True,
     ) -> None:
@@ -66,9 +68,12 @@ class Simulation:
             watch=self.watch,
             machines_stream=self.streams.machines,
             find=self._find,
+            servers=self.servers,
             record=self._record,
             turn_s=turn_s,
             sync_mean_s=sync_mean_s,
+            keeps=keeps,
+            install_s_max=install_s_max,
         )
         self._observe()
         for member in config.members:

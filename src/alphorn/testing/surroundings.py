@@ -2,12 +2,16 @@
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from alphorn.bus.config import Budget, GroupConfig, Timing
 from alphorn.bus.machine import Machine
 from alphorn.testing.network import SimulatedNetwork
 from alphorn.testing.schedule import Schedule
 from alphorn.testing.watch import Watch
+
+if TYPE_CHECKING:
+    from alphorn.testing.node import SimulatedNode
 
 MachineFactory = Callable[..., Machine]
 
@@ -19,10 +23,13 @@ class Surroundings:
         "budget",
         "config",
         "find",
+        "install_s_max",
+        "keeps",
         "machine",
         "network",
         "record",
         "schedule",
+        "servers",
         "streams_machines",
         "sync_mean_s",
         "timing",
@@ -42,9 +49,12 @@ class Surroundings:
         watch: Watch,
         machines_stream: random.Random,
         find: Callable[[str], int | None],
+        servers: "Callable[[], list[SimulatedNode]]",
         record: Callable[[bytes], None],
         turn_s: float,
         sync_mean_s: float,
+        keeps: int,
+        install_s_max: float,
     ) -> None:
         self.config = config
         self.timing = timing
@@ -55,6 +65,14 @@ class Surroundings:
         self.watch = watch
         self.streams_machines = machines_stream
         self.find = find
+        self.servers = servers
         self.record = record
         self.sync_mean_s = sync_mean_s
         self.turn_s = turn_s  # how long inputs gather before their outputs are performed; 0 for each by itself
+        self.keeps = keeps  # delivered batches that an upper layer needs on, at most
+        self.install_s_max = install_s_max  # longest time that an upper layer takes over a checkpoint
+
+    def draw_install_s(self) -> float:
+        """How long one upper layer takes over one checkpoint: mostly no time."""
+        stream = self.streams_machines
+        return stream.uniform(0.0, self.install_s_max) if self.install_s_max and stream.random() < 0.3 else 0.0

@@ -115,18 +115,20 @@ class Transcript:
         promised = "nothing" if state.meta is None else describe_epoch(_decode_meta(state.meta).promised)
         numbers = describe_range(min(state.assignments), max(state.assignments)) if state.assignments else "none"
         checkpoint = "none" if state.checkpoint is None else str(state.checkpoint.sequence)
-        entries = self._describe_entries(state)
-        return f"promised {promised}; numbers {numbers}; entries {entries}; checkpoint {checkpoint}"
+        first, last = state.bounds
+        outside = [number for number in sorted(state.entries) if number < first or first > last]
+        retained = f"; retained {self._describe_entries(state, outside)}" if outside else ""
+        entries = self._describe_entries(state, sorted(set(state.entries).difference(outside)))
+        return f"promised {promised}; numbers {numbers}; entries {entries}{retained}; checkpoint {checkpoint}"
 
-    def _describe_entries(self, state: DiskState) -> str:
+    def _describe_entries(self, state: DiskState, numbers: list[int]) -> str:
         """Each by its name, or many in short."""
-        numbers = sorted(state.entries)
         if len(numbers) > ENTRIES_MAX:
             return f"{len(numbers)} from {numbers[0]} to {numbers[-1]}"
         entries = []
         for sequence in numbers:
             assignment = state.assignments.get(sequence)
-            name = self._name(assignment.id) if assignment is not None else "?"
+            name = self._name(assignment.id) if assignment is not None else state.entries[sequence].decode().strip(".")
             entries.append(f"{sequence}={name}{' (damaged)' if ('entry', sequence, 0) in state.damaged else ''}")
         return " ".join(entries) or "none"
 

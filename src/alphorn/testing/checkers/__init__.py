@@ -14,6 +14,7 @@ from alphorn.testing.checkers.epochs import (
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.order import NoGapAtDelivery, OrderedIsKept, ReplicasAgree, SentOnceInOrder
 from alphorn.testing.checkers.promises import AcceptedIsKept, BlankDisksDoNotVote, DeniedIsAbsent, DisksAreOrdered
+from alphorn.testing.checkers.retention import LeadersHaveState, NeededIsKept
 from alphorn.testing.workload import Workload
 
 CHECKERS = (
@@ -33,6 +34,8 @@ CHECKERS = (
     SentOnceInOrder,
     OrderedIsKept,
     CollectionWaits,
+    NeededIsKept,
+    LeadersHaveState,
     WithinBounds,
     NoRepairStorm,
 )
@@ -62,5 +65,5 @@ class CheckerSet:
     def finish(self) -> None:
         """The run is over: the checks that need the whole log."""
         for checker in self.checkers:
-            if isinstance(checker, SentOnceInOrder | OrderedIsKept | NoRepairStorm):
+            if isinstance(checker, SentOnceInOrder | OrderedIsKept | NoRepairStorm | NeededIsKept):
                 checker.finish()

@@ -2,7 +2,7 @@
 
 from alphorn.bus.entries import Assignment, Collected, InSyncChanged, IntervalChanged, SystemEntry
 from alphorn.bus.machine import DropThrough, Persist, SealCheckpoint
-from alphorn.testing.checkers.facts import Facts
+from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Workload
@@ -48,7 +48,7 @@ class DurableBeforeCommit:
 
 class CollectionWaits:
     """Nothing is collected before enough checkpoints cover it, or its lifetime is over; nor before the live in-sync
-    data servers have stored it.
+    data servers have stored it. That holds already when a sequencer decides on it: a checkpoint may not come.
     """
 
     __slots__ = ("_facts", "_lifetimes", "_saved")
@@ -60,6 +60,7 @@ class CollectionWaits:
         config = facts.simulation.config
         self._lifetimes = [config.lifetime, config.lifetime]  # the last two: a change may be open when one decides
         facts.claimed.append(self._on_claimed)
+        facts.decided.append(self._on_decided)
         facts.simulation.watch.persisted.append(self._on_persisted)
         facts.simulation.watch.durable.append(self._on_durable)
 
@@ -72,9 +73,15 @@ class CollectionWaits:
             return
         if entry.through >= sequence:
             raise Violation(self.name, f"number {sequence} collects through {entry.through}, beyond itself")
+        self._look_for_lagging(sequence, entry.through)
+
+    def _on_decided(
+        self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
+    ) -> None:
+        if not isinstance(entry, Collected) or entry.through <= self._facts.collected:
+            return
         if not self._is_aged(sequence, entry.through):
             self._look_for_checkpoints(sequence, entry.through)
-        self._look_for_lagging(sequence, entry.through)
 
     def _is_aged(self, sequence: int, through: int) -> bool:
         """Whether all that is collected was sent so long ago that its lifetime is over."""
@@ -126,23 +133,40 @@ class CollectionWaits:
 
 
 class RulesHold:
-    """When an in-sync set becomes final, enough of it has, or had, everything that precedes it in the log.
+    """When a sequencer decides on an in-sync set, and again when that is final, enough of it has, or had, everything
+    that is committed before it in the log.
 
-    Only so may a successor conclude from that set's denials that a number was never committed.
+    Only so may a successor that finds it conclude from that set's denials that a number was never committed. A
+    sequencer decides in vain, and does no harm, when a higher epoch commits already.
     """
 
-    __slots__ = ("_facts",)
+    __slots__ = ("_facts", "_newest")
     name = "the in-sync rule holds for all that precedes it"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
+        self._newest = 0  # epoch under which a commit was claimed
         facts.claimed.append(self._on_claimed)
+        facts.decided.append(self._on_decided)
+        facts.simulation.watch.sent.append(self._on_sent)
+
+    def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
+        if data[TYPE_PLACE] == COMMIT_TYPE:
+            self._newest = max(self._newest, int.from_bytes(data[EPOCH_PLACE], "big"))
 
     def _on_claimed(
         self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
     ) -> None:
-        if not isinstance(entry, InSyncChanged) or self._is_superseded(sequence):
-            return
+        if isinstance(entry, InSyncChanged) and not self._is_superseded(sequence):
+            self._look(sequence, entry)
+
+    def _on_decided(
+        self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
+    ) -> None:
+        if isinstance(entry, InSyncChanged) and assignment.epoch >= self._newest:
+            self._look(sequence, entry)
+
+    def _look(self, sequence: int, entry: InSyncChanged) -> None:
         facts = self._facts
         servers = [facts.simulation.nodes[facts.index_of(number)] for number in entry.numbers]
         saved = sorted((_saved_through(server) for server in servers), reverse=True)

@@ -4,7 +4,7 @@ import msgspec
 
 from alphorn.bus.config import Role
 from alphorn.bus.entries import describe_epoch
-from alphorn.bus.frames import CommitAcknowledge, Promise, decode_all
+from alphorn.bus.frames import CheckpointReport, CommitAcknowledge, Promise, Status, decode_all
 from alphorn.bus.machine import Persist, PutAssignments
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
@@ -12,7 +12,7 @@ from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Workload
 
-SUBMIT_TYPE, ACKNOWLEDGE_TYPE, HEARTBEAT_TYPE = 4, 5, 7
+SUBMIT_TYPE, ACKNOWLEDGE_TYPE, HEARTBEAT_TYPE, STATUS_TYPE, REPORT_TYPE = 4, 5, 7, 8, 17
 PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE = 18, 19, 20
 BINDING_TYPES = frozenset(
     {SUBMIT_TYPE, ACKNOWLEDGE_TYPE, COMMIT_TYPE, HEARTBEAT_TYPE, PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE}
@@ -155,7 +155,9 @@ class EpochsOnlyGrow:
 
 
 class AcknowledgesAreDurable:
-    """A commit server says that it accepted, and a data server that it stored, only what is on its disk."""
+    """A commit server says that it accepted, a data server that it stored, and a checkpoint server that it has a
+    checkpoint, only what is on its disk.
+    """
 
     __slots__ = ("_facts", "_stored")
     name = "acknowledged is durable"
@@ -170,12 +172,21 @@ class AcknowledgesAreDurable:
         self._stored[node.index] = 0
 
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
-        if data[TYPE_PLACE] != ACKNOWLEDGE_TYPE:
+        if data[TYPE_PLACE] not in (ACKNOWLEDGE_TYPE, STATUS_TYPE, REPORT_TYPE):
             return
         for frame in decode_all(data):
             body = frame.body
             if isinstance(body, CommitAcknowledge):
                 self._look(node, body.accepted, body.stored)
+            elif isinstance(body, CheckpointReport):
+                self._look_for_checkpoint(node, body.sequence)
+            elif isinstance(body, Status):
+                self._look_for_checkpoint(node, body.checkpoint)
+
+    def _look_for_checkpoint(self, node: SimulatedNode, sequence: int) -> None:
+        saved = node.disk.durable.checkpoint
+        if sequence > (saved.sequence if saved is not None else 0):
+            raise Violation(self.name, f"{node.name} reports checkpoint {sequence}, which is not on its disk")
 
     def _look(self, node: SimulatedNode, accepted: int, stored: int) -> None:
         state = node.disk.durable

@@ -30,7 +30,9 @@ Claimed = Callable[[SimulatedNode, int, Assignment, SystemEntry | None], None]
 
 
 class Facts:
-    """Shared by the checkers of one run. `claimed` callbacks run once per number, at its first claim."""
+    """Shared by the checkers of one run. `claimed` callbacks run once per number, at its first claim; `decided`
+    ones when a sequencer decides on a system entry, open as it is.
+    """
 
     __slots__ = (
         "_change_places",
@@ -40,6 +42,7 @@ class Facts:
         "claimed",
         "collected",
         "committed",
+        "decided",
         "last",
         "simulation",
         "stored",
@@ -51,6 +54,7 @@ class Facts:
         self.last = 0  # highest number claimed
         self.collected = 0  # numbers through this one may be forgotten, by the newest claim of that
         self.claimed: list[Claimed] = []
+        self.decided: list[Claimed] = []
         self.accepted: dict[int, dict[tuple[int, bytes], int]] = {}  # number → (epoch, id) → bits of members
         self.stored: dict[int, dict[int, int]] = {}  # number → digest → bits of members
         self.changes: list[tuple[int, Assignment, SystemEntry]] = []  # voters and in-sync set, assigned anywhere
@@ -140,16 +144,16 @@ class Facts:
         """A sequencer counts by the newest voters it has decided on, from that very turn on."""
         for output in outputs:
             if type(output) is Persist:
-                self._look_for_changes(output)
+                self._look_for_changes(node, output)
 
-    def _look_for_changes(self, persist: Persist) -> None:
+    def _look_for_changes(self, node: SimulatedNode, persist: Persist) -> None:
         for write in persist.writes:
             if isinstance(write, PutAssignments):
                 for sequence, assignment in enumerate(write.assignments, write.first):
                     if assignment.system and (sequence, assignment.epoch) not in self._change_places:
-                        self._note_change(sequence, assignment)
+                        self._note_change(node, sequence, assignment)
 
-    def _note_change(self, sequence: int, assignment: Assignment) -> None:
+    def _note_change(self, node: SimulatedNode, sequence: int, assignment: Assignment) -> None:
         self._change_places.add((sequence, assignment.epoch))
         entry = decode_system(assignment.system)
         if isinstance(entry, VoterAdded | VoterRemoved | InSyncChanged):
@@ -157,6 +161,8 @@ class Facts:
             self.changes.sort(key=lambda change: (change[0], change[1].epoch))
         elif isinstance(entry, EpochBegun):
             self.begun.setdefault(assignment.epoch, (sequence, assignment))
+        for callback in self.decided:
+            callback(node, sequence, assignment, entry)
 
     def _on_durable(self, node: SimulatedNode, persist: Persist) -> None:
         bit = 1 << node.index

@@ -133,7 +133,10 @@ class BlankDisksDoNotVote:
 
 
 class DeniedIsAbsent:
-    """A data server says it does not have a batch only if its disk has no record of it, readable or not."""
+    """A data server says it does not have a batch only if its disk has no record of it, readable or not.
+
+    What its checkpoint covers it must not deny either: that is committed.
+    """
 
     __slots__ = ("_facts",)
     name = "denied is absent"
@@ -158,8 +161,7 @@ class DeniedIsAbsent:
         frames = decode_all(b"".join(send.parts))
         denied = {batch for frame in frames if isinstance(frame.body, Absent) for batch in frame.body.ids}
         state = node.disk.visible
-        covered = state.checkpoint.sequence if state.checkpoint is not None else 0
         for sequence, assignment in state.assignments.items():
             is_cut = any(sequence > cut for cut in cuts)
-            if assignment.id in denied and sequence in state.entries and sequence > covered and not is_cut:
+            if assignment.id in denied and sequence in state.entries and not is_cut:
                 raise Violation(self.name, f"{node.name} denies number {sequence}, which is on its disk")

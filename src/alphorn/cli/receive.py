@@ -1,0 +1,142 @@
+"""`alphorn receive`, `browse` and `tail`: messages out of a cluster, onto standard output."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from alphorn import Consumer
+from alphorn.cli.talking import (
+    JsonOption,
+    SelectorOption,
+    UrlOption,
+    connected,
+    destination_of,
+    write_message,
+)
+from alphorn.client.url import DEFAULT_URL
+from alphorn.model.errors import Misuse, Unavailable
+
+AT_ONCE = 1_000  # messages taken in one call
+WAIT_S = 5.0
+LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard
+
+DestinationArgument = Annotated[
+    str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command()(receive)
+    app.command()(browse)
+    app.command()(tail)
+
+
+def receive(
+    destination: DestinationArgument,
+    *,
+    count: Annotated[int, typer.Option(min=1, help="Take so many.")] = 1,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the next message.")] = WAIT_S,
+    selector: SelectorOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Take messages and print them; the exit code is 0 when as many came as were asked for.
+
+    A message is acknowledged after it was written to standard output, so none is lost on the way.
+    """
+    target = destination_of(destination)
+    with connected(url) as connection, _quiet_pipe():
+        session = connection.session(ack="client")
+        consumer = session.consumer(target, selector=selector, prefetch=min(count, AT_ONCE))
+        taken = _take(consumer, count, timeout, as_json=as_json)
+        session.close()
+    if taken < count:
+        raise Unavailable(
+            f"{taken} of {count} messages came from {target}, and then none for {timeout:g} s; "
+            "wait longer with --timeout, or ask for fewer"
+        )
+
+
+def _take(consumer: Consumer, count: int, timeout: float, *, as_json: bool) -> int:
+    taken = 0
+    while taken < count:
+        messages = consumer.receive_many(min(count - taken, AT_ONCE), timeout)
+        if not messages:
+            break
+        for message in messages:
+            write_message(message, as_json=as_json)
+        sys.stdout.buffer.flush()
+        messages[-1].acknowledge()
+        taken += len(messages)
+    return taken
+
+
+def browse(
+    destination: Annotated[str, typer.Argument(metavar="QUEUE", help="As queue:orders, or its bare name.")],
+    *,
+    count: Annotated[int, typer.Option(min=0, help="Show at most so many; 0 shows all.")] = 0,
+    selector: SelectorOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Print the messages of a queue, and leave them there."""
+    target = destination_of(destination)
+    if not target.startswith("queue:"):
+        raise Misuse(f"{target} is no queue; only queues are browsed, a topic is followed with `alphorn tail`")
+    with connected(url) as connection, _quiet_pipe():
+        for shown, message in enumerate(connection.session().browser(target, selector=selector), 1):
+            write_message(message, as_json=as_json)
+            if shown == count:
+                break
+        sys.stdout.buffer.flush()
+
+
+def tail(
+    destination: Annotated[str, typer.Argument(metavar="TOPIC", help="As topic:prices, or its bare name.")],
+    *,
+    count: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
+    start: Annotated[
+        str, typer.Option(metavar="WHERE", help="new, earliest, or a sequence number; what is retained is replayed.")
+    ] = "new",
+    selector: SelectorOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Follow a topic: print each message as it is published, until Ctrl-C."""
+    target = destination_of(destination, kind="topic")
+    if not target.startswith("topic:"):
+        raise Misuse(f"{target} is no topic; take its messages with `alphorn receive`, or look with `alphorn browse`")
+    where = parse_start(start)
+    with contextlib.suppress(KeyboardInterrupt), connected(url) as connection, _quiet_pipe():
+        consumer = connection.session().consumer(target, selector=selector, start=where)
+        shown = 0
+        while not count or shown < count:
+            wanted = min(count - shown, AT_ONCE) if count else AT_ONCE
+            for message in consumer.receive_many(wanted, LOOK_S):
+                write_message(message, as_json=as_json)
+                shown += 1
+            sys.stdout.buffer.flush()
+
+
+def parse_start(text: str) -> str | int:
+    """Where a follower begins; raises `Misuse`."""
+    if text in ("new", "earliest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise Misuse(f"--start {text!r} is no place in a topic; write new, earliest or a sequence number")
+
+
+@contextlib.contextmanager
+def _quiet_pipe() -> Iterator[None]:
+    """A reader that goes away, such as `head`, ends the command in peace; what it did not get stays in the cluster."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        raise typer.Exit(1) from None

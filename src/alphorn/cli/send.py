@@ -1,0 +1,150 @@
+"""`alphorn send`: one message, or many with the same body."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from alphorn import Producer
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.client.url import DEFAULT_URL
+from alphorn.model.errors import MessageTooLarge, Misuse
+
+BODY_BYTES_MAX = 8 << 20
+BATCH = 1_000  # messages handed over in one call
+PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(send)
+
+
+def send(
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
+    ],
+    body: Annotated[
+        str | None, typer.Argument(metavar="[BODY]", help="The text to send; without it standard input is sent.")
+    ] = None,
+    *,
+    count: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="K=V", help="May be given again. Numbers, true and false are typed; '\"7\"' is text."
+        ),
+    ] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="9 is the most urgent.")] = 4,
+    ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which it expires.")] = None,
+    delay: Annotated[float | None, typer.Option(min=0, help="Seconds before it is delivered.")] = None,
+    file: Annotated[
+        str | None, typer.Option(help="Send this file's bytes; - is standard input. At most 8 MiB for now.")
+    ] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Send messages; the exit code is 0 once all of them are safe in the cluster.
+
+    A text stays a text; standard input is sent as text where it is UTF-8, else as bytes; a file always as bytes.
+    """
+    if body is not None and file is not None:
+        raise Misuse("there are two bodies, an argument and --file; give one")
+    said = body if body is not None else read_file(file) if file is not None else read_input()
+    settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
+    settings |= {name: value for name, value in (("ttl", ttl), ("delay", delay)) if value is not None}
+    target = destination_of(destination)
+    with connected(url) as connection:
+        began = time.monotonic()
+        producer = connection.session().producer(target)
+        ids = _send_all(producer, said, count, settings)
+        seconds = time.monotonic() - began
+    if as_json:
+        print(json.dumps({"destination": target, "sent": count, "seconds": round(seconds, 6), "id": ids}))
+    elif ids is not None:
+        print(ids)
+    else:
+        print(f"sent {count:,} messages to {target} in {seconds:.2f} s, {count / max(seconds, 1e-9):,.0f} a second")
+
+
+def _send_all(producer: Producer, body: str | bytes, count: int, settings: dict[str, Any]) -> str | None:
+    """Sends and waits until everything is committed; gives the id of a single message."""
+    if count == 1:
+        receipt = producer.send(body, **settings)
+        producer.flush()
+        return str(receipt.result())
+    for size in shown(batches(count), count):
+        producer.send_many([body] * size, **settings)
+    producer.flush()
+    return None
+
+
+def batches(count: int) -> Iterator[int]:
+    """The sizes of the calls that send so many messages."""
+    whole, rest = divmod(count, BATCH)
+    yield from [BATCH] * whole
+    if rest:
+        yield rest
+
+
+def shown(sizes: Iterator[int], total: int) -> Iterator[int]:
+    """The same sizes, with a progress bar on a terminal when there is much to do."""
+    console = Console(stderr=True)
+    if total <= PROGRESS_FROM or not console.is_terminal:
+        yield from sizes
+        return
+    columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("sending", total=total)
+        for size in sizes:
+            yield size
+            progress.advance(task, size)
+
+
+def parse_properties(pairs: list[str]) -> dict[str, Any]:
+    """`k=v` pairs; what reads as a number, true, false or a quoted text in JSON is that, everything else is text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise Misuse(f"the property {pair!r} has no value; write it as --property name=value")
+        try:
+            typed = json.loads(value)
+        except ValueError:
+            typed = value
+        found[key] = typed if isinstance(typed, str | int | float | bool) else value
+    return found
+
+
+def read_file(name: str) -> bytes:
+    """A file's bytes; raises `Misuse`."""
+    if name == "-":
+        return _limited(sys.stdin.buffer.read(BODY_BYTES_MAX + 1), "standard input")
+    try:
+        with Path(name).open("rb") as file:
+            return _limited(file.read(BODY_BYTES_MAX + 1), f"the file {name}")
+    except OSError as error:
+        raise Misuse(f"the file {name} cannot be read: {error.strerror}; check the path") from None
+
+
+def read_input() -> str | bytes:
+    """Standard input, as text where it is UTF-8."""
+    if sys.stdin.isatty():
+        print("alphorn: type the message, Ctrl-D ends it", file=sys.stderr)
+    data = _limited(sys.stdin.buffer.read(BODY_BYTES_MAX + 1), "standard input")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _limited(data: bytes, what: str) -> bytes:
+    if len(data) > BODY_BYTES_MAX:
+        raise MessageTooLarge(f"{what} has more than 8 MiB, which is all one message takes for now; send it in parts")
+    return data

@@ -1,0 +1,68 @@
+"""What the commands that talk to a cluster share: the URL, the destination's name, and a message as text or JSON."""
+
+import base64
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from alphorn import Connection, Message, connect
+from alphorn.client.url import URL_VARIABLE
+from alphorn.model.errors import Misuse
+
+FIELDS = (
+    "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
+    "key sequence content_type"
+).split()
+
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar=URL_VARIABLE, help="The cluster, as alphorn://host:port,host2:port.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+SelectorOption = Annotated[
+    str | None, typer.Option(help="Only messages that this selects, as in \"region = 'eu' AND amount > 10\".")
+]
+
+
+def connected(url: str) -> Connection:
+    """A connection, to be used as `with`."""
+    return connect(url)
+
+
+def destination_of(text: str, *, kind: str = "queue") -> str:
+    """The destination's whole name; a bare one is of this kind."""
+    if not text:
+        raise Misuse("the destination has no name; write one like queue:orders or topic:prices")
+    return text if ":" in text else f"{kind}:{text}"
+
+
+def write_message(message: Message, *, as_json: bool) -> None:
+    """Writes one message to standard output: a line of JSON, or the body alone and the end of the line."""
+    data = json_of(message) if as_json else text_of(message.body)
+    sys.stdout.buffer.write(data + b"\n")
+
+
+def text_of(body: object) -> bytes:
+    """The body as a person reads it: texts and bytes as they are, everything else as JSON."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if isinstance(body, str):
+        return body.encode(errors="surrogateescape")
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def json_of(message: Message) -> bytes:
+    """One object. Bytes are in `body_base64`, any other body is in `body`; times are seconds since 1970."""
+    body = message.body
+    if isinstance(body, bytes | bytearray | memoryview):
+        said: dict[str, object] = {"body_base64": base64.b64encode(body).decode()}
+    else:
+        said = {"body": body}
+    said |= {field: getattr(message, field) for field in FIELDS}
+    return json.dumps(said, ensure_ascii=False, default=_plain).encode(errors="replace")
+
+
+def _plain(value: object) -> object:
+    """Bytes within a body or a property."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -1,0 +1,180 @@
+"""`connect` and `Connection` with asyncio: the way into a cluster."""
+
+import os
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+
+from alphorn.client.aio.line import AsyncLine
+from alphorn.client.aio.places import Places
+from alphorn.client.aio.session import Session
+from alphorn.client.blocking.connection import CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S
+from alphorn.client.choices import DestinationLike, check_destination, check_mode, choose_policy
+from alphorn.client.core import Core
+from alphorn.client.forks import FORKS
+from alphorn.client.url import choose_url, parse_url
+from alphorn.model.conversation import Administer, Status, StatusAnswer
+from alphorn.model.errors import Error, Misuse, PeerViolation
+
+OnEvent = Callable[[str, str], None]
+
+
+class Connecting:
+    """What `connect` gives: await it for a `Connection`, or use it with `async with`, which closes at the end."""
+
+    def __init__(self, line: AsyncLine, on_event: OnEvent | None) -> None:
+        self._line = line
+        self._on_event = on_event
+        self._connection: Connection | None = None
+
+    def __await__(self) -> Generator[Any, None, "Connection"]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> "Connection":
+        self._connection = await self._connect()
+        return self._connection
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        assert self._connection is not None
+        await self._connection.__aexit__(kind)
+
+    async def _connect(self) -> "Connection":
+        await self._line.start(self._on_event)
+        return Connection(self._line)
+
+
+def connect(
+    url: str | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    client_id: str = "",
+    tls: object = None,
+    on_event: OnEvent | None = None,
+    connect_timeout: float = CONNECT_TIMEOUT_S,
+    reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+) -> Connecting:
+    """Connects to a cluster, as `alphorn.connect` does: `async with connect(url) as connection`, or await it.
+
+    `on_event(name, detail)` hears "connected", "disconnected", "resumed" and "closed", in the event loop. Raises
+    `Unavailable` when no Client Manager answers within `connect_timeout` seconds, `AccessDenied`, `Misuse`.
+    """
+    target = parse_url(choose_url(url, os.environ))
+    if tls is not None:
+        raise Misuse("tls comes with a later version; leave it out on a network you trust")
+    if on_event is not None and not callable(on_event):
+        raise Misuse("on_event is something to call with a name and a detail")
+    core = Core(
+        user=target.user if user is None else user,
+        password=target.password if password is None else password,
+        client_id=client_id,
+        on_event=lambda name, detail: line.note_event(name, detail),
+    )
+    line = AsyncLine(target, core, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+    return Connecting(line, on_event)
+
+
+class Connection:
+    """A connection to a cluster; a context manager that closes it.
+
+    It belongs to the event loop that opened it. A forked child must connect itself.
+    """
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+        self._places = Places(line)
+        self._sessions: list[Session] = []
+        self.destinations = Destinations(line)
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} to {self._line.core.server} {self._line.core.state.value}>"
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        await self._end(is_failed=kind is not None)
+
+    @property
+    def id(self) -> str:
+        """The id that the cluster gave this connection, kept across reconnections."""
+        return self._line.core.connection.hex()
+
+    def session(self, ack: str = "auto", *, transacted: bool = False) -> Session:
+        """Begins an independent flow. `ack` is "auto", "client", "individual" or "dups_ok"."""
+        self._line.check()
+        mode = check_mode(ack, transacted=transacted)
+        state = self._line.core.open_session(mode)
+        self._line.schedule()
+        session = Session(self._line, self._places, state, self._sessions.remove)
+        self._sessions.append(session)
+        return session
+
+    async def status(self) -> dict[str, Any]:
+        """The state of the cluster, as `alphorn status --json` prints it."""
+        return await ask_status(self._line)
+
+    async def close(self) -> None:
+        """Flushes all producers, ends all sessions, says goodbye. A second time does nothing."""
+        await self._end(is_failed=False)
+
+    async def _end(self, *, is_failed: bool) -> None:
+        if FORKS.number != self._line.forks or self._line.is_closed:
+            return
+        faults: list[Error] = []
+        for session in list(self._sessions):
+            try:
+                await session._end(is_failed=is_failed)
+            except Error as error:
+                faults.append(error)
+        faults += self._line.core.unknown_outcomes()
+        await self._line.close(Misuse("this connection is closed; connect again"))
+        if faults and not is_failed:
+            raise faults[0]
+
+
+class Destinations:
+    """Administration of queues and topics."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def create(self, name: DestinationLike, **policy: Any) -> None:
+        """Creates a destination with this policy (docs/client.md lists what can be decided)."""
+        await self._administer("create", name, policy)
+
+    async def policy(self, name: DestinationLike, **policy: Any) -> None:
+        """Replaces a destination's policy."""
+        await self._administer("policy", name, policy)
+
+    async def delete(self, name: DestinationLike) -> None:
+        """Deletes a destination and all it holds."""
+        await self._administer("delete", name, None)
+
+    async def purge(self, name: DestinationLike) -> None:
+        """Lets go of everything a queue holds."""
+        await self._administer("purge", name, None)
+
+    async def redrive(self, name: DestinationLike) -> None:
+        """Sends the dead messages in this queue back to where they came from."""
+        await self._administer("redrive", name, None)
+
+    async def list(self) -> list[dict[str, Any]]:
+        """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
+        return list((await ask_status(self._line)).get("destinations", []))
+
+    async def _administer(self, action: str, destination: DestinationLike, policy: dict[str, Any] | None) -> None:
+        name = check_destination(destination)
+        data = b"" if policy is None else choose_policy(name, policy)
+        await self._line.ask(lambda request: Administer(request, action, name, data), forgives=action == "delete")
+        if action == "delete":
+            self._line.core.places.pop(name, None)
+
+
+async def ask_status(line: AsyncLine) -> dict[str, Any]:
+    """The cluster's state."""
+    answer = await line.ask(Status)
+    if not isinstance(answer, StatusAnswer):
+        raise PeerViolation("the Client Manager answered the question for its status with something else")
+    return msgspec.json.decode(answer.data, type=dict[str, Any])

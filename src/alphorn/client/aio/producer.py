@@ -1,0 +1,280 @@
+"""Sending with asyncio: `Producer` and `Receipt`."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, overload
+
+import msgspec
+
+from alphorn.client.aio.line import AsyncLine
+from alphorn.client.aio.places import Places
+from alphorn.client.choices import DestinationLike, Sending
+from alphorn.client.forks import FORKS, forked
+from alphorn.client.outbox import Outbox, Parcel
+from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
+from alphorn.client.refusals import again
+from alphorn.model.errors import Blocked, Error, Misuse
+
+BODIES_AT_ONCE = 5_000
+
+
+class Receipt(msgspec.Struct, gc=False, eq=False):
+    """What `send` gives back: the message's outcome, once it is known."""
+
+    _producer: "Producer"
+    _counter: int
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self._counter} of producer {self._producer._outbox.number}>"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._producer._outbox.outcome(self._counter) is not False
+
+    async def result(self, timeout: float | None = None) -> str:
+        """The message's id, once it is committed.
+
+        Raises why it was not taken; `UnknownOutcome` when the library had to give up; `TimeoutError` when the time is
+        over first, after which the message is still on its way.
+        """
+        return await self._producer._result(self._counter, timeout)
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of `send_many`, one for each body."""
+
+    __slots__ = ("_first", "_last", "_producer")
+
+    def __init__(self, producer: "Producer", first: int, last: int) -> None:
+        self._producer, self._first, self._last = producer, first, last
+
+    def __len__(self) -> int:
+        return self._last - self._first + 1
+
+    @overload
+    def __getitem__(self, place: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Receipt]: ...
+    def __getitem__(self, place: int | slice) -> Receipt | Sequence[Receipt]:
+        counters = range(self._first, self._last + 1)[place]
+        if isinstance(counters, int):
+            return Receipt(self._producer, counters)
+        return [Receipt(self._producer, counter) for counter in counters]
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return (Receipt(self._producer, counter) for counter in range(self._first, self._last + 1))
+
+    async def result(self, timeout: float | None = None) -> list[str]:
+        """The ids of all, once they are committed; raises as `Receipt.result` does."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return [
+            await receipt.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for receipt in self
+        ]
+
+
+class Producer:
+    """Sends messages. Tasks may share it; the order is that of the calls.
+
+    `send` returns before the message is committed: the receipt, `flush` and `close` tell. What was sent and not
+    confirmed is sent again after a reconnection, and stored once.
+    """
+
+    def __init__(
+        self, line: AsyncLine, places: Places, outbox: Outbox, sending: Sending, destination: str | None
+    ) -> None:
+        self._line = line
+        self._places = places
+        self._outbox = outbox
+        self._sending = sending
+        self._destination = destination
+        self._is_plain = sending.is_plain and destination is not None
+        self._forks = FORKS.number
+
+    def __repr__(self) -> str:
+        return f"<Producer for {self._destination or 'any destination'}>"
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        body: Any,
+        *,
+        properties: dict[str, Any] | None = None,
+        priority: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
+        key: str | None = None,
+        type: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: DestinationLike | None = None,
+        destination: DestinationLike | None = None,
+        wait: bool = False,
+    ) -> Receipt:
+        """Sends one message; with `wait=True` returns once it is committed.
+
+        Waits while too much is unconfirmed; a producer with `on_block="raise"` raises `Blocked` instead, and nothing
+        was sent. Raises `Misuse` for what cannot be sent.
+        """
+        outbox = self._outbox
+        if (
+            self._is_plain
+            and properties is None
+            and priority is None
+            and ttl is None
+            and delay is None
+            and key is None
+            and type is None
+            and correlation_id is None
+            and reply_to is None
+            and destination is None
+        ):
+            data = pack_body(body)
+            if not outbox.is_open or not outbox.has_room or FORKS.number != self._forks:
+                await self._make_room()
+            counter = outbox.add_plain(data)
+        else:
+            if not outbox.is_open or FORKS.number != self._forks:
+                self._check()
+            parcel = self._sending.parcel(
+                await self._place_of(destination),
+                body,
+                now_ms=time.time_ns() // 1_000_000,
+                properties=properties,
+                priority=priority,
+                ttl=ttl,
+                delay=delay,
+                key=key,
+                type=type,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+            )
+            if not outbox.has_room:
+                await self._make_room()
+            counter = outbox.add(parcel)
+        self._line.schedule()
+        if len(outbox.waiting) >= BATCH_MESSAGES_TARGET:
+            await asyncio.sleep(0)  # lets the loop send
+        receipt = Receipt(self, counter)
+        if wait:
+            await receipt.result()
+        return receipt
+
+    async def try_send(self, body: Any, **fields: Any) -> Receipt | None:
+        """Like `send`, but gives None at once, with nothing sent, when the producer is blocked."""
+        self._check()
+        return await self.send(body, **fields) if self._outbox.has_room else None
+
+    async def send_many(
+        self, bodies: Iterable[Any], *, destination: DestinationLike | None = None, **fields: Any
+    ) -> Receipts:
+        """Sends a message for each body, all with the same other fields (as for `send`); much faster than one by one.
+
+        Raises `Misuse` for a body that cannot be sent; some of those before it may have been sent.
+        """
+        first = 0
+        last = -1
+        wait = fields.pop("wait", False)
+        is_plain = self._sending.is_plain and not any(value is not None for value in fields.values())
+        source = iter(bodies)
+        while part := list(islice(source, BODIES_AT_ONCE)):
+            self._check()
+            place = await self._place_of(destination)
+            if is_plain:
+                parcels = [Parcel(place, 0, count, blob) for count, blob in pack_bodies(part)]
+            else:
+                parcels = self._parcels(place, part, fields)
+            for parcel in parcels:
+                if not self._outbox.has_room:
+                    await self._make_room()
+                last = self._outbox.add(parcel)
+                first = first or last - (parcel.count or 1) + 1
+                self._line.schedule()
+            await asyncio.sleep(0)  # lets the loop send
+        receipts = Receipts(self, first, last) if last >= 0 else Receipts(self, 1, 0)
+        if wait:
+            await receipts.result()
+        return receipts
+
+    def is_blocked(self) -> bool:
+        """Whether `send` would wait now."""
+        return not self._outbox.has_room
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was sent is committed.
+
+        Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
+        when the time is over first.
+        """
+        outbox = self._outbox
+        counter = outbox.counter
+        if not await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
+            raise TimeoutError(
+                f"{counter - outbox.confirmed} messages are not confirmed yet; they are still on their way"
+            )
+        if (refusal := outbox.take_refusal()) is not None:
+            raise again(refusal)
+        if outbox.confirmed < counter:
+            outcome = outbox.outcome(counter)
+            assert isinstance(outcome, Error)
+            raise outcome
+
+    async def close(self) -> None:
+        """Flushes, then ends sending. A second time does nothing."""
+        if not self._outbox.is_open and self._outbox.failure is None:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._line.core.close_outbox(self._outbox)
+
+    async def _result(self, counter: int, timeout: float | None) -> str:
+        outbox = self._outbox
+        if not await self._line.wait_for(lambda: outbox.outcome(counter) is not False, timeout):
+            raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
+        outcome = outbox.outcome(counter)
+        if isinstance(outcome, Error):
+            raise again(outcome)
+        return outbox.id_of(self._line.core.connection, counter)
+
+    async def _place_of(self, destination: DestinationLike | None) -> int:
+        if destination is not None:
+            return await self._places.find(destination)
+        if self._destination is None:
+            raise Misuse("this producer has no destination; give one with send(..., destination='queue:orders')")
+        return self._outbox.place
+
+    def _parcels(self, place: int, bodies: list[Any], fields: dict[str, Any]) -> list[Parcel]:
+        names = ("properties", "priority", "ttl", "delay", "key", "type", "correlation_id", "reply_to")
+        if unknown := sorted(set(fields) - set(names)):
+            raise Misuse(f"send_many has no {', '.join(unknown)}; it has {', '.join(names)}, destination and wait")
+        given = {name: fields.get(name) for name in names}
+        now_ms = time.time_ns() // 1_000_000
+        return [self._sending.parcel(place, body, now_ms=now_ms, **given) for body in bodies]
+
+    def _check(self) -> None:
+        if FORKS.number != self._forks:
+            raise forked()
+        if self._outbox.failure is not None:
+            raise again(self._outbox.failure)
+        if not self._outbox.is_open:
+            raise Misuse("this producer is closed; make another with session.producer")
+
+    async def _make_room(self) -> None:
+        self._check()
+        outbox = self._outbox
+        if outbox.has_room:
+            return
+        if not self._sending.is_waiting:
+            raise Blocked(
+                f"{outbox.counter - outbox.confirmed} messages of this producer are not confirmed yet; retry later"
+            )
+        await self._line.wait_for(lambda: outbox.has_room or outbox.failure is not None, None)
+        self._check()

@@ -1,0 +1,272 @@
+"""One flow of control with asyncio: `Session`, which makes producers and consumers."""
+
+import asyncio
+import datetime
+from collections.abc import Callable, Generator
+from typing import Any
+
+from alphorn.client.aio.consumer import Browser, Consumer
+from alphorn.client.aio.line import AsyncLine
+from alphorn.client.aio.listening import Listening
+from alphorn.client.aio.places import Places
+from alphorn.client.aio.producer import Producer
+from alphorn.client.choices import (
+    PREFETCH_DEFAULT,
+    DestinationLike,
+    check_destination,
+    choose_consume,
+    choose_sending,
+)
+from alphorn.client.core import Answer, SessionState
+from alphorn.client.message import Message
+from alphorn.client.packing import check_text
+from alphorn.client.replies import Replies
+from alphorn.model.conversation import Unsubscribe
+from alphorn.model.destinations import Destination, DestinationKind, parse_destination
+from alphorn.model.errors import Error, InvalidDestination, Misuse
+from alphorn.model.messages import PRIORITY_DEFAULT
+
+
+class Session:
+    """Producers and consumers that belong together, and one way of acknowledging.
+
+    Sessions of one connection do not wait for each other. One task should use a session's consumers at a time.
+    """
+
+    def __init__(
+        self, line: AsyncLine, places: Places, state: SessionState, on_closed: Callable[["Session"], None]
+    ) -> None:
+        self._line = line
+        self._places = places
+        self._state = state
+        self._on_closed = on_closed
+        self._listening = Listening(line)
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+        self._is_open = True
+        self._asking = asyncio.Lock()
+        self._replies: Replies | None = None
+        self._asker: Producer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self._state.number} ack={self._state.mode.value}>"
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        await self._end(is_failed=kind is not None)
+
+    def __await__(self) -> Generator[Any, None, "Session"]:
+        """Lets `await connection.session()` be written as well: a session is there at once."""
+        yield from ()
+        return self
+
+    def queue(self, name: str) -> Destination:
+        """The queue of this name, which exists from its first use on."""
+        return _named(DestinationKind.QUEUE, name)
+
+    def topic(self, name: str) -> Destination:
+        """The topic of this name, which exists from its first use on."""
+        return _named(DestinationKind.TOPIC, name)
+
+    async def temporary_queue(self) -> Destination:
+        """A new queue that lives as long as this connection."""
+        self._check()
+        return parse_destination(await self._places.make_temporary("queue"))
+
+    async def temporary_topic(self) -> Destination:
+        """A new topic that lives as long as this connection."""
+        self._check()
+        return parse_destination(await self._places.make_temporary("topic"))
+
+    async def producer(
+        self,
+        destination: DestinationLike | None = None,
+        *,
+        persistent: bool = True,
+        priority: int = PRIORITY_DEFAULT,
+        ttl: float | None = None,
+        delay: float | None = None,
+        on_block: str = "wait",
+    ) -> Producer:
+        """Begins to send, to this destination or (without one) to that of each message.
+
+        What is given here holds for all messages that do not say otherwise.
+        """
+        self._check()
+        sending = choose_sending(persistent=persistent, priority=priority, ttl=ttl, delay=delay, on_block=on_block)
+        name = check_destination(destination) if destination is not None else None
+        place = await self._places.find(name) if name is not None else 0
+        outbox = self._line.core.open_outbox(self._state, place, is_persistent=sending.is_persistent)
+        producer = Producer(self._line, self._places, outbox, sending, name)
+        self._producers = [known for known in self._producers if known._outbox.is_open]
+        self._producers.append(producer)
+        return producer
+
+    async def consumer(
+        self,
+        destination: DestinationLike,
+        *,
+        selector: str | None = None,
+        no_local: bool = False,
+        prefetch: int = PREFETCH_DEFAULT,
+        subscription: str | None = None,
+        shared: bool = False,
+        durable: bool = True,
+        start: str | int | datetime.datetime = "new",
+    ) -> Consumer:
+        """Begins to receive. `prefetch` is how many messages may be here and not acknowledged.
+
+        On topics: `subscription` names a subscription that stays when the consumer is gone (unless `durable=False`);
+        `shared=True` lets several consumers share it; `start` is "new", "earliest", a sequence number or a datetime.
+        """
+        self._check()
+        name = check_destination(destination)
+        consume = choose_consume(
+            name,
+            selector=selector,
+            no_local=no_local,
+            prefetch=prefetch,
+            subscription=subscription,
+            shared=shared,
+            durable=durable,
+            start=start,
+        )
+        inbox = await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
+        consumer = Consumer(self._line, inbox, self._listening)
+        self._consumers = [known for known in self._consumers if known._inbox.is_open]
+        self._consumers.append(consumer)
+        return consumer
+
+    async def browser(self, queue: DestinationLike, selector: str | None = None) -> Browser:
+        """Looks at a queue without consuming."""
+        self._check()
+        name = check_destination(queue)
+        if parse_destination(name).kind is not DestinationKind.QUEUE:
+            raise InvalidDestination(f"{name} is no queue; only queues can be browsed")
+        check_text("selector", selector)
+        return Browser(self._line, name, await self._places.find(name), selector or "")
+
+    async def acknowledge(self) -> None:
+        """Everything this session has received so far is consumed."""
+        self._check()
+        self._state.acknowledge()
+        self._line.schedule()
+
+    async def recover(self) -> None:
+        """Everything that was received and not acknowledged comes again, in order, with `delivery_count` raised."""
+        self._check()
+        self._state.recover()
+        self._line.schedule()
+
+    async def commit(self) -> None:
+        """For transacted sessions, which come with a later version."""
+        raise Misuse("this session is not transacted; there is nothing to commit")
+
+    async def rollback(self) -> None:
+        """For transacted sessions, which come with a later version."""
+        raise Misuse("this session is not transacted; recover() returns what is not acknowledged")
+
+    async def unsubscribe(self, name: str) -> None:
+        """Ends a named subscription; what it had not consumed is let go."""
+        self._check()
+        if not check_text("name", name):
+            raise Misuse("unsubscribe needs the name of a subscription")
+        await self._line.ask(lambda request: Unsubscribe(request, name), forgives=True)
+
+    async def request(
+        self, destination: DestinationLike, body: Any, timeout: float | None = None, **fields: Any
+    ) -> Message:
+        """Sends a message and waits for the answer to it, which the other side sends to its `reply_to`.
+
+        Other fields are those of `send`. Raises `TimeoutError` when no answer came in time; an answer that comes later
+        is dropped.
+        """
+        self._check()
+        line = self._line
+        async with self._asking:
+            if self._replies is None:
+                queue = await self._places.make_temporary("queue")
+                consume = choose_consume(queue, **_REPLY_CHOICES)
+                inbox = await line.open_inbox(self._state, consume, queue, await self._places.find(queue))
+                self._replies = Replies(inbox)
+                self._asker = await self.producer()
+        replies, asker = self._replies, self._asker
+        assert asker is not None
+        number = replies.expect()
+        try:
+            receipt = await asker.send(
+                body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields
+            )
+            outcome = asker._outbox.outcome
+            counter = receipt._counter
+            await line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), timeout)
+            if isinstance(outcome(counter), Error):
+                await receipt.result()
+            answer = replies.take(number)
+        finally:
+            replies.forget(number)
+        if answer is None:
+            raise TimeoutError(f"no answer came from {destination} within {timeout} s")
+        return answer
+
+    async def close(self) -> None:
+        """Flushes the producers and ends the consumers; what was not acknowledged comes back. May be repeated."""
+        await self._end(is_failed=False)
+
+    async def _end(self, *, is_failed: bool) -> None:
+        """After a failure of the program what is in hand was not used, and comes back as well."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        await self._listening.close()
+        try:
+            if self._line.core.failure is None:
+                await self._close_parts(is_failed=is_failed)
+        finally:
+            self._on_closed(self)
+
+    async def _close_parts(self, *, is_failed: bool) -> None:
+        faults: list[BaseException] = []
+        for producer in self._producers:
+            try:
+                await producer.flush()
+            except Error as error:
+                faults.append(error)
+
+        def wish(on_answer: Callable[[Answer | Error], None]) -> None:
+            for consumer in self._consumers:
+                if is_failed:
+                    consumer._inbox.unhand()
+                else:
+                    consumer._inbox.finish()
+            self._line.core.close_session(self._state, on_answer)
+
+        await self._line.await_answer(wish)
+        if faults:
+            raise faults[0]
+
+    def _check(self) -> None:
+        self._line.check()
+        if not self._is_open:
+            raise Misuse("this session is closed; make another with connection.session")
+
+
+_REPLY_CHOICES: dict[str, Any] = {
+    "selector": None,
+    "no_local": False,
+    "prefetch": PREFETCH_DEFAULT,
+    "subscription": None,
+    "shared": False,
+    "durable": False,
+    "start": "new",
+}
+
+
+def _named(kind: DestinationKind, name: str) -> Destination:
+    if type(name) is not str:
+        raise Misuse(f"the name of a destination is a str, not {type(name).__name__}")
+    destination = Destination(kind, name)
+    destination.check()
+    return destination

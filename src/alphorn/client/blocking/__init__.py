@@ -1,0 +1,1 @@
+"""The blocking API: one I/O thread for each connection, and the program's own threads."""

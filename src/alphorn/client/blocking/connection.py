@@ -1,0 +1,159 @@
+"""`connect` and `Connection`: the way into a cluster."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from alphorn.client.blocking.line import Line
+from alphorn.client.blocking.places import Places
+from alphorn.client.blocking.session import Session
+from alphorn.client.choices import DestinationLike, check_destination, check_mode, choose_policy
+from alphorn.client.core import Core
+from alphorn.client.forks import FORKS
+from alphorn.client.url import choose_url, parse_url
+from alphorn.model.conversation import Administer, Status, StatusAnswer
+from alphorn.model.errors import Error, Misuse, PeerViolation
+
+CONNECT_TIMEOUT_S = 5.0
+RECONNECT_TIMEOUT_S = 60.0
+
+
+def connect(
+    url: str | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    client_id: str = "",
+    tls: object = None,
+    on_event: Callable[[str, str], None] | None = None,
+    connect_timeout: float = CONNECT_TIMEOUT_S,
+    reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+) -> "Connection":
+    """Connects to a cluster: `alphorn://user:password@host:7700,host2:7701`, all hosts of one cluster.
+
+    Without a URL `ALPHORN_URL` counts, then `alphorn://127.0.0.1:7700`. A lost connection is made again, to any Client
+    Manager, and everything on it goes on; after `reconnect_timeout` seconds without success the library gives up.
+    `on_event(name, detail)` hears "connected", "disconnected", "resumed" and "closed", in the connection's own thread.
+    Raises `Unavailable` when no Client Manager answers within `connect_timeout` seconds, `AccessDenied`, `Misuse`.
+    """
+    target = parse_url(choose_url(url, os.environ))
+    if tls is not None:
+        raise Misuse("tls comes with a later version; leave it out on a network you trust")
+    if on_event is not None and not callable(on_event):
+        raise Misuse("on_event is something to call with a name and a detail")
+    core = Core(
+        user=target.user if user is None else user,
+        password=target.password if password is None else password,
+        client_id=client_id,
+        on_event=lambda name, detail: line.note_event(name, detail),
+    )
+    line = Line(target, core, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+    line.start(on_event)
+    return Connection(line)
+
+
+class Connection:
+    """A connection to a cluster; a context manager that closes it.
+
+    Threads may share it. A forked child must connect itself.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._places = Places(line)
+        self._sessions: list[Session] = []
+        self.destinations = Destinations(line)
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} to {self._line.core.server} {self._line.core.state.value}>"
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._end(is_failed=kind is not None)
+
+    @property
+    def id(self) -> str:
+        """The id that the cluster gave this connection, kept across reconnections."""
+        return self._line.core.connection.hex()
+
+    def session(self, ack: str = "auto", *, transacted: bool = False) -> Session:
+        """Begins an independent flow. `ack` is "auto", "client", "individual" or "dups_ok"."""
+        self._line.check()
+        mode = check_mode(ack, transacted=transacted)
+        with self._line.lock:
+            state = self._line.core.open_session(mode)
+        session = Session(self._line, self._places, state, self._sessions.remove)
+        self._sessions.append(session)
+        return session
+
+    def status(self) -> dict[str, Any]:
+        """The state of the cluster, as `alphorn status --json` prints it."""
+        return ask_status(self._line)
+
+    def close(self) -> None:
+        """Flushes all producers, ends all sessions, says goodbye. A second time does nothing."""
+        self._end(is_failed=False)
+
+    def _end(self, *, is_failed: bool) -> None:
+        if FORKS.number != self._line.forks or self._line.is_closed:
+            return
+        faults: list[Error] = []
+        for session in list(self._sessions):
+            try:
+                session._end(is_failed=is_failed)
+            except Error as error:
+                faults.append(error)
+        faults += self._line.unknown_outcomes()
+        self._line.close(Misuse("this connection is closed; connect again"))
+        if faults and not is_failed:
+            raise faults[0]
+
+
+class Destinations:
+    """Administration of queues and topics."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def create(self, name: DestinationLike, **policy: Any) -> None:
+        """Creates a destination with this policy (docs/client.md lists what can be decided)."""
+        self._administer("create", name, policy)
+
+    def policy(self, name: DestinationLike, **policy: Any) -> None:
+        """Replaces a destination's policy."""
+        self._administer("policy", name, policy)
+
+    def delete(self, name: DestinationLike) -> None:
+        """Deletes a destination and all it holds."""
+        self._administer("delete", name, None)
+
+    def purge(self, name: DestinationLike) -> None:
+        """Lets go of everything a queue holds."""
+        self._administer("purge", name, None)
+
+    def redrive(self, name: DestinationLike) -> None:
+        """Sends the dead messages in this queue back to where they came from."""
+        self._administer("redrive", name, None)
+
+    def list(self) -> list[dict[str, Any]]:
+        """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
+        return list(ask_status(self._line).get("destinations", []))
+
+    def _administer(self, action: str, destination: DestinationLike, policy: dict[str, Any] | None) -> None:
+        name = check_destination(destination)
+        data = b"" if policy is None else choose_policy(name, policy)
+        self._line.ask(lambda request: Administer(request, action, name, data), forgives=action == "delete")
+        if action == "delete":
+            self._line.core.places.pop(name, None)
+
+
+def ask_status(line: Line) -> dict[str, Any]:
+    """The cluster's state."""
+    answer = line.ask(Status)
+    if not isinstance(answer, StatusAnswer):
+        raise PeerViolation("the Client Manager answered the question for its status with something else")
+    return msgspec.json.decode(answer.data, type=dict[str, Any])

@@ -1,0 +1,209 @@
+"""Receiving: `Consumer` and `Browser`."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from alphorn.client.blocking.line import Line
+from alphorn.client.core import Answer
+from alphorn.client.forks import FORKS, forked
+from alphorn.client.inbox import Inbox
+from alphorn.client.message import Message
+from alphorn.client.refusals import again
+from alphorn.model.conversation import Browse, Done
+from alphorn.model.errors import Error, Misuse
+
+if TYPE_CHECKING:
+    from alphorn.client.blocking.listening import Listening
+
+PAGE_MESSAGES = 1000
+
+
+class Consumer:
+    """Receives messages of one destination, each thread that shares it others."""
+
+    def __init__(self, line: Line, inbox: Inbox, listening: "Listening") -> None:
+        self._line = line
+        self._inbox = inbox
+        self._listening = listening
+        self._forks = FORKS.number
+        inbox.guard = line.lock
+        inbox.on_wish = self._on_wish
+
+    def __repr__(self) -> str:
+        return f"<Consumer of {self._inbox.destination}>"
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is not None:
+            self._unhand()
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages for as long as the consumer is open."""
+        while (message := self._receive_open()) is not None:
+            yield message
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None when none came within `timeout` seconds. Without a timeout it waits.
+
+        In a session with `ack="auto"` this acknowledges what was received before. Raises `Misuse` on a closed
+        consumer, and the reason when the server closed it.
+        """
+        inbox = self._inbox
+        if FORKS.number != self._forks:
+            raise forked()
+        message = next(inbox.ready, None)
+        if message is None:
+            return self._wait(timeout)
+        inbox.in_hand = 1
+        if self._line.is_idle and inbox.has_wishes:
+            self._line.wake()
+        return message
+
+    def receive_many(self, maximum: int = 1000, timeout: float | None = None) -> list[Message]:
+        """Up to `maximum` messages: waits for the first only, and gives an empty list when the time is over."""
+        if type(maximum) is not int or maximum < 1:
+            raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
+        line, inbox = self._line, self._inbox
+        self._check()
+        with line.lock:
+            taken = inbox.take(maximum)
+            if not taken:
+                self._await_arrival(timeout)
+                taken = inbox.take(maximum)
+        if not taken:
+            self._check()
+        if (line.is_asleep and inbox.is_urgent) or (line.is_idle and inbox.has_wishes):
+            line.wake()
+        return taken
+
+    def listen(self, callback: Callable[[Message], object]) -> None:
+        """Calls `callback` for each message, one at a time in the session, on the session's own thread.
+
+        With `ack="auto"` a message is acknowledged when the callback returns. An exception returns the message, which
+        then comes again, and is logged.
+        """
+        self._check()
+        if not callable(callback):
+            raise Misuse(f"listen needs something to call, not {type(callback).__name__}")
+        self._listening.add(self._inbox, callback)
+
+    def close(self) -> None:
+        """Ends receiving: in automatic modes what was handed out is acknowledged, everything else comes back."""
+        self._listening.remove(self._inbox)
+        if not self._inbox.is_open or self._line.core.failure is not None:
+            return
+
+        def wish(on_answer: Callable[[Answer | Error], None]) -> None:
+            self._inbox.finish()
+            self._line.core.close_inbox(self._inbox, on_answer)
+
+        self._line.await_answer(wish)
+
+    def _receive_open(self) -> Message | None:
+        try:
+            return self.receive()
+        except Misuse:
+            if self._inbox.is_open or self._inbox.failure is not None or FORKS.number != self._forks:
+                raise
+            return None
+
+    def _wait(self, timeout: float | None) -> Message | None:
+        self._check()
+        inbox, line = self._inbox, self._line
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with line.lock:
+                inbox.finish()
+                if not inbox.turn():
+                    self._await_arrival(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                    inbox.turn()
+                message = next(inbox.ready, None)
+                if message is not None:
+                    inbox.in_hand = 1
+                    return message
+            self._check()
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def _await_arrival(self, timeout: float | None) -> None:
+        """Under the lock: waits for messages, after the server has heard what the program is done with."""
+        inbox, line = self._inbox, self._line
+        line.check_thread()
+        inbox.is_awaited = True
+        if line.is_asleep and inbox.is_urgent:
+            line.wake()
+        try:
+            line.changed.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
+        finally:
+            inbox.is_awaited = False
+
+    def _check(self) -> None:
+        if FORKS.number != self._forks:
+            raise forked()
+        if not self._inbox.is_open:
+            if self._inbox.failure is not None:
+                raise again(self._inbox.failure)
+            raise Misuse("this consumer is closed; make another with session.consumer")
+
+    def _unhand(self) -> None:
+        if FORKS.number == self._forks:
+            with self._line.lock:
+                self._inbox.unhand()
+
+    def _on_wish(self) -> None:
+        if self._line.is_idle or (self._line.is_asleep and self._inbox.is_urgent):
+            self._line.wake()
+
+
+class Browser:
+    """Looks at the messages of a queue without consuming them: iterate over it, each time from the first."""
+
+    def __init__(self, line: Line, destination: str, place: int, selector: str) -> None:
+        self._line = line
+        self._destination = destination
+        self._place = place
+        self._selector = selector
+
+    def __repr__(self) -> str:
+        return f"<Browser of {self._destination}>"
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        start = 0
+        while True:
+            messages, following = self._page(start)
+            yield from messages
+            if not messages or following <= start:
+                return
+            start = following
+
+    def close(self) -> None:
+        """Nothing is held open between pages."""
+
+    def _page(self, start: int) -> tuple[list[Message], int]:
+        line, core = self._line, self._line.core
+        line.check()
+        seen: list[tuple[Inbox, Answer | Error]] = []
+        with line.lock:
+            line.changed.wait_for(lambda: not core.is_browsing)
+            core.browse(
+                self._destination,
+                lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
+                lambda inbox, answer: seen.append((inbox, answer)),
+            )
+            line.wake()
+            line.changed.wait_for(lambda: seen)
+            inbox, answer = seen[0]
+            if isinstance(answer, Error):
+                raise again(answer)
+            taken = inbox.take(1 << 31)
+        return taken, answer.number if isinstance(answer, Done) else 0

@@ -1,0 +1,49 @@
+"""Bytes of a stream into frames: four bytes of length, then the frame (doors/native.py)."""
+
+from alphorn.doors.native import LENGTH_BYTES
+from alphorn.model.conversation import FRAME_BYTES_MAX
+from alphorn.model.errors import PeerViolation
+
+READ_BYTES = 256 << 10
+
+
+class Intake:
+    """A buffer that is read into; frames are views that end with the next `room`."""
+
+    __slots__ = ("_buffer", "_end", "_start")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(READ_BYTES)
+        self._start = self._end = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        size = self._end - self._start
+        wanted = READ_BYTES
+        if size >= LENGTH_BYTES:
+            announced = int.from_bytes(self._buffer[self._start : self._start + LENGTH_BYTES], "big")
+            wanted = max(READ_BYTES, LENGTH_BYTES + announced)
+        if self._start or wanted > len(self._buffer):
+            rest = self._buffer[self._start : self._end]
+            self._buffer = bytearray(wanted)
+            self._buffer[:size] = rest
+            self._start, self._end = 0, size
+        return memoryview(self._buffer)[self._end :]
+
+    def take(self, count: int) -> list[memoryview]:
+        """So many bytes came; the frames that are whole now. Raises `PeerViolation` for one that is too large."""
+        self._end += count
+        view = memoryview(self._buffer)
+        frames: list[memoryview] = []
+        start, end = self._start, self._end
+        while end - start >= LENGTH_BYTES:
+            size = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
+            if size > FRAME_BYTES_MAX:
+                raise PeerViolation(f"a frame of {size} bytes was announced; at most {FRAME_BYTES_MAX} are allowed")
+            if end - start < LENGTH_BYTES + size:
+                break
+            start += LENGTH_BYTES
+            frames.append(view[start : start + size])
+            start += size
+        self._start, self._end = (0, 0) if start == end else (start, end)
+        return frames

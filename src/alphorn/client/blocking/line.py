@@ -1,0 +1,308 @@
+"""The I/O thread of a blocking connection: keeps a stream to some Client Manager and moves bytes for the core.
+
+One lock guards the core; whoever waits does so on `changed`. Programs wake the thread only when it sleeps
+(`is_asleep`, for what must leave at once; `is_idle`, for acknowledgements, which leave together at least every
+`ACKNOWLEDGE_S`): the thread says that it sleeps before it looks a last time, and a program looks after it has added.
+"""
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from alphorn.client.blocking.intake import Intake
+from alphorn.client.core import Answer, Core, SessionState, State
+from alphorn.client.forks import FORKS, forked
+from alphorn.client.inbox import Inbox
+from alphorn.client.refusals import again
+from alphorn.client.route import Route
+from alphorn.client.url import Address, Target
+from alphorn.model.conversation import AnyClientFrame, Consume
+from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
+
+ACKNOWLEDGE_S = 0.002
+CONNECT_S = 5.0
+FRAMES_PER_WRITE = 64
+
+_log = logging.getLogger("alphorn.client")
+OnEvent = Callable[[str, str], None]
+
+
+class Line:
+    """The thread, the stream, and the lock."""
+
+    def __init__(self, target: Target, core: Core, *, connect_timeout: float, reconnect_timeout: float) -> None:
+        self.core = core
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.is_asleep = False
+        self.is_idle = False
+        self.forks = FORKS.number
+        self._on_event: OnEvent | None = None
+        self._events: list[tuple[str, str]] = []
+        self._route = Route(target.addresses, Random(os.urandom(16)))
+        self._give_up_s = connect_timeout
+        self._reconnect_timeout = reconnect_timeout
+        self._is_ending = False
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="alphorn-io", daemon=True)
+
+    def start(self, on_event: OnEvent | None) -> None:
+        """Connects; raises what went wrong."""
+        self._on_event = on_event
+        self._thread.start()
+        with self.lock:
+            self.changed.wait_for(lambda: self.core.state is not State.CONNECTING)
+        if self.core.failure is not None:
+            self._thread.join()
+            raise again(self.core.failure)
+
+    def note_event(self, name: str, detail: str) -> None:
+        """The core tells what happened; the program hears it outside of the lock."""
+        self._events.append((name, detail))
+
+    # For programs' threads.
+
+    def check(self) -> None:
+        """Raises `Misuse` after a fork, after closing, and in the I/O thread, which must not wait for itself."""
+        self.check_thread()
+        if self.core.failure is not None:
+            raise again(self.core.failure)
+
+    def check_thread(self) -> None:
+        """Raises `Misuse` where nobody may wait for the connection."""
+        if FORKS.number != self.forks:
+            raise forked()
+        if threading.current_thread() is self._thread:
+            raise Misuse("on_event runs in the connection's own thread and must not wait for it; use another thread")
+
+    def wait_for(self, is_done: Callable[[], object], timeout: float | None) -> bool:
+        """Waits until something holds, looked at whenever the server said something; False when the time is over."""
+        if is_done():
+            return True
+        with self.lock:
+            return bool(self.changed.wait_for(is_done, timeout))
+
+    def wake(self) -> None:
+        """Lets the thread look for something to send."""
+        self.is_asleep = self.is_idle = False
+        os.eventfd_write(self._wake_fd, 1)
+
+    def ask(self, make: Callable[[int], AnyClientFrame], *, forgives: bool = False) -> Answer:
+        """Asks and waits for the answer; raises the error that is the answer."""
+        return self.await_answer(lambda on_answer: self.core.request(make, on_answer, forgives=forgives))
+
+    def await_answer(self, wish: Callable[[Callable[[Answer | Error], None]], object]) -> Answer:
+        """Makes a wish under the lock and waits for its answer; raises the error that is the answer."""
+        self.check()
+        answers: list[Answer | Error] = []
+        with self.lock:
+            wish(answers.append)
+            self.wake()
+            self.changed.wait_for(lambda: answers)
+        answer = answers[0]
+        if isinstance(answer, Error):
+            raise again(answer)
+        return answer
+
+    def open_inbox(self, session: SessionState, consume: Consume, destination: str, place: int) -> Inbox:
+        """Begins to receive; raises why not."""
+        consume = msgspec.structs.replace(consume, place=place)
+        made: list[Inbox] = []
+        self.await_answer(lambda answer: made.append(self.core.open_inbox(session, consume, destination, answer)))
+        return made[0]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_ending
+
+    def unknown_outcomes(self) -> list[Error]:
+        """What became of messages that nobody can tell about any more."""
+        with self.lock:
+            return self.core.unknown_outcomes()
+
+    def close(self, reason: Misuse) -> None:
+        """Says goodbye and ends the thread."""
+        with self.lock:
+            self.core.say_goodbye()
+            self._is_ending = True
+            self.wake()
+            self.changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        with self.lock:
+            self.core.fail(reason)
+            self.changed.notify_all()
+            if self._wake_fd >= 0:
+                os.close(self._wake_fd)
+                self._wake_fd = -1
+
+    # In the thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending and self.core.failure is None:
+                stream = self._connect()
+                if stream is not None:
+                    with stream:
+                        reason = self._serve_safely(stream)
+                    with self.lock:
+                        self.core.on_disconnected(reason)
+                    self._tell_events()
+        except BaseException as error:  # nobody else would hear it, and everybody would wait
+            _log.exception("event=io_failed")
+            with self.lock:
+                self.core.fail(Unavailable(f"the connection's I/O ended by an error of the library: {error!r}"))
+        with self.lock:
+            self.changed.notify_all()
+        self._tell_events()
+
+    def _connect(self) -> socket.socket | None:
+        """A stream to some Client Manager; None when it is over."""
+        deadline = time.monotonic() + self._give_up_s
+        while True:
+            with self.lock:
+                pause = min(self._route.pause_s(), max(0.0, deadline - time.monotonic()))
+                self.changed.wait_for(lambda: self._is_ending, pause)
+                if self._is_ending or self.core.failure is not None:
+                    return None
+                if time.monotonic() >= deadline:
+                    self.core.fail(self._route.exhausted(self._give_up_s))
+                    return None
+            address = self._route.next_address()
+            stream = self._open(address, min(CONNECT_S, max(0.01, deadline - time.monotonic())))
+            if stream is not None:
+                return stream
+
+    def _open(self, address: Address, timeout: float) -> socket.socket | None:
+        try:
+            stream = socket.create_connection(address, timeout)
+        except OSError as error:
+            self._route.on_failure(address, error.strerror or str(error))
+            return None
+        stream.setblocking(False)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._route.on_failure(address, "it said nothing")
+        return stream
+
+    def _serve_safely(self, stream: socket.socket) -> str:
+        try:
+            return self._serve(stream)
+        except PeerViolation as error:
+            _log.warning("event=peer_violation reason=%r", str(error))
+            return str(error)
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def _serve(self, stream: socket.socket) -> str:
+        """Moves bytes until the stream ends; gives the reason."""
+        poller = select.poll()
+        poller.register(self._wake_fd, select.POLLIN)
+        poller.register(stream, select.POLLIN)
+        intake = Intake()
+        unsent: list[bytes | memoryview] = []
+        told_at = 0.0
+        welcome_by = time.monotonic() + CONNECT_S
+        with self.lock:
+            self.core.on_connected(time.monotonic())
+        while True:
+            now = time.monotonic()
+            if not unsent:
+                with self.lock:
+                    self.core.on_time(now)
+                    with_wishes = now - told_at >= ACKNOWLEDGE_S
+                    unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
+                if with_wishes and unsent:
+                    told_at = now
+            if unsent:
+                unsent = _send(stream, unsent)
+            if self.core.wants_reconnection:
+                return "the Client Manager does not answer, or sent us away"
+            if self._is_ending and not unsent:
+                return "closed"
+            if self.core.state is State.CONNECTING and now > welcome_by:
+                return "no welcome"
+            is_readable = self._sleep(poller, stream, told_at, is_full=bool(unsent))
+            if is_readable and not self._receive(stream, intake):
+                return "the Client Manager closed the connection"
+
+    def _sleep(self, poller: select.poll, stream: socket.socket, told_at: float, *, is_full: bool) -> bool:
+        """Waits for something to do; says whether the stream can be read."""
+        core = self.core
+        poller.modify(stream, select.POLLIN | select.POLLOUT if is_full else select.POLLIN)
+        self.is_asleep = True
+        deadline = core.next_deadline()
+        timeout = min(1.0, max(0.0, deadline - time.monotonic())) if deadline is not None else 1.0
+        with self.lock:
+            if not is_full and (core.has_output or self._is_ending):
+                timeout = 0.0
+            elif core.has_wishes:
+                timeout = min(timeout, max(0.0, told_at + ACKNOWLEDGE_S - time.monotonic()))
+            else:
+                self.is_idle = True
+        if self.is_idle and core.has_wishes:
+            timeout = 0.0
+        events = poller.poll(timeout * 1000) if timeout else poller.poll(0)
+        self.is_asleep = self.is_idle = False
+        is_readable = False
+        for fd, event in events:
+            if fd == self._wake_fd:
+                os.eventfd_read(fd)
+            elif event & ~select.POLLOUT:
+                is_readable = True
+        return is_readable
+
+    def _receive(self, stream: socket.socket, intake: Intake) -> bool:
+        """Reads what is there; False at the end of the stream."""
+        try:
+            count = stream.recv_into(intake.room())
+        except BlockingIOError:
+            return True
+        if not count:
+            return False
+        frames = intake.take(count)
+        if frames:
+            with self.lock:
+                self.core.receive(frames, time.monotonic())
+                if self.core.state is State.OPEN:
+                    self._give_up_s = self._reconnect_timeout
+                    self._route.on_success()
+                    self._route.learn(self.core.addresses)
+                self.changed.notify_all()
+            self._tell_events()
+        return True
+
+    def _tell_events(self) -> None:
+        while self._events:
+            name, detail = self._events.pop(0)
+            _log.debug("event=%s detail=%r", name, detail)
+            if self._on_event is not None:
+                try:
+                    self._on_event(name, detail)
+                except Exception:
+                    _log.exception("event=on_event_failed name=%s", name)
+
+
+def _send(stream: socket.socket, frames: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Writes as much as the stream takes; gives the rest."""
+    place = 0
+    while place < len(frames):
+        part = frames[place : place + FRAMES_PER_WRITE]
+        try:
+            sent = stream.sendmsg(part)
+        except BlockingIOError:
+            break
+        for frame in part:
+            if sent < len(frame):
+                frames[place] = memoryview(frame)[sent:]
+                return frames[place:]
+            sent -= len(frame)
+            place += 1
+    return frames[place:]

@@ -1,0 +1,189 @@
+"""What programs may choose for sessions, producers, consumers and destinations, checked for both shells."""
+
+import datetime
+import re
+from typing import Any
+
+import msgspec
+
+from alphorn.client.inbox import AckMode
+from alphorn.client.outbox import Parcel
+from alphorn.client.packing import (
+    check_priority,
+    check_properties,
+    check_seconds,
+    check_text,
+    flags_of,
+    pack_message,
+)
+from alphorn.model.conversation import Consume
+from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
+from alphorn.model.errors import Misuse
+from alphorn.model.messages import PRIORITY_DEFAULT, Packed
+
+PREFETCH_DEFAULT = 1000
+PREFETCH_MAX = 1_000_000
+
+DestinationLike = str | Destination
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KB|MB|GB|TB)", re.IGNORECASE)
+_SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+
+def check_destination(destination: Any) -> str:
+    """The text form of a destination; raises `Misuse` or `InvalidDestination`."""
+    if type(destination) is Destination:
+        destination.check()
+        return str(destination)
+    if type(destination) is not str:
+        raise Misuse(
+            f"a destination is a str like 'queue:orders', or what session.queue gives, not {type(destination).__name__}"
+        )
+    return str(parse_destination(destination))
+
+
+def check_mode(ack: Any, *, transacted: bool) -> AckMode:
+    """How a session acknowledges; raises `Misuse`."""
+    if transacted:
+        raise Misuse("transacted sessions come with a later version; leave transacted out")
+    try:
+        return AckMode(ack)
+    except ValueError:
+        raise Misuse(f"ack is {ack!r}; it is 'auto', 'client', 'individual' or 'dups_ok'") from None
+
+
+class Sending(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer says about each of its messages, unless the message says otherwise."""
+
+    is_persistent: bool = True
+    priority: int = PRIORITY_DEFAULT
+    ttl: float | None = None
+    delay: float | None = None
+    is_waiting: bool = True  # when blocked, rather than raising
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages need nothing but a body."""
+        return self.priority == PRIORITY_DEFAULT and not self.ttl and not self.delay
+
+    def parcel(
+        self,
+        place: int,
+        body: Any,
+        *,
+        now_ms: int,
+        properties: dict[str, Any] | None,
+        priority: int | None,
+        ttl: float | None,
+        delay: float | None,
+        key: str | None,
+        type: str | None,
+        correlation_id: str | None,
+        reply_to: DestinationLike | None,
+        content_type: str | None = None,
+    ) -> Parcel:
+        """One message, checked and packed; raises `Misuse` that names what is wrong."""
+        ttl = check_seconds("ttl", ttl) if ttl is not None else self.ttl
+        delay = check_seconds("delay", delay) if delay is not None else self.delay
+        message = Packed(
+            body=body,
+            properties=check_properties(properties) or None,
+            priority=check_priority(priority) if priority is not None else self.priority,
+            expiration=now_ms + round(ttl * 1000) if ttl else 0,
+            deliver_at=now_ms + round(delay * 1000) if delay else 0,
+            key=check_text("key", key),
+            type=check_text("type", type),
+            correlation_id=check_text("correlation_id", correlation_id),
+            reply_to=check_destination(reply_to) if reply_to is not None else None,
+            content_type=check_text("content_type", content_type),
+        )
+        return Parcel(place, flags_of(message), 0, pack_message(message))
+
+
+def choose_sending(*, persistent: bool, priority: Any, ttl: Any, delay: Any, on_block: Any) -> Sending:
+    """What a producer says about all its messages; raises `Misuse`."""
+    if on_block not in ("wait", "raise"):
+        raise Misuse(f"on_block is {on_block!r}; it is 'wait' or 'raise'")
+    return Sending(
+        is_persistent=bool(persistent),
+        priority=check_priority(priority),
+        ttl=check_seconds("ttl", ttl),
+        delay=check_seconds("delay", delay),
+        is_waiting=on_block == "wait",
+    )
+
+
+def choose_consume(
+    destination: str,
+    *,
+    selector: Any,
+    no_local: bool,
+    prefetch: Any,
+    subscription: Any,
+    shared: bool,
+    durable: bool,
+    start: Any,
+) -> Consume:
+    """The frame that begins to receive, without its numbers; raises `Misuse`."""
+    is_queue = parse_destination(destination).kind is DestinationKind.QUEUE
+    check_text("selector", selector)
+    check_text("subscription", subscription)
+    if type(prefetch) is not int or not 1 <= prefetch <= PREFETCH_MAX:
+        raise Misuse(f"prefetch is {prefetch!r}; it is an int from 1 to {PREFETCH_MAX}")
+    if is_queue and (subscription or shared or no_local or start != "new"):
+        raise Misuse(f"{destination} is a queue; subscription, shared, no_local and start are for topics")
+    if shared and not subscription:
+        raise Misuse("a shared subscription needs a name; give subscription=")
+    number, start_ms = _start_of(start)
+    return Consume(
+        request=0,
+        session=0,
+        consumer=0,
+        place=0,
+        prefetch=prefetch,
+        selector=selector or "",
+        subscription=subscription or "",
+        is_durable=bool(subscription and durable),
+        is_shared=bool(shared),
+        no_local=bool(no_local),
+        start=number,
+        start_ms=start_ms,
+    )
+
+
+def _start_of(start: Any) -> tuple[int, int]:
+    if start == "new":
+        return -1, 0
+    if start == "earliest":
+        return 0, 0
+    if type(start) is int and start >= 0:
+        return start, 0
+    if isinstance(start, datetime.datetime):
+        return -1, round(start.timestamp() * 1000)
+    raise Misuse(f"start is {start!r}; it is 'new', 'earliest', a sequence number or a datetime")
+
+
+def choose_policy(destination: str, policy: dict[str, Any]) -> bytes:
+    """A policy as it is sent; raises `Misuse` that names what is wrong. `retain` is a time or a size."""
+    policy = dict(policy)
+    if "retain" in policy:
+        name, value = _retain_of(policy.pop("retain"))
+        policy[name] = value
+    known = Policy.__struct_fields__
+    if unknown := sorted(set(policy) - set(known)):
+        raise Misuse(f"a policy has no {', '.join(unknown)}; it has retain, {', '.join(known)}")
+    try:
+        chosen = msgspec.convert(policy, Policy)
+    except msgspec.ValidationError as error:
+        raise Misuse(f"the policy of {destination} does not fit: {error}") from None
+    chosen.check(parse_destination(destination))
+    return msgspec.msgpack.encode(chosen)
+
+
+def _retain_of(retain: Any) -> tuple[str, Any]:
+    if isinstance(retain, datetime.timedelta):
+        return "retain_s", retain.total_seconds()
+    if type(retain) in (int, float):
+        return "retain_s", retain
+    if type(retain) is str and (found := _SIZE.fullmatch(retain.strip())):
+        return "retain_bytes", int(float(found[1]) * _SIZE_UNITS[found[2].upper()])
+    raise Misuse(f"retain is {retain!r}; it is a number of seconds, a timedelta, or a size like '500 MB'")

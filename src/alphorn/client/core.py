@@ -1,0 +1,489 @@
+"""The protocol of a connection, without hands: frames of the server and wishes of the API in, bytes to send out.
+
+Rules. A connection is OPEN between `Welcome` and the loss of the stream. Whatever was asked and not answered stands in
+`_requests`, and unconfirmed messages in their outboxes, so coming back is one act: name the connection, open the
+sessions again, consume again naming what is held, repeat what was not answered, resend what was not confirmed. Requests
+are such that a repetition does no harm; counters make repeated messages harmless.
+
+The owner calls everything under one lock; callbacks are called within it and only note or notify. Time is seconds of
+any clock that does not jump; `now_ms` is the calendar's.
+"""
+
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.outbox import Outbox
+from alphorn.client.refusals import error_of
+from alphorn.doors.native import VERSION, decode_server, encode
+from alphorn.model.conversation import (
+    Acknowledge,
+    AnyClientFrame,
+    Browse,
+    Close,
+    CloseConsumer,
+    CloseSession,
+    Confirmed,
+    Consume,
+    ConsumerClosed,
+    Delivered,
+    Done,
+    Failed,
+    Goodbye,
+    Hello,
+    OpenSession,
+    Ping,
+    Pong,
+    Refused,
+    Resolved,
+    Return,
+    StatusAnswer,
+    Welcome,
+)
+from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.ranges import RangeSet
+
+PING_AFTER_S = 10.0
+DEAD_AFTER_S = 30.0
+PLACES_MAX = 10_000
+
+Answer = Resolved | Done | StatusAnswer
+OnAnswer = Callable[[Answer | Error], None]
+OnBrowsed = Callable[[Inbox, Answer | Error], None]
+
+
+class State(enum.Enum):
+    """Where a connection stands."""
+
+    CONNECTING = "connecting"  # no stream, or one without Welcome yet
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Request:
+    """Something asked and not answered."""
+
+    __slots__ = ("forgives", "frame", "is_repeated", "on_answer")
+
+    def __init__(self, frame: AnyClientFrame, on_answer: OnAnswer, *, forgives: bool) -> None:
+        self.frame = frame
+        self.on_answer = on_answer
+        self.forgives = forgives  # asked twice, the second answer may be that it is gone: the first time did it
+        self.is_repeated = False
+
+
+class SessionState:
+    """One flow: its mode, producers and consumers."""
+
+    __slots__ = ("inboxes", "mode", "number", "outboxes")
+
+    def __init__(self, number: int, mode: AckMode) -> None:
+        self.number = number
+        self.mode = mode
+        self.outboxes: dict[int, Outbox] = {}
+        self.inboxes: dict[int, Inbox] = {}
+
+    def acknowledge(self) -> None:
+        """All that was handed out is consumed."""
+        for inbox in self.inboxes.values():
+            inbox.acknowledge_handed()
+
+    def recover(self) -> None:
+        """All that is not acknowledged comes back."""
+        for inbox in self.inboxes.values():
+            inbox.recover()
+
+
+class Core:
+    """One connection, across all streams that carry it."""
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        password: str = "",
+        client_id: str = "",
+        on_event: Callable[[str, str], None] = lambda name, detail: None,
+    ) -> None:
+        self._hello = Hello(VERSION, client_id, user, password)
+        self._on_event = on_event
+        self.state = State.CONNECTING
+        self.connection = b""
+        self.server = ""
+        self.addresses: list[str] = []
+        self.failure: Error | None = None
+        self.wants_reconnection = False  # the stream is of no more use
+        self.sessions: dict[int, SessionState] = {}
+        self.places: dict[str, int] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._inboxes: dict[int, Inbox] = {}
+        self._requests: dict[int, Request] = {}
+        self._browsing: Inbox | None = None
+        self._output: list[bytes] = []
+        self._number = 0
+        self._heard_at = 0.0
+        self._pinged_at = 0.0
+
+    # The stream.
+
+    def on_connected(self, now: float) -> None:
+        """A stream to some Client Manager is there."""
+        self.wants_reconnection = False
+        self._heard_at = self._pinged_at = now
+        self._output = [encode(msgspec.structs.replace(self._hello, connection=self.connection))]
+
+    def on_disconnected(self, reason: str) -> None:
+        """The stream is gone."""
+        was_open = self.state is State.OPEN
+        if self.state is not State.CLOSED:
+            self.state = State.CONNECTING
+        self._output = []
+        self.wants_reconnection = False
+        if was_open:
+            self._on_event("disconnected", reason)
+
+    def receive(self, frames: list[memoryview], now: float) -> None:
+        """What the server said; raises `PeerViolation` when the stream makes no sense."""
+        self._heard_at = now
+        for data in frames:
+            frame = decode_server(data)
+            receive = _RECEIVERS[type(frame)]
+            receive(self, frame)
+
+    def on_time(self, now: float) -> None:
+        """A quiet server is asked whether it is there, and left when it does not answer."""
+        if self.state is not State.OPEN:
+            return
+        if now - self._heard_at >= DEAD_AFTER_S:
+            self.wants_reconnection = True
+        elif now - max(self._heard_at, self._pinged_at) >= PING_AFTER_S:
+            self._pinged_at = now
+            self._output.append(encode(Ping()))
+
+    def next_deadline(self) -> float | None:
+        """When `on_time` has something to do, unless the server says something before."""
+        if self.state is not State.OPEN:
+            return None
+        return min(max(self._heard_at, self._pinged_at) + PING_AFTER_S, self._heard_at + DEAD_AFTER_S)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to send at once; acknowledgements in no hurry (`has_wishes`) do not count."""
+        if self._output:
+            return True
+        if self.state is not State.OPEN:
+            return False
+        return any(outbox.wants_packing for outbox in self._outboxes.values()) or any(
+            inbox.is_urgent for inbox in self._inboxes.values()
+        )
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether acknowledgements wait."""
+        return self.state is State.OPEN and any(inbox.has_wishes for inbox in self._inboxes.values())
+
+    def take_output(self, now_ms: int, *, with_wishes: bool = True) -> list[bytes]:
+        """What to send: what was asked, then acknowledgements, then what producers have waiting."""
+        if self.state is not State.OPEN:
+            output, self._output = self._output, []
+            return output
+        for inbox in self._inboxes.values():
+            if inbox.is_urgent or (with_wishes and inbox.has_wishes):
+                self._tell_wishes(inbox)
+        output, self._output = self._output, []
+        for outbox in self._outboxes.values():
+            if outbox.wants_packing:
+                output += outbox.pack(now_ms)
+        return output
+
+    def fail(self, error: Error) -> None:
+        """Ends the connection for good; whoever waits hears it."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self.failure = error
+        for outbox in self._outboxes.values():
+            outbox.on_failed(error)
+        for inbox in self._inboxes.values():
+            inbox.on_closed(error)
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            request.on_answer(error)
+        self._on_event("closed", str(error))
+
+    def unknown_outcomes(self) -> list[Error]:
+        """Of producers with unconfirmed messages after giving up, what to say about the newest of them."""
+        outcomes = [box.outcome(box.counter) for box in self._outboxes.values() if box.counter > box.confirmed]
+        return [outcome for outcome in outcomes if isinstance(outcome, Error)]
+
+    # Wishes.
+
+    def next_number(self) -> int:
+        """A number that this connection has not used for anything."""
+        self._number += 1
+        return self._number
+
+    def request(self, make: Callable[[int], AnyClientFrame], on_answer: OnAnswer, *, forgives: bool = False) -> None:
+        """Asks; `make` gets the request's number. The answer is repeated for until it comes or all is over."""
+        if self.failure is not None:
+            on_answer(self.failure)
+            return
+        number = self.next_number()
+        request = Request(make(number), on_answer, forgives=forgives)
+        self._requests[number] = request
+        if self.state is State.OPEN:
+            self._output.append(encode(request.frame))
+
+    def remember_place(self, destination: str, answer: Answer) -> int:
+        """Where a destination is, from the answer to `Resolve`."""
+        if not isinstance(answer, Resolved):
+            raise PeerViolation(f"the Client Manager answered the question for {destination} with something else")
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places[destination] = answer.place
+        return answer.place
+
+    def open_session(self, mode: AckMode) -> SessionState:
+        """Begins a flow."""
+        session = SessionState(self.next_number(), mode)
+        self.sessions[session.number] = session
+        if self.state is State.OPEN:
+            self._output.append(encode(OpenSession(session.number)))
+        return session
+
+    def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
+        """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
+        for inbox in session.inboxes.values():
+            self._let_go(inbox)
+        for outbox in list(session.outboxes.values()):
+            self.close_outbox(outbox)
+
+        def on_closed(answer: Answer | Error) -> None:
+            for inbox in list(session.inboxes.values()):
+                self._drop_inbox(inbox)
+            self.sessions.pop(session.number, None)
+            on_answer(answer)
+
+        self.request(lambda number: CloseSession(number, session.number), on_closed)
+
+    def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
+        """Begins to send."""
+        number = self.next_number()
+        outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
+        self._outboxes[number] = session.outboxes[number] = outbox
+        return outbox
+
+    def close_outbox(self, outbox: Outbox) -> None:
+        """Ends sending; it must be flushed before."""
+        outbox.is_open = False
+        self._outboxes.pop(outbox.number, None)
+        self.sessions[outbox.session].outboxes.pop(outbox.number, None)
+
+    def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
+        """Begins to receive. `consume` needs no numbers yet."""
+        number = self.next_number()
+        consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
+        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
+        inbox.acknowledge_session = session.acknowledge
+        self._inboxes[number] = session.inboxes[number] = inbox
+
+        def on_consumed(answer: Answer | Error) -> None:
+            if isinstance(answer, Error) and self.failure is None:
+                self._drop_inbox(inbox)
+                inbox.on_closed(answer)
+            on_answer(answer)
+
+        self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
+        return inbox
+
+    def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
+        """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        self._let_go(inbox)
+
+        def on_closed(answer: Answer | Error) -> None:
+            self._drop_inbox(inbox)
+            on_answer(answer)
+
+        self.request(lambda request: CloseConsumer(request, inbox.number), on_closed)
+
+    def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
+        """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
+        assert self._browsing is None
+        inbox = Inbox(consume=Consume(0, 0, 0, 0, 0), destination=destination, mode=AckMode.INDIVIDUAL)
+
+        def on_browsed(answer: Answer | Error) -> None:
+            self._browsing = None
+            on_answer(inbox, answer)
+
+        self._browsing = inbox
+        self.request(make, on_browsed)
+
+    @property
+    def is_browsing(self) -> bool:
+        """Whether a page is under way."""
+        return self._browsing is not None
+
+    def say_goodbye(self) -> None:
+        """The last frame of a connection that ends in good order."""
+        if self.state is State.OPEN:
+            self._output.append(encode(Close()))
+
+    def describe(self) -> dict[str, object]:
+        """The printable state; no credentials."""
+        return {
+            "state": self.state.value,
+            "connection": self.connection.hex(),
+            "server": self.server,
+            "sessions": len(self.sessions),
+            "requests": len(self._requests),
+            "producers": [outbox.describe() for outbox in self._outboxes.values()],
+            "consumers": [inbox.describe() for inbox in self._inboxes.values()],
+        }
+
+    # What the server says.
+
+    def _on_welcome(self, frame: Welcome) -> None:
+        if self.connection and frame.connection != self.connection:
+            self.fail(
+                Unavailable("the cluster has forgotten this connection, which was cut off too long; connect again")
+            )
+            return
+        is_resumed = bool(self.connection)
+        self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
+        self.state = State.OPEN
+        self._resume(is_resumed=is_resumed)
+        self._on_event("resumed" if is_resumed else "connected", frame.server)
+
+    def _resume(self, *, is_resumed: bool) -> None:
+        output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
+        consuming = {frame.consumer for frame in self._frames_asked() if isinstance(frame, Consume)}
+        for inbox in self._inboxes.values():
+            if inbox.number not in consuming:
+                self._consume_again(inbox)
+        for request in self._requests.values():  # in the order of their numbers, with those made just now last
+            request.is_repeated = is_resumed
+        consumes = [request.frame for request in self._requests.values() if isinstance(request.frame, Consume)]
+        output += [encode(msgspec.structs.replace(frame, held=self._held_by(frame.consumer))) for frame in consumes]
+        output += [encode(frame) for frame in self._frames_asked() if not isinstance(frame, Consume)]
+        for outbox in self._outboxes.values():
+            output += outbox.unconfirmed_frames()
+        if self._browsing is not None:
+            self._browsing.recover()
+        self._output = output
+
+    def _consume_again(self, inbox: Inbox) -> None:
+        def on_consumed(answer: Answer | Error) -> None:
+            if isinstance(answer, Error) and self.failure is None:
+                self._drop_inbox(inbox)
+                inbox.on_closed(answer)
+
+        number = self.next_number()
+        frame = msgspec.structs.replace(inbox.consume, request=number)
+        self._requests[number] = Request(frame, on_consumed, forgives=False)
+
+    def _held_by(self, consumer: int) -> list[int]:
+        """What a consumer has: what it holds, and what it gave up without an answer so far."""
+        inbox = self._inboxes.get(consumer)
+        held = inbox.held.copy() if inbox is not None else RangeSet()
+        for frame in self._frames_asked():
+            if isinstance(frame, Acknowledge | Return) and frame.consumer == consumer:
+                for first, last in RangeSet.from_flat(frame.positions):
+                    held.add(first, last)
+        return held.flat()
+
+    def _frames_asked(self) -> list[AnyClientFrame]:
+        return [request.frame for request in self._requests.values()]
+
+    def _on_answer(self, frame: Resolved | Done | StatusAnswer | Failed) -> None:
+        request = self._requests.pop(frame.request, None)
+        if request is None:
+            return
+        if not isinstance(frame, Failed):
+            request.on_answer(frame)
+            return
+        error = error_of(frame.error, frame.reason)
+        is_forgiven = request.forgives and request.is_repeated and isinstance(error, InvalidDestination)
+        request.on_answer(Done(frame.request) if is_forgiven else error)
+
+    def _on_confirmed(self, frame: Confirmed) -> None:
+        if outbox := self._outboxes.get(frame.producer):
+            outbox.on_confirmed(frame.counter)
+
+    def _on_refused(self, frame: Refused) -> None:
+        error = error_of(frame.error, frame.reason)
+        if isinstance(error, InvalidDestination):
+            self.places.clear()  # one of them is gone; the others are soon found again
+        if outbox := self._outboxes.get(frame.producer):
+            outbox.on_refused(frame.counter, frame.count, error)
+
+    def _on_delivered(self, frame: Delivered) -> None:
+        inbox = self._inboxes.get(frame.consumer)
+        if frame.consumer == 0 and self._browsing is not None:
+            inbox = self._browsing
+        if inbox is not None:
+            inbox.on_delivered(frame)
+
+    def _on_consumer_closed(self, frame: ConsumerClosed) -> None:
+        if inbox := self._inboxes.get(frame.consumer):
+            self._drop_inbox(inbox)
+            inbox.on_closed(error_of(frame.error, frame.reason))
+
+    def _on_pong(self, frame: Pong) -> None:
+        """That it came is all it says."""
+
+    def _on_goodbye(self, frame: Goodbye) -> None:
+        error = error_of(frame.error, frame.reason)
+        if isinstance(error, AccessDenied | Misuse | PeerViolation):
+            self.fail(error)
+        self.wants_reconnection = True
+
+    # What is told of consumers.
+
+    def _tell_wishes(self, inbox: Inbox) -> None:
+        acknowledged, rejected = inbox.take_wishes()
+        if acknowledged:
+            self.request(
+                lambda request: Acknowledge(request, inbox.number, acknowledged),
+                lambda answer: inbox.on_acknowledged(acknowledged),
+            )
+        decided: dict[tuple[int, bool, bool], RangeSet] = {}
+        for (first, last), *how in rejected:
+            decided.setdefault(tuple(how), RangeSet()).add(first, last)  # type: ignore[arg-type]
+        for (delay_ms, is_dead, is_unseen), ranges in decided.items():
+            back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
+            self.request(partial(_numbered, back), lambda answer: None)
+
+    def _let_go(self, inbox: Inbox) -> None:
+        """Tells what is to tell, then takes nothing more."""
+        if self.state is not State.CLOSED:
+            self._tell_wishes(inbox)
+        inbox.close()
+
+    def _drop_inbox(self, inbox: Inbox) -> None:
+        self._inboxes.pop(inbox.number, None)
+        session = self.sessions.get(inbox.session)
+        if session is not None:
+            session.inboxes.pop(inbox.number, None)
+
+
+def _numbered(frame: Return, request: int) -> Return:
+    return msgspec.structs.replace(frame, request=request)
+
+
+_RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
+    Welcome: Core._on_welcome,
+    Resolved: Core._on_answer,
+    Done: Core._on_answer,
+    StatusAnswer: Core._on_answer,
+    Failed: Core._on_answer,
+    Confirmed: Core._on_confirmed,
+    Refused: Core._on_refused,
+    Delivered: Core._on_delivered,
+    ConsumerClosed: Core._on_consumer_closed,
+    Pong: Core._on_pong,
+    Goodbye: Core._on_goodbye,
+}

@@ -1,0 +1,325 @@
+"""What one consumer has received: prefetched, handed out, and not acknowledged.
+
+Rules. `held` has every position that came and is neither acknowledged nor returned; it is what the consumer names when
+it comes back after a reconnection. Positions that come twice (held, or acknowledged without an answer so far) are
+dropped: the program has them. What was handed out is what is held and no longer prefetched.
+
+Acknowledging costs by ranges: handing out only advances the iterator `ready`, and when the I/O side writes, the
+messages that the program is done with (handed out, and no longer `in_hand`) become one range. Advancing is one step, so
+threads that share a consumer never get the same message; everything else happens under the owner's lock.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from operator import length_hint
+
+from alphorn.client.message import Arrival, Message
+from alphorn.model.conversation import Consume, Delivered
+from alphorn.model.errors import Error, PeerViolation
+from alphorn.model.messages import count_of
+from alphorn.model.ranges import Range, RangeSet
+
+
+class AckMode(enum.Enum):
+    """When a session's messages count as consumed."""
+
+    AUTO = "auto"
+    CLIENT = "client"
+    INDIVIDUAL = "individual"
+    DUPS_OK = "dups_ok"
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether going on is an acknowledgement."""
+        return self in (AckMode.AUTO, AckMode.DUPS_OK)
+
+
+class Inbox:
+    """The messages of one consumer."""
+
+    __slots__ = (
+        "_arrivals",
+        "_collected",
+        "_current",
+        "_in_hand_before",
+        "_messages",
+        "acknowledge_session",
+        "acknowledged",
+        "acknowledging",
+        "consume",
+        "destination",
+        "failure",
+        "generation",
+        "guard",
+        "held",
+        "in_hand",
+        "is_awaited",
+        "is_open",
+        "mode",
+        "number",
+        "on_arrival",
+        "on_wish",
+        "ready",
+        "rejected",
+        "session",
+    )
+
+    def __init__(self, *, consume: Consume, destination: str, mode: AckMode) -> None:
+        self.consume = consume
+        self.number = consume.consumer
+        self.session = consume.session
+        self.destination = destination
+        self.mode = mode
+        self.is_open = True
+        self.is_awaited = False  # the program waits for a message
+        self.failure: Error | None = None
+        self.on_arrival: Callable[[], None] = lambda: None
+        self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
+        self.guard: AbstractContextManager[object] = nullcontext()  # the owner's lock, where threads need one
+        self.acknowledge_session: Callable[[], None] = lambda: None
+        self.held = RangeSet()
+        self.acknowledged = RangeSet()  # to be sent
+        self.acknowledging = RangeSet()  # sent and not answered
+        self.rejected: list[tuple[Range, int, bool, bool]] = []  # to be sent: positions, delay_ms, is_dead, is_unseen
+        self.generation = 0  # one more whenever everything went back
+        self.ready: Iterator[Message] = iter(())  # what `_messages` of `_current` has left to hand out
+        self.in_hand = 0  # so many of the last ones handed out are still being used
+        self._messages: list[Message] = []
+        self._current: Arrival | None = None
+        self._collected = 0  # so many of `_messages` are acknowledged
+        self._in_hand_before: list[Range] = []  # in hand as well, from arrivals before
+        self._arrivals: deque[Arrival] = deque()
+
+    @property
+    def has_prefetched(self) -> bool:
+        """Whether a message can be handed out."""
+        return length_hint(self.ready) > 0 or bool(self._arrivals)
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether there is something to tell the server."""
+        return bool(self.rejected or self.acknowledged) or (
+            self.mode.is_automatic and self._handed_count - self.in_hand > self._collected
+        )
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the server should hear at once: the program waits, or much of the prefetch is used up."""
+        if self.rejected or not self.is_open:
+            return self.has_wishes
+        done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
+        if self.is_awaited or self.mode is AckMode.CLIENT:
+            return bool(self.acknowledged) or done > 0
+        return len(self.acknowledged) + done > self.consume.prefetch // 4
+
+    def on_delivered(self, frame: Delivered) -> None:
+        """Messages came; those that the program has already are dropped."""
+        if not self.is_open:
+            return
+        count = count_of(frame.blob)
+        blob = bytes(frame.blob)
+        last = frame.position + count - 1
+        known = self.held.intersection(frame.position, last) + self.acknowledging.intersection(frame.position, last)
+        known += self.acknowledged.intersection(frame.position, last)
+        fresh = RangeSet([(frame.position, last)])
+        for first, final in known:
+            fresh.remove(first, final)
+        for first, final in fresh:
+            self.held.add(first, final)
+            self._arrivals.append(self._arrival_of(frame, blob, first - frame.position, final - frame.position + 1))
+        if fresh:
+            self.on_arrival()
+
+    def on_closed(self, error: Error) -> None:
+        """The server gives no more; what is prefetched is gone as well."""
+        self.failure = error
+        self.close()
+        self.on_arrival()
+
+    def close(self) -> None:
+        """Takes nothing more and hands out nothing more."""
+        self.is_open = False
+        self._arrivals.clear()
+        self._messages = self._messages[: self._handed_count]
+        self.ready = iter(())
+
+    def turn(self) -> bool:
+        """Unpacks the next arrival once the current one is handed out; False when there is none.
+
+        What is in hand stays in hand.
+        """
+        self._collect()
+        while self._arrivals:
+            if self._collected < len(self._messages):
+                self._in_hand_before.append(self._range(self._collected, len(self._messages)))
+            self.in_hand = self._collected = 0
+            self._current = self._arrivals.popleft()
+            self._messages, self.ready = [], iter(())
+            self._messages = self._unpack(self._current)
+            self.ready = iter(self._messages)
+            if self._messages:
+                return True
+        return False
+
+    def finish(self) -> None:
+        """The program is done with all that is in hand, where going on says so."""
+        self.in_hand = 0
+        self._collect()
+        if self.mode.is_automatic:
+            for wanted in self._in_hand_before:
+                self._acknowledge_range(wanted)
+        self._in_hand_before.clear()
+
+    def take(self, maximum: int) -> list[Message]:
+        """Hands out what is there, up to so many; the program is done with what it had before."""
+        self.finish()
+        taken: list[Message] = []
+        while len(taken) < maximum:
+            part = list(islice(self.ready, maximum - len(taken)))
+            self.in_hand += len(part)
+            taken += part
+            if not part and not self.turn():
+                break
+        return taken
+
+    def unhand(self) -> None:
+        """What is in hand was not used: it is returned, not acknowledged."""
+        if self.mode.is_automatic:
+            self._collect()
+            handed = self._handed_count
+            wanted = [*self._in_hand_before, *([self._range(self._collected, handed)] if self.in_hand else [])]
+            for part in wanted:
+                self._return_range(part, delay_ms=-1, is_dead=False)
+            self._in_hand_before.clear()
+            self._collected, self.in_hand = handed, 0
+
+    def acknowledge(self, arrival: Arrival, index: int) -> None:
+        """Of one message, or in client mode of all the session was handed. Takes the owner's lock."""
+        with self.guard:
+            if self.mode is AckMode.CLIENT:
+                self.acknowledge_session()
+            elif arrival.generation == self.generation:
+                position = arrival.position + index
+                self._acknowledge_range((position, position))
+        self.on_wish()
+
+    def acknowledge_handed(self) -> None:
+        """Everything that was handed out is consumed."""
+        for handed in self._handed():
+            self._acknowledge_range(handed)
+
+    def reject(self, arrival: Arrival, index: int, *, delay_ms: int, is_dead: bool) -> None:
+        """One message comes back. Takes the owner's lock."""
+        with self.guard:
+            self.give_back(arrival, index, delay_ms=delay_ms, is_dead=is_dead)
+        self.on_wish()
+
+    def give_back(self, arrival: Arrival, index: int, *, delay_ms: int = -1, is_dead: bool = False) -> None:
+        """One message comes back."""
+        position = arrival.position + index
+        if arrival.generation == self.generation:
+            self._return_range((position, position), delay_ms=delay_ms, is_dead=is_dead)
+
+    def recover(self) -> None:
+        """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
+        self._collect()
+        handed = self._handed()
+        prefetched = self.held.copy()
+        for first, last in handed:
+            prefetched.remove(first, last)
+            self._return_range((first, last), delay_ms=-1, is_dead=False)
+        for first, last in prefetched:
+            self._return_range((first, last), delay_ms=-1, is_dead=False, is_unseen=True)
+        self._arrivals.clear()
+        self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
+        self._in_hand_before.clear()
+        self.ready = iter(())
+        self.generation += 1
+
+    def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool, bool]]]:
+        """What to tell the server: positions acknowledged (flat pairs), and what comes back."""
+        self._collect()
+        acknowledged, self.acknowledged = self.acknowledged.flat(), RangeSet()
+        for first, last in zip(acknowledged[::2], acknowledged[1::2], strict=True):
+            self.acknowledging.add(first, last)
+        rejected, self.rejected = self.rejected, []
+        return acknowledged, rejected
+
+    def on_acknowledged(self, positions: list[int]) -> None:
+        """The server has consumed these."""
+        for first, last in zip(positions[::2], positions[1::2], strict=True):
+            self.acknowledging.remove(first, last)
+
+    def describe(self) -> dict[str, object]:
+        """The printable state."""
+        return {
+            "number": self.number,
+            "destination": self.destination,
+            "held": len(self.held),
+            "handed": sum(last - first + 1 for first, last in self._handed()),
+            "acknowledging": len(self.acknowledging),
+        }
+
+    @property
+    def _handed_count(self) -> int:
+        return len(self._messages) - length_hint(self.ready)
+
+    def _handed(self) -> list[Range]:
+        handed = self.held.copy()
+        if length_hint(self.ready):
+            handed.remove(*self._range(self._handed_count, len(self._messages)))
+        for arrival in self._arrivals:
+            handed.remove(arrival.position + arrival.start, arrival.position + arrival.end - 1)
+        return list(handed)
+
+    def _collect(self) -> None:
+        done = self._handed_count - self.in_hand
+        if done > self._collected:
+            if self.mode.is_automatic:
+                self._acknowledge_range(self._range(self._collected, done))
+            self._collected = done
+
+    def _unpack(self, arrival: Arrival) -> list[Message]:
+        """What nobody can read is dead: it would come back for ever."""
+        try:
+            return arrival.unpack()
+        except PeerViolation:
+            spoilt = (arrival.position + arrival.start, arrival.position + arrival.end - 1)
+            self._return_range(spoilt, delay_ms=-1, is_dead=True)
+            raise
+
+    def _range(self, start: int, end: int) -> Range:
+        """The positions of messages in hand."""
+        assert self._current is not None
+        first = self._current.position + self._current.start
+        return first + start, first + end - 1
+
+    def _acknowledge_range(self, wanted: Range) -> None:
+        for first, last in self.held.intersection(*wanted):
+            self.held.remove(first, last)
+            self.acknowledged.add(first, last)
+
+    def _return_range(self, wanted: Range, *, delay_ms: int, is_dead: bool, is_unseen: bool = False) -> None:
+        for first, last in self.held.intersection(*wanted):
+            self.held.remove(first, last)
+            self.rejected.append(((first, last), delay_ms, is_dead, is_unseen))
+
+    def _arrival_of(self, frame: Delivered, blob: bytes, start: int, end: int) -> Arrival:
+        return Arrival(
+            self,
+            position=frame.position,
+            delivery_count=frame.delivery_count,
+            sequence=frame.sequence,
+            first_index=frame.index,
+            producer=frame.producer,
+            counter=frame.counter,
+            timestamp=frame.timestamp,
+            blob=blob,
+            history=frame.history,
+            start=start,
+            end=end,
+            generation=self.generation,
+        )

@@ -1,0 +1,44 @@
+"""Consumers as the dispatcher sees them: soft, for as long as the primary that was told of them."""
+
+from alphorn.message_manager.ready import Ready
+from alphorn.model.link import DeliveredRun
+
+
+class Consumer:
+    """Somebody who was given messages, and may be given more while attached."""
+
+    __slots__ = ("client_manager", "is_attached", "key", "outstanding", "parked", "prefetch", "runs", "selector")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.client_manager = 0
+        self.prefetch = 0
+        self.selector = ""
+        self.is_attached = True
+        self.outstanding = 0  # positions it holds
+        self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
+        self.runs: list[DeliveredRun] = []  # given out and not yet told
+
+    @property
+    def room(self) -> int:
+        """How many more messages it may get."""
+        return self.prefetch - self.outstanding
+
+    def give(self, run: DeliveredRun) -> None:
+        """One more run to tell; it grows the last one where it goes on from there."""
+        if self.runs:
+            last = self.runs[-1]
+            if (
+                last.position + last.count == run.position
+                and last.sequence == run.sequence
+                and last.command == run.command
+                and last.index + last.count == run.index
+                and last.delivery_count == run.delivery_count
+                and last.history == run.history
+            ):
+                del self.runs[-1]
+                count = last.count + run.count
+                run = DeliveredRun(
+                    run.sequence, run.command, last.index, count, last.position, run.delivery_count, run.history
+                )
+        self.runs.append(run)

@@ -1,0 +1,372 @@
+"""The Message Manager: one replica's engine, and what the primary alone does.
+
+Every replica applies the log. The one that is primary also has a dispatcher, answers what Client Managers asked, and
+puts commands of its own into the log: the time, what a vanished consumer held, connections that did not come back.
+Being primary ends without notice; nothing that only the primary knew is missed, because Client Managers say it again.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.message_manager.absent import Absent
+from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.looking import look
+from alphorn.message_manager.machine import (
+    Asked,
+    Break,
+    ClientManagerLeft,
+    Committed,
+    Demoted,
+    Input,
+    LinkClosed,
+    LinkOpened,
+    Log,
+    Order,
+    Output,
+    Promoted,
+    Supply,
+    Tell,
+)
+from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.topic import Topic
+from alphorn.model import link
+from alphorn.model.commands import (
+    AnyCommand,
+    CreateDestination,
+    Entry,
+    Forget,
+    Tick,
+    connection_of,
+    decode_entry,
+    encode_entry,
+)
+from alphorn.model.errors import Error, InvalidDestination, PeerViolation
+
+_NEVER = float("inf")
+_TICK_MS = 10  # ticks are not closer than this
+
+
+class MessageManager:
+    """The machine. `wall_ms` turns the time of a turn into milliseconds since 1970; only ticks use it."""
+
+    def __init__(
+        self,
+        about: About,
+        *,
+        wall_ms: Callable[[float], int],
+        read: Callable[[int], bytes | memoryview | None],
+    ) -> None:
+        self.engine = Engine()
+        self._about = about
+        self._wall_ms = wall_ms
+        self._read = read
+        self._origin = b""
+        self._epoch = 0
+        self._dispatcher: Dispatcher | None = None
+        self._links: dict[int, link.Introduce | None] = {}
+        self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
+        self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
+        self._absent = Absent()
+        self._outbox: list[Output] = []
+        self._commands: list[AnyCommand] = []
+        self._then: list[Callable[[], None] | None] = []
+        self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
+        self._request = 0
+        self._ticked_ms = 0
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this replica serves."""
+        return self._dispatcher is not None
+
+    def receive(self, item: Input, now: float) -> None:
+        """Takes in one thing that happened."""
+        match item:
+            case Committed():
+                self._on_committed(item)
+            case Asked():
+                self._on_asked(item.link, item.frame, now)
+            case LinkOpened():
+                self._links[item.link] = None
+                self._tell_role(item.link)
+            case LinkClosed():
+                self._on_link_closed(item.link, now)
+            case Promoted():
+                self._on_promoted(item, now)
+            case Demoted():
+                self._on_demoted(item.epoch)
+            case ClientManagerLeft():
+                if self._dispatcher is not None and item.origin in self._numbers:
+                    self._dispatcher.leave(self._numbers[item.origin])
+
+    def restore(self, engine: Engine) -> None:
+        """Goes on from a checkpoint."""
+        self.engine = engine
+        self._dispatcher = None
+
+    def on_time(self, now: float) -> None:
+        """The primary puts the time into the log when something is due, and ends what did not come back."""
+        if self._dispatcher is None:
+            return
+        for consumer in self._absent.overdue_consumers(now):
+            self._detach(consumer, None)
+        for connection in self._absent.overdue_connections(now):
+            self._order(Forget(connection))
+        due = self.engine.next_due()
+        wall = self._wall_ms(now)
+        if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
+            self._ticked_ms = wall
+            self._order(Tick(wall))
+
+    def next_deadline(self) -> float:
+        """When something is due, as far as it is known now."""
+        if self._dispatcher is None:
+            return _NEVER
+        if self._dispatcher.has_more:
+            return 0.0
+        deadline = self._absent.next_deadline()
+        due = self.engine.next_due()
+        if due is not None:
+            offset_s = self._wall_ms(0.0) / 1000
+            deadline = min(deadline, max(due, self._ticked_ms + _TICK_MS) / 1000 - offset_s)
+        return deadline
+
+    def take_outputs(self) -> list[Output]:
+        """Everything to do since the last call, in order."""
+        if self._dispatcher is not None:
+            for delivery in self._dispatcher.take_deliveries():
+                self._tell_client_manager(delivery.client_manager, delivery.deliver)
+            for number, detached in self._dispatcher.take_detached():
+                self._tell_client_manager(number, detached)
+            for refused in self._dispatcher.take_refused():
+                self._order(refused)
+        if self._commands:
+            self._close_entry()
+        outputs, self._outbox = self._outbox, []
+        return outputs
+
+    # --- the log ---
+
+    def _on_committed(self, item: Committed) -> None:
+        try:
+            entry = decode_entry(item.payload)
+        except PeerViolation as error:  # the same on every replica: it changes nothing
+            self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
+            entry = Entry([])
+        effects = self.engine.apply(item.sequence, entry)
+        if self._dispatcher is None:
+            return
+        self._dispatcher.on_effects(effects)
+        if entry.requests:
+            self._answer(item.origin, entry, effects)
+
+    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
+        if origin == self._origin:
+            for request in entry.requests:
+                self._waiting.pop(request, lambda: None)()
+            return
+        number = self._link_of.get(origin)
+        if number is None:
+            return
+        answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
+        for place, request in enumerate(entry.requests):
+            if request:
+                answer = answers.get(place) or Answer(place)
+                self._tell(number, self._answered(request, entry.commands[place], answer))
+
+    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
+        policy = None
+        if isinstance(command, CreateDestination) and not answer.error:
+            policy = self.engine.destinations[answer.number].policy
+        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
+
+    def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
+        self._commands.append(command)
+        self._then.append(then)
+
+    def _close_entry(self) -> None:
+        requests = []
+        for then in self._then:
+            self._request += 1
+            requests.append(self._request if then is not None else 0)
+            if then is not None:
+                self._waiting[self._request] = then
+        payload = encode_entry(Entry(self._commands, requests if any(requests) else []))
+        self._outbox.append(Order(payload))
+        self._commands, self._then = [], []
+
+    # --- being primary ---
+
+    def _on_promoted(self, item: Promoted, now: float) -> None:
+        self._epoch, self._origin = item.epoch, item.origin
+        self._waiting.clear()
+        self._link_of.clear()
+        known = [self._number_of(origin) for origin in item.client_managers]
+        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
+        self._absent = Absent()
+        for connection in self.engine.connections():
+            self._absent.lose(connection, (), now)
+        for number in self._links:
+            self._links[number] = None  # they introduce themselves again
+            self._tell_role(number)
+        self._log("info", "promoted", f"epoch={item.epoch}")
+
+    def _on_demoted(self, epoch: int) -> None:
+        self._epoch = epoch
+        if self._dispatcher is None:
+            return
+        self._dispatcher = None
+        self._commands, self._then = [], []
+        self._waiting.clear()
+        for number in self._links:
+            self._tell_role(number)
+        self._log("info", "demoted", f"epoch={epoch}")
+
+    def _entry(self, sequence: int) -> Entry | None:
+        payload = self._read(sequence)
+        return None if payload is None else decode_entry(bytes(payload))
+
+    def _number_of(self, origin: bytes) -> int:
+        return self._numbers.setdefault(origin, len(self._numbers) + 1)
+
+    # --- Client Managers ---
+
+    def _on_asked(self, number: int, frame: link.AnyAsked, now: float) -> None:
+        if isinstance(frame, link.Fetch):
+            self._outbox.append(Supply(number, frame.request, frame.sequences))
+        elif isinstance(frame, link.Describe):
+            self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif self._dispatcher is not None:  # otherwise it will find the primary, and say it there
+            self._serve(self._dispatcher, number, frame, now)
+
+    def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
+        introduced = self._links.get(number)
+        if introduced is None and not isinstance(frame, link.Introduce):
+            self._outbox.append(Break(number, "a Client Manager introduces itself first"))
+            return
+        match frame:
+            case link.Introduce():
+                self._links[number] = frame
+                self._link_of[frame.origin] = number
+                for connection in frame.connections:
+                    self._absent.back(connection)
+            case link.Settled() if introduced is not None:
+                dispatcher.introduce(self._number_of(introduced.origin))
+            case link.ConnectionOpened(connection):
+                self._absent.back(connection)
+            case link.ConnectionLost(connection):
+                self._lose(dispatcher, connection, dispatcher.consumers_of(connection), now)
+            case link.Attach() if introduced is not None:
+                self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
+            case link.Detach(request, consumer):
+                self._detach(consumer, lambda: self._tell(number, link.Answered(request)))
+            case link.Look():
+                self._look(number, frame)
+            case link.Locate(request, destination):
+                self._locate(number, request, self.engine.numbers.get(destination), str(destination))
+            case link.FindSubscription():
+                self._find(number, frame)
+
+    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+        try:
+            dispatcher.attach(
+                frame.consumer,
+                client_manager=client_manager,
+                destination=frame.destination,
+                subscription=frame.subscription,
+                selector=frame.selector,
+                prefetch=frame.prefetch,
+                held=frame.held,
+            )
+        except Error as error:
+            self._refuse(number, frame.request, error)
+        else:
+            self._absent.back(connection_of(frame.consumer))
+            self._tell(number, link.Answered(frame.request))
+
+    def _detach(self, consumer: bytes, then: Callable[[], None] | None) -> None:
+        """Ends a consumer; `then` is called once what it held has come back."""
+        assert self._dispatcher is not None
+        returns = self._dispatcher.detach(consumer)
+        for place, command in enumerate(returns, 1):
+            self._order(command, then if place == len(returns) else None)
+        if not returns and then is not None:
+            then()
+
+    def _on_link_closed(self, number: int, now: float) -> None:
+        introduced = self._links.pop(number, None)
+        if introduced is None or self._link_of.get(introduced.origin) != number:
+            return
+        del self._link_of[introduced.origin]
+        if self._dispatcher is not None:
+            consumers = self._dispatcher.consumers_at(self._number_of(introduced.origin))
+            by_connection: dict[bytes, list[bytes]] = {connection: [] for connection in introduced.connections}
+            for key in consumers:
+                by_connection.setdefault(connection_of(key), []).append(key)
+            for connection, keys in by_connection.items():
+                self._lose(self._dispatcher, connection, keys, now)
+
+    def _lose(self, dispatcher: Dispatcher, connection: bytes, consumers: list[bytes], now: float) -> None:
+        dispatcher.suspend(consumers)
+        self._absent.lose(connection, consumers, now)
+
+    def _look(self, number: int, frame: link.Look) -> None:
+        try:
+            runs, after = look(self.engine, frame, self._read)
+        except Error as error:
+            self._refuse(number, frame.request, error)
+            return
+        if runs:
+            self._tell(number, link.Looked(frame.request, runs))
+        self._tell(number, link.Answered(frame.request, after))
+
+    def _locate(self, number: int, request: int, place: int | None, name: str) -> None:
+        if place is None:
+            self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
+        else:
+            self._tell(number, link.Answered(request, place, policy=self.engine.destinations[place].policy))
+
+    def _find(self, number: int, frame: link.FindSubscription) -> None:
+        for destination in self.engine.destinations.values():
+            if isinstance(destination, Topic):
+                for subscription, known in destination.subscriptions.items():
+                    if (known.client, known.name) == (frame.client, frame.name):
+                        self._tell(number, link.Answered(frame.request, destination.number << 32 | subscription))
+                        return
+        self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
+
+    # --- saying ---
+
+    def _tell(self, number: int, frame: link.Told) -> None:
+        self._outbox.append(Tell(number, frame))
+
+    def _tell_client_manager(self, client_manager: int, frame: link.Told) -> None:
+        for origin, number in self._link_of.items():
+            if self._numbers[origin] == client_manager:
+                self._tell(number, frame)
+
+    def _tell_role(self, number: int) -> None:
+        self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
+
+    def _refuse(self, number: int, request: int, error: Error) -> None:
+        self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
+
+    def _log(self, level: str, event: str, details: str) -> None:
+        self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))
+
+    def status(self) -> dict[str, object]:
+        """What `alphorn status` shows of this node, and of the channel if it is primary."""
+        introduced = [frame for frame in self._links.values() if frame is not None]
+        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return {
+            "is_primary": self.is_primary,
+            "links": len(self._links),
+            "engine": self.engine.describe(),
+            "dispatcher": self._dispatcher.describe() if self._dispatcher is not None else None,
+        }

@@ -1,0 +1,334 @@
+"""The dispatcher: what the primary alone knows and decides, who gets which messages.
+
+Consumers attach; what the engine brings about is told by `on_effects`; `take_deliveries` gives out what can be given
+out now, by reference. All its state is soft: it is made empty when a member becomes primary and thrown away when it is
+not any more. What must survive that (messages came back, are not wanted) goes into the log, by commands that the caller
+is given to order.
+
+Promises: a message is with one consumer at a time; nobody has more than its prefetch; messages go out by priority and
+position; nothing that can be given out waits while a consumer that wants it has room, but for what outlet.py holds back
+for the sake of order. A message that may have been delivered before says so in its delivery count.
+
+Only queues and subscriptions that something happened to are looked at, so idle ones cost nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from alphorn.message_manager.consumers import Consumer
+from alphorn.message_manager.contents import Contents, Read
+from alphorn.message_manager.effects import Arrived, Created, Deferred, Deleted, Effect, Gone, Unsubscribed
+from alphorn.message_manager.filters import Budget
+from alphorn.message_manager.grace import Grace
+from alphorn.message_manager.outlet import Outlet
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.selector import Selector, parse
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import Acknowledge, Return, connection_of
+from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.link import Deliver, Detached
+from alphorn.model.ranges import Range, RangeSet
+
+LOOKS_MAX = 2_000  # messages looked into by one `take_deliveries`
+
+
+class Sources(Protocol):
+    """The engine, as far as the dispatcher needs it."""
+
+    @property
+    def destinations(self) -> Mapping[int, Queue | Topic]:
+        """All queues and topics by number."""
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """A delivery and the Client Manager it goes to."""
+
+    client_manager: int
+    deliver: Deliver
+
+
+class Dispatcher:
+    """One primary's consumers. `client_managers` were there at the change of primary and are to attach again."""
+
+    __slots__ = ("_contents", "_detached", "_dirty", "_engine", "_grace", "_outlets", "_places", "_refused", "_stalled")
+
+    def __init__(self, engine: Sources, read: Read, client_managers: Iterable[int] = ()) -> None:
+        self._engine = engine
+        self._contents = Contents(read)
+        self._outlets: dict[int, dict[int, Outlet]] = {}  # destination → subscription →
+        self._places: dict[bytes, Outlet] = {}  # consumer → where it is attached
+        self._dirty: dict[Outlet, None] = {}  # to be looked at
+        self._stalled: dict[Outlet, None] = {}  # to be looked at again when something else is
+        self._detached: list[tuple[int, Detached]] = []
+        self._refused: list[Acknowledge] = []
+        waited_for = set(client_managers)
+        self._grace = Grace(waited_for, _newest(engine) if waited_for else {})
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `take_deliveries` has something to look at."""
+        return bool(self._dirty)
+
+    @property
+    def missing(self) -> list[int]:
+        """The Client Managers whose consumers are not attached again yet."""
+        return self._grace.missing
+
+    def attach(
+        self,
+        consumer: bytes,
+        *,
+        client_manager: int,
+        destination: int,
+        subscription: int,
+        selector: str,
+        prefetch: int,
+        held: list[int],
+    ) -> None:
+        """A consumer wants messages; what it has already (`held`, flat pairs) is its own if nobody else has it.
+
+        A consumer that is attached is attached anew: what it held and does not name is free. The selector counts for
+        queues only; that of a subscription is the engine's. Raises `InvalidDestination`, `InvalidSelector` and
+        `Misuse`, and then changes nothing.
+        """
+        source = self._engine.destinations.get(destination)
+        if source is None:
+            raise InvalidDestination(f"destination {destination} is not there (any more); look its name up again")
+        if source.backlog_of(subscription) is None:
+            raise InvalidDestination(
+                f"destination {destination} has no subscription {subscription} (any more); subscribe again"
+            )
+        understood = _understand(selector) if subscription == 0 else None
+        claimed = _check_held(held, prefetch)
+        outlet = self._outlet(destination, subscription, source)
+        others = [key for key in outlet.consumers if key != consumer]
+        if outlet.is_single and others:
+            raise Misuse(
+                f"subscription {subscription} of destination {destination} has an active consumer and is not shared; "
+                "close that one first, or share the subscription"
+            )
+        attached = self._enter(consumer, outlet)
+        attached.client_manager = client_manager
+        attached.prefetch = prefetch
+        outlet.attach(attached, understood, claimed)
+        self._dirty[outlet] = None
+
+    def detach(self, consumer: bytes) -> list[Return]:
+        """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing."""
+        outlet = self._places.pop(consumer, None)
+        if outlet is None:
+            return []
+        command = outlet.detach(outlet.consumers[consumer])
+        self._settle(outlet)
+        return [] if command is None else [command]
+
+    def lose_client_manager(self, number: int) -> list[Return]:
+        """A Client Manager has left: its consumers are gone, and it will claim nothing any more."""
+        commands = [command for key in self.consumers_at(number) for command in self.detach(key)]
+        self.leave(number)
+        return commands
+
+    def consumers_of(self, connection: bytes) -> list[bytes]:
+        """The attached consumers of a connection."""
+        return [key for key in self._places if connection_of(key) == connection]
+
+    def consumers_at(self, client_manager: int) -> list[bytes]:
+        """The attached consumers that are reached through a Client Manager."""
+        return [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == client_manager]
+
+    def suspend(self, consumers: Iterable[bytes]) -> None:
+        """These cannot be reached: they keep what they hold, and get nothing more until they attach again."""
+        for key in consumers:
+            outlet = self._places[key]
+            outlet.suspend(outlet.consumers[key])
+
+    def leave(self, number: int) -> None:
+        """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""
+        if self._grace.leave({number}):
+            self._end_grace()
+
+    def introduce(self, number: int) -> None:
+        """A Client Manager has attached all the consumers it had at the change of primary."""
+        if self._grace.answer(number):
+            self._end_grace()
+
+    def forget_unclaimed(self) -> None:
+        """Waits no longer for Client Managers: what nobody claimed may have been given out by them."""
+        if self._grace.leave(self._grace.missing):
+            self._end_grace()
+
+    def on_effects(self, effects: Iterable[Effect]) -> None:
+        """The engine has applied commands, with these effects."""
+        for effect in effects:
+            match effect:
+                case Arrived():
+                    outlet = self._find(effect.destination, effect.subscription)
+                    if outlet is not None:
+                        outlet.arrive(effect.first, effect.last, effect.consumer)
+                        self._settle(outlet)
+                case Gone():
+                    outlet = self._find(effect.destination, effect.subscription)
+                    if outlet is not None:
+                        for first, last in _pairs(effect.positions):
+                            outlet.gone(first, last)
+                        self._settle(outlet)
+                case Deferred():
+                    outlet = self._find(effect.destination, effect.subscription)
+                    if outlet is not None:
+                        for first, last in _pairs(effect.positions):
+                            outlet.defer(first, last, effect.consumer)
+                        self._settle(outlet)
+                case Created():
+                    for outlet in self._outlets.get(effect.number, {}).values():
+                        outlet.refresh()
+                        self._dirty[outlet] = None
+                case Deleted():
+                    reason = f"{effect.destination} was deleted; create it again to go on"
+                    for subscription in list(self._outlets.get(effect.number, {})):
+                        self._close(effect.number, subscription, reason)
+                case Unsubscribed():
+                    reason = f"subscription {effect.subscription} has ended; subscribe again to go on"
+                    self._close(effect.destination, effect.subscription, reason)
+
+    def take_deliveries(self) -> list[Delivery]:
+        """Gives out what can be given out now. Where that takes much looking into messages, `has_more` says so."""
+        budget = Budget(LOOKS_MAX)
+        looked: list[Outlet] = []
+        waiting: list[Outlet] = []
+        outlets = {**self._stalled, **self._dirty} if self._stalled else self._dirty
+        self._dirty, self._stalled = {}, {}
+        deliveries = []
+        for outlet in outlets:
+            before = budget.left
+            for consumer in outlet.give(budget):
+                deliver = Deliver(consumer.key, outlet.destination, consumer.runs)
+                deliveries.append(Delivery(consumer.client_manager, deliver))
+                consumer.runs = []
+            if outlet.subscription:
+                self._refused += outlet.take_refused()
+            if outlet.is_unfinished:
+                (looked if budget.left < before else waiting).append(outlet)
+            elif outlet.is_stalled:
+                self._stalled[outlet] = None
+        self._dirty = dict.fromkeys(waiting + looked)  # who had no turn comes first
+        return deliveries
+
+    def take_refused(self) -> list[Acknowledge]:
+        """Commands to order for what subscriptions turned out not to want when they came to it in a replay."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def take_detached(self) -> list[tuple[int, Detached]]:
+        """Consumers that get nothing any more, each with its Client Manager."""
+        detached, self._detached = self._detached, []
+        return detached
+
+    def counts(self) -> dict[tuple[int, int], int]:
+        """How many consumers each destination and subscription has."""
+        return {
+            (number, subscription): len(outlet.consumers)
+            for number, outlets in self._outlets.items()
+            for subscription, outlet in outlets.items()
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What it knows, printable."""
+        return {
+            "missing": self._grace.missing,
+            "destinations": {
+                number: {subscription: outlet.describe() for subscription, outlet in outlets.items()}
+                for number, outlets in self._outlets.items()
+            },
+        }
+
+    def _find(self, destination: int, subscription: int) -> Outlet | None:
+        outlets = self._outlets.get(destination)
+        return None if outlets is None else outlets.get(subscription)
+
+    def _outlet(self, destination: int, subscription: int, source: Queue | Topic) -> Outlet:
+        outlet = self._find(destination, subscription)
+        if outlet is not None:
+            return outlet
+        outlet = Outlet(destination, subscription, source, self._contents)
+        newest = self._grace.newest_of((destination, subscription))
+        if newest >= 0:
+            outlet.withhold(newest)
+            if self._grace.is_over:
+                outlet.release(is_doubtful=self._grace.is_doubtful)
+                self._grace.forget((destination, subscription))
+        self._outlets.setdefault(destination, {})[subscription] = outlet
+        return outlet
+
+    def _enter(self, key: bytes, outlet: Outlet) -> Consumer:
+        """The consumer with this key: the one that is here, or a new one, which is nowhere else then."""
+        earlier = self._places.get(key)
+        if earlier is outlet:
+            return outlet.consumers[key]
+        if earlier is not None:
+            earlier.abandon(earlier.consumers[key])
+            self._settle(earlier)
+        self._places[key] = outlet
+        return Consumer(key)
+
+    def _settle(self, outlet: Outlet) -> None:
+        """Something happened to it: it is to be looked at, or to be forgotten."""
+        if outlet.is_idle:
+            self._drop(outlet)
+        elif not outlet.is_empty:
+            self._dirty[outlet] = None
+
+    def _drop(self, outlet: Outlet) -> None:
+        outlets = self._outlets[outlet.destination]
+        del outlets[outlet.subscription]
+        if not outlets:
+            del self._outlets[outlet.destination]
+        self._dirty.pop(outlet, None)
+        self._stalled.pop(outlet, None)
+
+    def _close(self, destination: int, subscription: int, reason: str) -> None:
+        self._grace.forget((destination, subscription))
+        outlet = self._find(destination, subscription)
+        if outlet is None:
+            return
+        for key, consumer in outlet.consumers.items():
+            del self._places[key]
+            self._detached.append((consumer.client_manager, Detached(key, InvalidDestination.__name__, reason)))
+        self._drop(outlet)
+
+    def _end_grace(self) -> None:
+        for outlets in list(self._outlets.values()):
+            for outlet in list(outlets.values()):
+                if self._grace.newest_of((outlet.destination, outlet.subscription)) >= 0:
+                    outlet.release(is_doubtful=self._grace.is_doubtful)
+                    self._grace.forget((outlet.destination, outlet.subscription))
+                    self._settle(outlet)
+        if not self._grace.is_doubtful:
+            self._grace.forget_all()
+
+
+def _newest(engine: Sources) -> dict[tuple[int, int], int]:
+    return {
+        (number, subscription): backlog.pending.last
+        for number, source in engine.destinations.items()
+        for subscription, backlog in source.backlogs()
+        if backlog.pending
+    }
+
+
+def _pairs(flat: list[int]) -> Iterable[Range]:
+    return zip(flat[::2], flat[1::2], strict=False)
+
+
+def _understand(selector: str) -> Selector | None:
+    return parse(selector) if selector.strip() else None
+
+
+def _check_held(held: list[int], prefetch: int) -> RangeSet:
+    if prefetch < 0:
+        raise Misuse(f"a prefetch of {prefetch} is not possible; 0 or more messages can be asked for")
+    pairs = list(_pairs(held))
+    if len(held) % 2 or any(not 0 <= first <= last for first, last in pairs):
+        raise Misuse("the positions that a consumer says it holds are no pairs of first and last")
+    return RangeSet(pairs)  # more than the prefetch where acknowledgements are still on their way

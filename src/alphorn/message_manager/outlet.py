@@ -1,0 +1,315 @@
+"""Where the messages of one queue, or of one subscription, are given out: who is attached, and who holds what.
+
+What may be given out is in the supply (supply.py), what was given out is in the locks; `arrive` and `gone` keep both in
+step with the backlog.
+
+Nothing is given out while older messages may yet turn up, because they would come behind newer ones: while it is not
+known who holds what after a change of primary (`withheld`), and, where only one consumer may receive at a time, while
+what its predecessor held has not come back (`_leaving`).
+"""
+
+from itertools import pairwise
+from typing import Any
+
+from alphorn.message_manager.backlog import within
+from alphorn.message_manager.consumers import Consumer
+from alphorn.message_manager.contents import Contents
+from alphorn.message_manager.filters import POSITION_MAX, Budget
+from alphorn.message_manager.groups import Groups
+from alphorn.message_manager.locks import Locks
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.segments import Run
+from alphorn.message_manager.selector import Selector
+from alphorn.message_manager.supply import Supply
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import Acknowledge, Return
+from alphorn.model.link import DeliveredRun
+from alphorn.model.ranges import Range, RangeSet
+
+
+class Outlet:
+    """One queue or subscription with its consumers."""
+
+    __slots__ = (
+        "_active",
+        "_leaving",
+        "_locks",
+        "_maybe",
+        "_source",
+        "_supply",
+        "_withheld",
+        "consumers",
+        "destination",
+        "subscription",
+    )
+
+    def __init__(self, destination: int, subscription: int, source: Queue | Topic, contents: Contents) -> None:
+        self.destination = destination
+        self.subscription = subscription
+        self.consumers: dict[bytes, Consumer] = {}  # attached, first comes first
+        self._source = source
+        self._supply = Supply(source, subscription, contents)
+        self._locks: Locks[Consumer] = Locks()
+        self._leaving: dict[Consumer, None] = {}  # detached, and what they held is not back yet
+        self._active: Consumer | None = None  # who receives from an exclusive queue
+        self._maybe = RangeSet()  # may have been given out before, which no count says
+        self._withheld = RangeSet()  # may be with consumers that have not said so yet
+
+    @property
+    def is_single(self) -> bool:
+        """Whether only one consumer may be attached at a time."""
+        return isinstance(self._source, Topic) and not self._source.subscriptions[self.subscription].is_shared
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is known here that the backlog does not say."""
+        return not (self.consumers or self._locks or self._maybe or self._withheld)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be given out."""
+        return self._supply.is_empty
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the budget of the last `give` did not suffice."""
+        return self._supply.is_unfinished
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the last `give` came to messages that cannot be read now."""
+        return self._supply.is_stalled
+
+    def attach(self, consumer: Consumer, selector: Selector | None, held: RangeSet) -> None:
+        """A consumer comes, or comes again; what it held and does not name is free, and may have been given out."""
+        is_new = consumer.key not in self.consumers
+        if not is_new:
+            self._supply.unseat(consumer)
+        self.consumers[consumer.key] = consumer
+        consumer.selector = self._supply.open(selector, self._free(0, POSITION_MAX), self._holders)
+        self._supply.close({other.selector for other in self.consumers.values()})
+        if not is_new:
+            self._take_back(consumer, self._locks.of(consumer).difference(held))
+        for first, last in held:
+            for start, end in self._free(first, last):
+                self._lock(consumer, start, end)
+                self._withheld.remove(start, end)
+                self._supply.bind_held(start, end, consumer)
+        self._seat(consumer)
+
+    def suspend(self, consumer: Consumer) -> None:
+        """A consumer cannot be reached: it gets nothing until it attaches again."""
+        consumer.prefetch = 0
+        self._seat(consumer)
+
+    def detach(self, consumer: Consumer) -> Return | None:
+        """A consumer goes. What it holds is given to nobody before the command that this gives is applied."""
+        self._remove(consumer)
+        held = self._locks.of(consumer)
+        if not held:
+            self._let_go(consumer)
+            return None
+        self._leaving[consumer] = None
+        # No delay: nobody refused these messages.
+        return Return(self.destination, self.subscription, consumer.key, held.flat(), delay_ms=0)
+
+    def abandon(self, consumer: Consumer) -> None:
+        """A consumer turned elsewhere; what it held is free, and may have been given out."""
+        self._remove(consumer)
+        self._take_back(consumer, self._locks.of(consumer))
+        self._let_go(consumer)
+
+    def arrive(self, first: int, last: int, key: bytes) -> None:
+        """The backlog has messages that may be given out; `key` had them where they come back."""
+        if key:
+            self._come_back(first, last, key)
+        for start, end in self._free(first, last):
+            self._supply.offer(start, end)
+
+    def defer(self, first: int, last: int, key: bytes) -> None:
+        """These came back from `key` and are to be given out later."""
+        self._come_back(first, last, key)
+        self._supply.withdraw(first, last)
+
+    def gone(self, first: int, last: int) -> None:
+        """These are pending no more."""
+        released = 0
+        for owner, start, end in self._locks.release(first, last):
+            released += end - start + 1
+            self._unlock(owner, start, end)
+        if self._maybe:
+            self._maybe.remove(first, last)
+        if self._withheld:
+            self._withheld.remove(first, last)
+        if released <= last - first:
+            self._supply.withdraw(first, last)
+            self._supply.withdraw_parked(first, last, self._holders)
+
+    def withhold(self, through: int) -> None:
+        """Positions through this one may be with consumers that have not said so yet."""
+        self._withheld = RangeSet(self._free(0, through))
+
+    def release(self, *, is_doubtful: bool) -> None:
+        """All that could be claimed was claimed; the rest was not given out, or (`is_doubtful`) may have been."""
+        if is_doubtful:
+            self._maybe.update(self._withheld)
+        self._withheld = RangeSet()
+
+    def refresh(self) -> None:
+        """The policy may have changed."""
+        policy, supply = self._source.policy, self._supply
+        if policy.groups and supply.groups is None:
+            supply.groups = Groups()
+            for consumer in self._holders:
+                for first, last in self._locks.of(consumer):
+                    supply.bind_held(first, last, consumer)
+        elif supply.groups is not None and not policy.groups:
+            for consumer in self._holders:
+                supply.unpark(consumer, len(consumer.parked))
+            supply.groups = None
+        if not policy.exclusive:
+            self._active = None
+        supply.clear_seats()
+        for consumer in self.consumers.values():
+            self._seat(consumer)
+
+    def give(self, budget: Budget) -> list[Consumer]:
+        """Gives out what can be, and gives those who got something; what they got is in their `runs`."""
+        self._supply.begin(self.consumers.values())
+        is_exclusive = self._source.policy.exclusive
+        if self._withheld or (self._leaving and (is_exclusive or self.is_single)):
+            return []
+        if is_exclusive and self._active is None and self.consumers:
+            holders = [consumer for consumer in self.consumers.values() if consumer.outstanding]
+            self._active = holders[0] if holders else next(iter(self.consumers.values()))
+            self._seat(self._active)
+        served: dict[Consumer, None] = {}
+        while (pick := self._supply.pick(budget)) is not None:
+            self._hand(*pick)
+            served[pick.consumer] = None
+        return list(served)
+
+    def take_refused(self) -> list[Acknowledge]:
+        """What a subscription was found not to want: it is done with as if it were consumed."""
+        refused = self._supply.take_refused()
+        return [Acknowledge(self.destination, self.subscription, b"", refused.flat())] if refused else []
+
+    def describe(self) -> dict[str, Any]:
+        """What is known here, printable."""
+        groups = self._supply.groups
+        return {
+            "locked": len(self._locks),
+            "withheld": len(self._withheld),
+            "maybe_redelivered": len(self._maybe),
+            "groups": 0 if groups is None else len(groups),
+            "leaving": [consumer.key.hex() for consumer in self._leaving],
+            "consumers": [
+                {
+                    "key": consumer.key.hex(),
+                    "client_manager": consumer.client_manager,
+                    "selector": consumer.selector,
+                    "prefetch": consumer.prefetch,
+                    "outstanding": consumer.outstanding,
+                    "is_active": not self._source.policy.exclusive or consumer is self._active,
+                }
+                for consumer in self.consumers.values()
+            ],
+        }
+
+    @property
+    def _holders(self) -> list[Consumer]:
+        return [*self.consumers.values(), *self._leaving]
+
+    def _free(self, first: int, last: int) -> list[Range]:
+        """Those of these that may be given out and are with nobody."""
+        ready = self._supply.backlog.ready(first, last)
+        return [part for start, end in ready for part in self._locks.free(start, end)] if self._locks else ready
+
+    def _seat(self, consumer: Consumer) -> None:
+        may_receive = not self._source.policy.exclusive or consumer is self._active
+        if may_receive and consumer.room > 0:
+            self._supply.seat(consumer)
+        else:
+            self._supply.unseat(consumer)
+
+    def _remove(self, consumer: Consumer) -> None:
+        self._supply.unseat(consumer)
+        del self.consumers[consumer.key]
+        consumer.is_attached = False
+        if self._active is consumer:
+            self._active = None
+        self._supply.close({other.selector for other in self.consumers.values()})
+
+    def _lock(self, consumer: Consumer, first: int, last: int) -> None:
+        self._supply.withdraw(first, last)
+        self._locks.lock(first, last, consumer)
+        consumer.outstanding += last - first + 1
+
+    def _unlock(self, owner: Consumer, first: int, last: int) -> None:
+        owner.outstanding -= last - first + 1
+        if self._supply.groups is not None:
+            self._supply.groups.loose(first, last)
+        if owner.is_attached:
+            self._seat(owner)
+        elif owner.outstanding == 0:
+            self._let_go(owner)
+
+    def _come_back(self, first: int, last: int, key: bytes) -> None:
+        """Whoever else has some of these by now keeps them."""
+        self._withheld.remove(first, last)
+        for owner, start, end in self._locks.parts(first, last):
+            if owner.key == key:
+                self._locks.release(start, end)
+                self._unlock(owner, start, end)
+
+    def _take_back(self, consumer: Consumer, held: RangeSet) -> None:
+        for first, last in held:
+            self._locks.release(first, last)
+            consumer.outstanding -= last - first + 1
+            if self._supply.groups is not None:
+                self._supply.groups.loose(first, last)
+            self._maybe.add(first, last)
+            self._supply.offer(first, last)
+
+    def _let_go(self, consumer: Consumer) -> None:
+        """One that left holds nothing any more."""
+        self._leaving.pop(consumer, None)
+        self._supply.unpark(consumer, len(consumer.parked))
+        if self._supply.groups is not None:
+            self._supply.groups.leave(consumer)
+
+    def _hand(self, consumer: Consumer, run: Run, count: int) -> None:
+        first = run.position
+        self._lock(consumer, first, first + count - 1)
+        for start, end, deliveries, history in self._pieces(first, first + count - 1):
+            index = run.index + start - first
+            consumer.give(DeliveredRun(run.sequence, run.command, index, end - start + 1, start, deliveries, history))
+        self._supply.pass_turn(consumer)
+
+    def _pieces(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
+        """These positions, cut where the number of deliveries or the history changes."""
+        counts, maybe = self._supply.backlog.counts, self._maybe
+        histories = self._source.histories if isinstance(self._source, Queue) else None
+        if not counts and not maybe and not histories:
+            return [(first, last, 1, b"")]
+        found = []
+        known = histories.split(first, last) if histories else [(first, last, None)]
+        for begin, end, history in known:
+            told = history.encode() if history else b""
+            for start, stop in _cut(begin, end, counts, maybe):
+                found.append((start, stop, 1 + counts.get(start, 0) + (start in maybe), told))
+        return found
+
+
+def _cut(first: int, last: int, counts: dict[int, int], maybe: RangeSet) -> list[Range]:
+    """A range in parts within which all positions have the same count and are all in the set or all not."""
+    borders = {first, last + 1}
+    for position in within(counts, first, last):
+        if position > first and counts.get(position - 1) != counts[position]:
+            borders.add(position)
+        if counts.get(position + 1) != counts[position]:
+            borders.add(position + 1)
+    for start, end in maybe.intersection(first, last):
+        borders |= {start, end + 1}
+    places = sorted(borders)
+    return [(start, after - 1) for start, after in pairwise(places)]

@@ -1,0 +1,287 @@
+"""A process of a cluster: reads the cluster file, runs the nodes it was named, and stops in good order when told to.
+
+    python -m alphorn.node.main --config cluster.toml --name mm1 --found     # the very first start
+    python -m alphorn.node.main --config cluster.toml --name mm1             # every later one
+
+Several nodes may share the process (`--name mm1 --name mm2`). SIGTERM and SIGINT stop it. With `--controlled` it speaks
+to the program that started it by lines of JSON (io/control.py), and ends with that program. The exit code is 0 after a
+stop in good order; else it is 1, with one sentence on standard error.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import msgspec
+import uvloop
+
+from alphorn.io.cluster_file import ClusterFile, NodeTable, read_cluster_file
+from alphorn.io.control import NodeDescribe, NodeDescribed, NodeEvent, NodeFailed, NodeStarted, encode_line
+from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
+from alphorn.io.node_directory import NodeDirectory
+from alphorn.model.errors import Error, Misuse, Unavailable
+from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, SWITCH_S, write_whole
+
+KINDS = {  # imported when a process runs one
+    "message_manager": "alphorn.node.message_manager:MessageManagerNode",
+    "client_manager": "alphorn.node.client_manager:ClientManagerNode",
+}
+STOP_ORDER = ("client_manager", "message_manager")  # so that nothing clients ordered is left unanswered
+
+_log = logging.getLogger(__name__)
+_decode_word = msgspec.json.Decoder(NodeDescribe).decode
+
+
+class Node(Protocol):
+    """A node of any kind."""
+
+    stopped: asyncio.Future[str]  # once started; gets the reason when the node falls silent by itself
+
+    async def start(self) -> None:
+        """Takes part; raises an `Error` with a sentence."""
+
+    async def stop(self) -> None:
+        """Leaves in good order."""
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+
+
+class MakeNode(Protocol):
+    """How a node is made."""
+
+    def __call__(self, file: ClusterFile, name: str, *, founding: bool) -> Node:
+        """A node of the cluster that has not started."""
+
+
+def find_kind(kind: str) -> MakeNode:
+    """The class that runs nodes of this kind."""
+    module, _, name = KINDS[kind].partition(":")
+    return cast(MakeNode, getattr(importlib.import_module(module), name))
+
+
+class NodeRunner:
+    """The nodes of this process with their directories and logs."""
+
+    def __init__(self, file: ClusterFile, names: Sequence[str], *, find: Callable[[str], MakeNode] = find_kind) -> None:
+        self._file = file
+        self._find = find
+        self.tables = [file.node(name) for name in dict.fromkeys(names)]
+        self.directories = {table.name: NodeDirectory(Path(file.directory), table.name) for table in self.tables}
+        self.logs: dict[str, LogTask] = {}
+        self._files: list[LogFile] = []
+        self._handler: LogHandler | None = None
+        self._running: dict[str, Node] = {}
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def start(self, *, found: bool) -> None:
+        """Starts every node in turn; raises an `Error`, and leaves it to `stop` to end those that run already."""
+        for directory in self.directories.values():
+            directory.take()
+        self._open_logs()
+        for table in self.tables:
+            with _speaking_as(table.name):
+                await self._start_node(table, found=found)
+
+    async def stop(self) -> None:
+        """Stops the nodes, closes the logs, and lets others have the directories."""
+        kinds = {table.name: table.kind for table in self.tables}
+        for name in sorted(self._running, key=lambda name: STOP_ORDER.index(kinds[name])):
+            with _speaking_as(name):
+                await self._running[name].stop()
+                _log.info("event=node_stopped")
+        self._running.clear()
+        if self._handler is not None:
+            logging.getLogger().removeHandler(self._handler)
+        are_written = [log.close() for log in self.logs.values()]
+        if all(are_written):
+            for file in self._files:
+                file.close()
+        for directory in self.directories.values():
+            directory.release()
+
+    def describe(self) -> dict[str, object]:
+        """The printable state of every node, by its name."""
+        state: dict[str, object] = {name: node.describe() for name, node in self._running.items()}
+        return {**state, "logs": {name: log.describe() for name, log in self.logs.items()}}
+
+    def _open_logs(self) -> None:
+        for name, directory in self.directories.items():
+            places: list[Place] = []
+            if "file" in self._file.log:
+                self._files.append(LogFile(directory.log))
+                places.append(self._files[-1])
+            if "standard_error" in self._file.log:
+                places.append(standard_error)
+            self.logs[name] = LogTask(name, places)
+        self._handler = LogHandler(list(self.logs.values()))
+        logging.getLogger().addHandler(self._handler)
+
+    async def _start_node(self, table: NodeTable, *, found: bool) -> None:
+        founding = self._decide_founding(table, found=found)
+        node = self._find(table.kind)(self._file, table.name, founding=founding)
+        try:
+            await node.start()
+        except OSError as error:
+            raise Unavailable(f"node {table.name} cannot start: {error}; see to that, then start it again") from error
+        if founding:
+            self.directories[table.name].mark_founded()
+        self._running[table.name] = node
+        node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
+        _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), founding)
+
+    def _decide_founding(self, table: NodeTable, *, found: bool) -> bool:
+        directory = self.directories[table.name]
+        votes = table.kind == "message_manager" or bool(table.witness)
+        if found and votes and directory.is_founded and directory.was_blank:
+            _log.warning("event=disk_lost text=%s", "founded before and blank now: rejoins as one that lost its disk")
+        return found and votes and not directory.is_founded
+
+    def _on_stopped(self, name: str, done: "asyncio.Future[str]") -> None:
+        if not done.cancelled() and not self.failed.done():
+            self.failed.set_result(f"node {name} cannot go on: {done.result()}; see {self.directories[name].log}")
+
+
+@contextlib.contextmanager
+def _speaking_as(name: str) -> Iterator[None]:
+    """What is logged here, and by tasks and callbacks that begin here, is this node's."""
+    token = CURRENT_NODE.set(name)
+    try:
+        yield
+    finally:
+        CURRENT_NODE.reset(token)
+
+
+class _Words(asyncio.Protocol):
+    """Cuts standard input into words."""
+
+    def __init__(self, describe: Callable[[], dict[str, object]], stop: asyncio.Event) -> None:
+        self._describe = describe
+        self._stop = stop
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            _decode_word(line)
+            _say(NodeDescribed(self._describe()))
+
+    def eof_received(self) -> None:
+        self._stop.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop.set()
+
+
+async def run_nodes(
+    file: ClusterFile,
+    names: Sequence[str],
+    *,
+    found: bool,
+    is_controlled: bool = False,
+    find: Callable[[str], MakeNode] = find_kind,
+    on_started: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
+    """Runs these nodes until told to stop; raises `Unavailable` when one falls silent by itself.
+
+    `on_started` is awaited once all of them run, unless told to stop before.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    runner = NodeRunner(file, names, find=find)
+    runner.failed.add_done_callback(lambda _: stop.set())
+    if is_controlled:
+        await loop.connect_read_pipe(
+            lambda: _Words(runner.describe, stop), os.fdopen(STANDARD_INPUT, "rb", buffering=0)
+        )
+    try:
+        if await _unless(stop, runner.start(found=found)):
+            if is_controlled:
+                _say(NodeStarted(tuple(table.name for table in runner.tables)))
+            gc.collect()
+            gc.freeze()
+            if on_started is not None:
+                await _unless(stop, on_started())
+            await stop.wait()
+        if runner.failed.done():
+            raise Unavailable(runner.failed.result())
+    except Error as error:
+        if runner.logs:
+            _log.error("event=process_failed reason=%s", error)
+        raise
+    finally:
+        await runner.stop()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Awaits the work, unless told to stop before it is done: then it is cancelled, and False returned."""
+    told, done = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((told, done), return_when=asyncio.FIRST_COMPLETED)
+        if done.done():
+            done.result()
+            return True
+        return False
+    finally:
+        told.cancel()
+        done.cancel()
+        await asyncio.wait((told, done))
+
+
+def _say(event: NodeEvent) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the program has ended; the end of standard input says so too
+        write_whole(STANDARD_OUTPUT, encode_line(event))
+
+
+def run_process(
+    file: ClusterFile,
+    names: Sequence[str],
+    *,
+    found: bool,
+    is_controlled: bool = False,
+    find: Callable[[str], MakeNode] = find_kind,
+    on_started: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
+    """`run_nodes` with the settings of a process of its own."""
+    logging.getLogger().setLevel(logging.INFO)
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(COLLECT_AFTER)
+    work = run_nodes(file, names, found=found, is_controlled=is_controlled, find=find, on_started=on_started)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+def main(arguments: list[str] | None = None, *, find: Callable[[str], MakeNode] = find_kind) -> int:
+    """The process."""
+    parser = argparse.ArgumentParser(prog="alphorn.node.main", description="Runs nodes of a cluster.")
+    parser.add_argument("--config", type=Path, required=True, help="cluster file, TOML or JSON")
+    parser.add_argument("--name", action="append", required=True, help="node to run; may be given again")
+    parser.add_argument("--found", action="store_true", help="heeded at the very first start of a node")
+    parser.add_argument("--controlled", action="store_true", help="speak JSON lines on standard input and output")
+    options = parser.parse_args(arguments)
+    try:
+        if not __debug__:
+            raise Misuse("Python runs with -O, which strips the assertions alphorn relies on; start it without -O")
+        file = read_cluster_file(options.config)
+        run_process(file, options.name, found=options.found, is_controlled=options.controlled, find=find)
+    except Error as error:
+        sentence = " ".join(str(error).split())
+        if options.controlled:
+            _say(NodeFailed(sentence))
+        print(f"alphorn: {sentence}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""Runs the room `message_manager/`: one replica of a channel, from the log to the links of Client Managers.
+
+The bus delivers, the machine applies and, as primary, gives out. A new backup takes a checkpoint, then fetches the log
+entries that the state still needs from a peer, and only then goes on.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Iterable, Iterator
+from pathlib import Path
+
+from alphorn.bus.entries import Assignment, Member
+from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.driver import Driver
+from alphorn.io.streams import FrameStream
+from alphorn.message_manager.core import MessageManager
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.machine import (
+    Asked,
+    Break,
+    ClientManagerLeft,
+    Committed,
+    Demoted,
+    Input,
+    LinkClosed,
+    LinkOpened,
+    Log,
+    Order,
+    Output,
+    Promoted,
+    Supply,
+    Tell,
+)
+from alphorn.message_manager.status import About
+from alphorn.model import link
+from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.ids import origin_of
+from alphorn.model.ranges import RangeSet
+from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.fetching import fetch_entries
+
+SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
+CLIENT_MANAGER_TAG = "client_manager"
+
+_log = logging.getLogger(__name__)
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class MessageManagerNode:
+    """One Message Manager."""
+
+    def __init__(self, file: ClusterFile, name: str, *, founding: bool) -> None:
+        self._file = file
+        self._me = file.node(name)
+        self._channel = next(i for i, channel in enumerate(file.channels) if channel.name == self._me.channel)
+        self._streams: dict[int, FrameStream] = {}
+        self._dirty: set[FrameStream] = set()
+        self._next_link = 0
+        config = file.group(self._channel)
+        self._bus = BusNode(
+            BusSettings(
+                config=config,
+                me=next(member for member in config.members if member.name == name),
+                store=Path(file.directory) / name / "log",
+                founding=founding,
+                cluster_key=Path(file.cluster_key) if file.cluster_key else None,
+            ),
+            self,
+        )
+        self._about = About(
+            name=name, pid=os.getpid(), address=self._me.link, channel=self._me.channel, rank=self._me.rank
+        )
+
+    async def start(self) -> None:
+        """Takes part, and listens for Client Managers."""
+        loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[str] = loop.create_future()
+        offset_ms = time.time() * 1000 - loop.time() * 1000
+        self._machine = MessageManager(
+            self._about, wall_ms=lambda now: int(offset_ms + now * 1000), read=self._bus.read_entry
+        )
+        self._driver: Driver[Input, Output] = Driver(
+            self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
+        )
+        host, _, port = self._me.link.rpartition(":")
+        try:
+            self._server = await loop.create_server(self._accept, host, int(port), start_serving=False)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._me.name} cannot listen for Client Managers at {self._me.link}: {error.strerror}; "
+                "end what uses the port, or choose another"
+            ) from None
+        try:
+            await self._bus.start()
+        except BaseException:
+            self._server.close()
+            raise
+        self._driver.start()
+        await self._server.start_serving()
+
+    async def stop(self) -> None:
+        """Leaves in good order: another replica takes over at once."""
+        await self._bus.stop()
+        self._server.close()
+        self._driver.close()
+        for stream in list(self._streams.values()):
+            stream.close("the node stops")
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return {"message_manager": self._machine.describe(), "bus": self._bus.describe()}
+
+    # --- the upper layer of the bus ---
+
+    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
+        """See `Upper`."""
+        self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """See `Upper`. The machine hears of its own entries as of all others."""
+
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
+        """See `Upper`. Whoever is primary next orders what must be."""
+        _log.warning("event=order_refused node=%s reason=%s", self._me.name, reason)
+
+    def on_window(self, *, is_open: bool) -> None:
+        """See `Upper`. What the primary orders is little."""
+
+    def on_member(self, sequence: int, event: str, member: Member) -> None:
+        """See `Upper`."""
+        if member.tag == CLIENT_MANAGER_TAG and event in ("left", "failed"):
+            self._driver.receive(ClientManagerLeft(member.origin))
+
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
+        """See `Upper`."""
+        if is_self:
+            origins = tuple(m.origin for m in self._bus.members() if m.tag == CLIENT_MANAGER_TAG and m.is_live)
+            self._driver.receive(Promoted(epoch, self._bus.origin, origins))
+        else:
+            self._driver.receive(Demoted(epoch))
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """See `Upper`."""
+
+    def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
+        """See `Upper`."""
+        return self._machine.engine.checkpoint()
+
+    def retained(self, sequence: int) -> RangeSet:
+        """See `Upper`."""
+        return self._machine.engine.retained()
+
+    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> Awaitable[None] | None:
+        """See `Upper`."""
+        engine = Engine.restore(chunks)
+        missing = [
+            number
+            for first, last in engine.retained()
+            for number in range(first, last + 1)
+            if self._bus.read_entry(number) is None
+        ]
+        if not missing:
+            self._machine.restore(engine)
+            return None
+        return self._complete(engine, missing)
+
+    async def _complete(self, engine: Engine, missing: list[int]) -> None:
+        peers = [node for node in self._file.message_managers(self._me.channel) if node.name != self._me.name]
+        writing = [
+            self._bus.put_retained(sequence, payload) async for sequence, payload in fetch_entries(peers, missing)
+        ]
+        await asyncio.gather(*writing)
+        self._machine.restore(engine)
+
+    def on_stop(self, reason: str) -> None:
+        """See `Upper`."""
+        if not self.stopped.done():
+            self.stopped.set_result(reason)
+
+    # --- links ---
+
+    def _accept(self) -> FrameStream:
+        self._next_link += 1
+        number = self._next_link
+        return FrameStream(
+            on_open=lambda stream: self._on_open(number, stream),
+            on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
+            on_closed=lambda stream, reason: self._on_closed(number),
+            frame_bytes_max=link.FRAME_BYTES_MAX,
+        )
+
+    def _on_open(self, number: int, stream: FrameStream) -> None:
+        self._streams[number] = stream
+        self._driver.receive(LinkOpened(number))
+
+    def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
+        try:
+            asked = [Asked(number, link.decode_asked(frame)) for frame in frames]
+        except PeerViolation as error:
+            stream.abort(str(error))
+            return
+        self._driver.receive_all(asked)
+
+    def _on_closed(self, number: int) -> None:
+        if self._streams.pop(number, None) is not None:
+            self._driver.receive(LinkClosed(number))
+
+    # --- what the machine wants ---
+
+    def _perform(self, output: Output) -> None:
+        match output:
+            case Tell(number, frame):
+                self._say(number, frame)
+            case Order(payload):
+                self._bus.order(payload)
+            case Supply(number, request, sequences):
+                self._supply(number, request, sequences)
+            case Break(number, reason):
+                stream = self._streams.get(number)
+                if stream is not None:
+                    stream.abort(reason)
+            case Log(level, event, details):
+                _log.log(_LEVELS[level], "event=%s %s", event, details)
+            case _:
+                raise AssertionError(f"the node does not know the output {output!r}")
+
+    def _say(self, number: int, frame: link.Told) -> None:
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.send(link.encode(frame))
+            self._dirty.add(stream)
+
+    def _supply(self, number: int, request: int, sequences: list[int]) -> None:
+        """Sends what is here, as much as one answer may hold; the rest is asked for again."""
+        found: list[tuple[int, memoryview]] = []
+        size = 0
+        for sequence in sequences:
+            payload = self._bus.read_entry(sequence)
+            if payload is not None:
+                found.append((sequence, memoryview(payload)))
+                size += len(payload)
+            if size >= SUPPLY_BYTES_MAX:
+                break
+        self._say(number, link.Entries(request, found))
+
+    def _end_turn(self) -> None:
+        for stream in self._dirty:
+            stream.flush()
+        self._dirty.clear()
+
+    def _on_failure(self, error: BaseException) -> None:
+        _log.error("event=machine_failed node=%s", self._me.name, exc_info=error)
+        self.on_stop(f"{type(error).__name__}: {error}")

@@ -1,0 +1,188 @@
+"""A real small cluster for tests: processes, disks and sockets of this machine, gone when the test ends.
+
+    with alphorn.testing.cluster(client_managers=2, backups=1) as cluster:
+        with cluster.connect() as connection:
+            ...
+        cluster.kill("mm1")
+        cluster.restart("mm1")
+
+Each cluster has a loopback address, a directory and multicast groups of its own, so several may run beside each other.
+Every node is a child process and is signalled by its own pid only. All of them end with the `with`, and also when the
+test's own process dies. A node that was killed stays down until `restart`.
+"""
+
+import asyncio
+import contextlib
+import random
+import signal
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from alphorn.client.blocking.connection import Connection, connect
+from alphorn.io.cluster_file import ClusterFile, read_cluster_file
+from alphorn.io.local_cluster import (
+    FILE_NAME,
+    LocalShape,
+    check_ports,
+    lay_out,
+    url_of,
+    write_cluster_file,
+)
+from alphorn.io.probe import status_of, until_serving
+from alphorn.io.supervisor import NodeProcess, Supervisor
+from alphorn.model.errors import Misuse, Unavailable
+
+DEADLINE_S = 60.0  # generous: only a cluster that hangs meets it
+HOSTS_TRIED = 10
+
+Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def cluster(
+    *,
+    client_managers: int = 1,
+    backups: int = 1,
+    channels: int = 1,
+    directory: Path | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> "Iterator[Cluster]":
+    """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
+
+    `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
+    that holds such a cluster already is continued. Raises `Unavailable` when the cluster does not serve in time.
+    """
+    shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
+        path = directory.absolute() / FILE_NAME
+        if not path.exists():
+            write_cluster_file(path, _lay_out_free(path.parent, shape))
+        made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)
+        stack.callback(made.close)
+        made.start()
+        yield made
+
+
+class Cluster:
+    """A running cluster. Its calls block, and may be made from any thread."""
+
+    def __init__(self, path: Path, file: ClusterFile, *, deadline_s: float = DEADLINE_S) -> None:
+        self._file = file
+        self._deadline_s = deadline_s
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="alphorn cluster", daemon=True)
+        self._thread.start()
+        self._supervisor = self._run(self._make(path))
+
+    @property
+    def url(self) -> str:
+        """What clients connect to: every Client Manager."""
+        return url_of(self._file)
+
+    @property
+    def directory(self) -> Path:
+        """Where the nodes keep their stores and logs."""
+        return Path(self._file.directory)
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The pid of each node; 0 for one that is down."""
+        return {name: node.pid for name, node in self._supervisor.nodes.items()}
+
+    def connect(self, **settings: Any) -> Connection:
+        """A connection of the client library, with its settings but the URL."""
+        return connect(self.url, **settings)
+
+    def status(self) -> dict[str, Any]:
+        """The cluster's state, as `alphorn status --json` shows it, from the first Client Manager that answers."""
+        return self._run(self._status())
+
+    def describe(self, name: str) -> dict[str, object]:
+        """The whole printable state of one node's process, for finding faults."""
+        return self._run(self._node(name).describe())
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Signals one node. After SIGKILL or SIGTERM it has ended when this returns."""
+        self._run(self._kill(name, number))
+
+    def restart(self, name: str) -> None:
+        """Starts a node that is down, or stops it in good order and starts it again; waits until it takes part."""
+        self._run(self._restart(name))
+
+    def wait(self, *, whole: bool = True) -> None:
+        """Waits until the cluster serves; `whole` asks for every node. Raises `Unavailable` that says what it lacks."""
+        self._run(until_serving(self._file, deadline_s=self._deadline_s, whole=whole))
+
+    def start(self) -> None:
+        """Starts all nodes and waits until the cluster serves with all of them."""
+        self._run(self._start())
+
+    def close(self) -> None:
+        """Stops every node, by force where it must; calling it again does nothing."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._supervisor.stop())
+        finally:
+            self._supervisor.kill()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _make(self, path: Path) -> Supervisor:
+        return Supervisor(path, self._file, say=lambda sentence: None, restarts=False)
+
+    async def _start(self) -> None:
+        await self._supervisor.until_free()
+        await self._supervisor.start()
+        for node in self._supervisor.nodes.values():
+            await node.until_started()
+        await until_serving(self._file, deadline_s=self._deadline_s, whole=True)
+
+    async def _status(self) -> dict[str, Any]:
+        reason = "no Client Manager runs"
+        for node in self._file.client_managers:
+            if self._supervisor.nodes[node.name].pid:
+                try:
+                    return await status_of(node.clients)
+                except Unavailable as error:
+                    reason = str(error)
+        raise Unavailable(f"the cluster cannot be asked for its state: {reason}; restart a Client Manager")
+
+    async def _kill(self, name: str, number: signal.Signals) -> None:
+        node = self._node(name)
+        if not node.pid:
+            raise Misuse(f"node {name} is down already; restart it first")
+        node.signal(number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            await node.ended()
+
+    async def _restart(self, name: str) -> None:
+        node = self._node(name)
+        await node.stop()
+        await node.start()
+        await node.until_started()
+
+    def _node(self, name: str) -> NodeProcess:
+        self._file.node(name)
+        return self._supervisor.nodes[name]
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _lay_out_free(directory: Path, shape: LocalShape) -> ClusterFile:
+    """A cluster on a loopback address of its own, where its ports are free."""
+    drawn = random.SystemRandom()
+    for _ in range(HOSTS_TRIED):
+        host = f"127.{drawn.randrange(1, 255)}.{drawn.randrange(255)}.{drawn.randrange(1, 255)}"
+        file = lay_out(directory, shape, host=host)
+        with contextlib.suppress(Unavailable):
+            check_ports(file)
+            return file
+    raise Unavailable(f"{HOSTS_TRIED} loopback addresses were tried, and ports were taken on each; end other clusters")

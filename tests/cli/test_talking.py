@@ -1,0 +1,328 @@
+"""`alphorn send`, `receive`, `browse`, `tail` and `status` against a connection that remembers what it is told."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from alphorn.cli import send, talking
+from alphorn.model.errors import InvalidSelector, Unavailable
+from tests.cli.commands import run
+
+ID = "ID:00:1"
+
+
+class FakeMessage:
+    """A message as the client library gives it."""
+
+    def __init__(self, body: object, log: list[object], **fields: object) -> None:
+        self.body = body
+        self._log = log
+        values = dict.fromkeys(talking.FIELDS) | {"id": ID, "destination": "queue:q", "properties": {}, "sequence": 7}
+        for name, value in (values | fields).items():
+            setattr(self, name, value)
+
+    def acknowledge(self) -> None:
+        self._log.append(("acknowledge", self.body))
+
+
+class FakeCluster:
+    """Connection, session, producer, consumer and browser in one; `log` has every call."""
+
+    def __init__(self, bodies: list[object]) -> None:
+        self.log: list[object] = []
+        self.messages = [FakeMessage(body, self.log) for body in bodies]
+        self.state: dict[str, object] = {}
+
+    def connect(self, url: str) -> "FakeCluster":
+        self.log.append(("connect", url))
+        return self
+
+    def __enter__(self) -> "FakeCluster":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.log.append("closed")
+
+    def session(self, ack: str = "auto") -> "FakeCluster":
+        self.log.append(("session", ack))
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def status(self) -> dict[str, object]:
+        return self.state
+
+    def producer(self, destination: str) -> "FakeCluster":
+        self.log.append(("producer", destination))
+        return self
+
+    def send(self, body: object, **settings: object) -> "FakeCluster":
+        self.log.append(("send", body, settings))
+        return self
+
+    def send_many(self, bodies: list[object], **settings: object) -> None:
+        self.log.append(("send_many", len(bodies), settings))
+
+    def flush(self) -> None:
+        self.log.append("flush")
+
+    def result(self) -> str:
+        return ID
+
+    def consumer(self, destination: str, **settings: object) -> "FakeCluster":
+        self.log.append(("consumer", destination, settings))
+        return self
+
+    def receive_many(self, maximum: int, timeout: float) -> list[FakeMessage]:
+        taken, self.messages = self.messages[:maximum], self.messages[maximum:]
+        return taken
+
+    def browser(self, destination: str, selector: str | None = None) -> list[FakeMessage]:
+        self.log.append(("browser", destination, selector))
+        if selector == "wrong":
+            raise InvalidSelector("the selector ends too early")
+        return self.messages
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = FakeCluster(["one", b"\xff\x00", {"id": 3}])
+    monkeypatch.setattr(talking, "connect", fake.connect)
+    monkeypatch.delenv("ALPHORN_URL", raising=False)
+    return fake
+
+
+class Input(io.TextIOWrapper):
+    """Standard input with these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+
+
+def test_a_message_is_sent_and_its_id_printed(cluster, capsys):
+    assert run("send", "queue:orders", "hello") == 0
+    assert capsys.readouterr().out == f"{ID}\n"
+    assert cluster.log == [
+        ("connect", "alphorn://127.0.0.1:7700"),
+        ("session", "auto"),
+        ("producer", "queue:orders"),
+        ("send", "hello", {"properties": {}, "priority": 4}),
+        "flush",
+        "closed",
+    ]
+
+
+def test_everything_a_message_can_carry_is_sent(cluster):
+    options = ["--property", "region=eu", "--property", "n=5", "--property", 'text="5"', "--property", "is=true"]
+    assert run("send", "topic:t", "x", *options, "--priority", "9", "--ttl", "30", "--delay", "0.5") == 0
+    properties = {"region": "eu", "n": 5, "text": "5", "is": True}
+    assert ("send", "x", {"properties": properties, "priority": 9, "ttl": 30.0, "delay": 0.5}) in cluster.log
+
+
+def test_many_messages_are_sent_in_batches(cluster, capsys):
+    assert run("send", "orders", "x", "--count", "2500") == 0
+    assert [call[1] for call in cluster.log if call[0] == "send_many"] == [1000, 1000, 500]
+    assert cluster.log[-2:] == ["flush", "closed"]
+    assert capsys.readouterr().out.startswith("sent 2,500 messages to queue:orders in ")
+
+
+@pytest.mark.parametrize(("count", "is_shown"), [("10000", False), ("10001", True)])
+def test_much_to_send_has_a_progress_bar_on_a_terminal(cluster, capsys, monkeypatch, count, is_shown):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # stands for a terminal
+    assert run("send", "orders", "x", "--count", count) == 0
+    captured = capsys.readouterr()
+    assert ("sending" in captured.err) is is_shown
+    assert "sending" not in captured.out
+
+
+def test_elsewhere_there_is_no_progress_bar(cluster, capsys):
+    assert run("send", "orders", "x", "--count", "20000") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_sent_is_told_to_programs(cluster, capsys):
+    assert run("send", "orders", "x", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["destination"], told["sent"], told["id"]) == ("queue:orders", 1, ID)
+
+
+@pytest.mark.parametrize(("data", "body"), [("wörter\n".encode(), "wörter\n"), (b"\xff\x00", b"\xff\x00")])
+def test_standard_input_is_a_text_where_it_is_one(cluster, monkeypatch, data, body):
+    monkeypatch.setattr(sys, "stdin", Input(data))
+    assert run("send", "orders") == 0
+    assert cluster.log[3][1] == body
+
+
+def test_a_file_is_sent_as_bytes(cluster, monkeypatch, tmp_path):
+    (tmp_path / "file").write_bytes(b"text")
+    assert run("send", "orders", "--file", str(tmp_path / "file")) == 0
+    monkeypatch.setattr(sys, "stdin", Input(b"other"))
+    assert run("send", "orders", "--file", "-") == 0
+    assert [call[1] for call in cluster.log if call[0] == "send"] == [b"text", b"other"]
+
+
+def test_more_than_one_message_takes_is_refused_before_anything_is_sent(cluster, monkeypatch, capsys):
+    monkeypatch.setattr(send, "BODY_BYTES_MAX", 4)
+    monkeypatch.setattr(sys, "stdin", Input(b"12345"))
+    assert run("send", "orders", "--file", "-") == 1
+    assert "standard input has more than 8 MiB" in capsys.readouterr().err
+    assert cluster.log == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ["orders", "x", "--property", "region"],
+            "the property 'region' has no value; write it as --property name=value",
+        ),
+        (["orders", "x", "--file", "f"], "there are two bodies, an argument and --file; give one"),
+        (["orders", "--file", "/nowhere/file"], "the file /nowhere/file cannot be read: No such file or directory"),
+        (["", "x"], "the destination has no name"),
+    ],
+)
+def test_a_message_that_cannot_be_sent_is_one_sentence(cluster, capsys, arguments, reason):
+    assert run("send", *arguments) == 1
+    captured = capsys.readouterr()
+    assert reason in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_received_messages_are_written_and_then_acknowledged(cluster, capfdbinary):
+    assert run("receive", "orders", "--count", "3", "--selector", "a = 1") == 0
+    assert capfdbinary.readouterr().out == b'one\n\xff\x00\n{"id": 3}\n'
+    assert ("session", "client") in cluster.log
+    assert ("consumer", "queue:orders", {"selector": "a = 1", "prefetch": 3}) in cluster.log
+    assert cluster.log[-2:] == [("acknowledge", {"id": 3}), "closed"]
+
+
+def test_fewer_messages_than_asked_for_is_no_success(cluster, capfdbinary):
+    assert run("receive", "orders", "--count", "5", "--timeout", "0.25") == 1
+    captured = capfdbinary.readouterr()
+    assert captured.out.startswith(b"one\n")
+    assert captured.err.startswith(b"alphorn: 3 of 5 messages came from queue:orders, and then none for 0.25 s")
+
+
+def test_messages_are_told_to_programs_with_all_they_carry(cluster, capfdbinary):
+    assert run("receive", "orders", "--count", "3", "--json") == 0
+    one, other, last = map(json.loads, capfdbinary.readouterr().out.splitlines())
+    assert one["body"] == "one"
+    assert set(one) == {"body", *talking.FIELDS}
+    assert other["body_base64"] == "/wA="
+    assert last["body"] == {"id": 3}
+    assert (last["id"], last["sequence"]) == (ID, 7)
+
+
+def test_browsing_shows_and_acknowledges_nothing(cluster, capfdbinary):
+    assert run("browse", "orders", "--count", "1", "--selector", "a = 1") == 0
+    assert capfdbinary.readouterr().out == b"one\n"
+    assert ("browser", "queue:orders", "a = 1") in cluster.log
+    assert not any(call[0] == "acknowledge" for call in cluster.log)
+
+
+def test_an_error_of_the_cluster_is_one_sentence(cluster, capsys):
+    assert run("browse", "orders", "--selector", "wrong") == 1
+    assert capsys.readouterr().err == "alphorn: the selector ends too early\n"
+
+
+@pytest.mark.parametrize(("start", "where"), [("new", "new"), ("earliest", "earliest"), ("17", 17)])
+def test_a_topic_is_followed_from_where_it_is_asked_for(cluster, capfdbinary, start, where):
+    assert run("tail", "prices", "--count", "2", "--start", start) == 0
+    assert capfdbinary.readouterr().out == b"one\n\xff\x00\n"
+    assert ("consumer", "topic:prices", {"selector": None, "start": where}) in cluster.log
+
+
+def test_following_ends_in_peace_when_it_is_interrupted(cluster, monkeypatch):
+    def interrupted(maximum: int, timeout: float) -> list[object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "receive_many", interrupted)
+    assert run("tail", "prices") == 0
+    assert cluster.log[-1] == "closed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["tail", "queue:orders"], "queue:orders is no topic"),
+        (["tail", "prices", "--start", "yesterday"], "--start 'yesterday' is no place in a topic"),
+        (["browse", "topic:prices"], "topic:prices is no queue"),
+    ],
+)
+def test_the_wrong_kind_of_destination_is_one_sentence(cluster, capsys, arguments, reason):
+    assert run(*arguments) == 1
+    captured = capsys.readouterr()
+    assert reason in captured.err
+    assert captured.err.count("\n") == 1
+
+
+STATE = {
+    "nodes": [
+        {
+            "name": "mm1",
+            "kind": "message_manager",
+            "pid": 4711,
+            "address": "127.0.0.1:7740",
+            "channel": "channel-1",
+            "role": "primary",
+            "epoch": "3.1",
+            "lag": 0,
+        }
+    ],
+    "channels": [{"name": "channel-1", "committed": 1234}],
+    "destinations": [{"name": "queue:orders", "channel": "channel-1", "depth": 12345, "consumers": 2}],
+}
+
+
+def test_the_status_is_three_tables(cluster, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    cluster.state = STATE
+    assert run("status") == 0
+    words = capsys.readouterr().out.split()
+    for word in ("nodes", "mm1", "primary", "4711", "channels", "1,234", "destinations", "queue:orders", "12,345"):
+        assert word in words
+
+
+def test_the_status_is_told_to_programs_as_it_is(cluster, capsys):
+    cluster.state = STATE
+    assert run("status", "--json", "--url", "alphorn://h:1") == 0
+    assert json.loads(capsys.readouterr().out) == STATE
+    assert cluster.log[0] == ("connect", "alphorn://h:1")
+
+
+def test_the_environment_names_the_cluster(cluster, monkeypatch):
+    monkeypatch.setenv("ALPHORN_URL", "alphorn://elsewhere:7700")
+    assert run("status", "--json") == 0
+    assert cluster.log[0] == ("connect", "alphorn://elsewhere:7700")
+
+
+def test_a_cluster_that_is_away_is_one_sentence(monkeypatch, capsys):
+    def connect(url: str) -> None:
+        raise Unavailable("no Client Manager answers; start one with alphorn up")
+
+    monkeypatch.setattr(talking, "connect", connect)
+    assert run("send", "orders", "x") == 1
+    assert capsys.readouterr().err == "alphorn: no Client Manager answers; start one with alphorn up\n"
+
+
+COMMANDS = {
+    "up": "--dir --client-managers --backups --channels --gateways --transport --base-port --no-console",
+    "single": "--dir --port",
+    "node": "--config --name --found",
+    "send": "DEST BODY --count --property --priority --ttl --delay --file --json --url",
+    "receive": "DEST --count --timeout --selector --json --url",
+    "browse": "QUEUE --selector --json --url",
+    "tail": "TOPIC --start --selector --json --url",
+    "status": "--json --url",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_names_all_it_takes(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert [word for word in COMMANDS[command].split() if word not in text] == []

@@ -1,0 +1,392 @@
+"""A broker for tests of the client library: queues in memory behind real loopback TCP, spoken to at the native door.
+
+It keeps what a real cluster keeps across streams: connections by id, producers' counters, who holds what. It can cut a
+stream at a chosen frame, before or after the frame had its effect. FIFO queues only; selectors are ignored.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from alphorn.doors.native import VERSION, decode_client, encode
+from alphorn.io.streams import FrameStream
+from alphorn.model import conversation as c
+from alphorn.model.commands import key_of
+from alphorn.model.ranges import RangeSet
+
+_decode_batch = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_encode_batch = msgspec.msgpack.Encoder().encode
+
+
+class Stored:
+    def __init__(self, raw: bytes, producer: bytes, counter: int, timestamp: int) -> None:
+        self.raw, self.producer, self.counter, self.timestamp = raw, producer, counter, timestamp
+        self.delivery_count = 1
+
+
+class Queue:
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place = name, place
+        self.stored: dict[int, Stored] = {}
+        self.available: set[int] = set()
+        self.next_position = 1
+        self.dead: list[Stored] = []
+
+
+class Holder:
+    """A consumer, across streams."""
+
+    def __init__(self, key: bytes, number: int, queue: Queue) -> None:
+        self.key, self.number, self.queue = key, number, queue
+        self.held: set[int] = set()
+        self.prefetch = 0
+        self.stream: Stream | None = None
+
+
+class Stream:
+    """One client on one TCP connection."""
+
+    def __init__(self, broker: "Broker", frames: FrameStream) -> None:
+        self.broker, self.frames = broker, frames
+        self.connection = b""
+
+    def send(self, frame: c.ServerFrame) -> None:
+        name = type(frame).__name__
+        if self.broker.is_cut(f"send {name}"):
+            self.frames.abort("cut")
+            return
+        self.broker.said.append(frame)
+        if self.frames.is_open:
+            self.frames.send(encode(frame))
+            self.frames.flush()
+        if self.broker.is_cut(f"sent {name}"):
+            self.frames.abort("cut")
+
+
+class Broker:
+    """`with Broker() as broker: alphorn.connect(broker.url)`."""
+
+    def __init__(self, ports: int = 1) -> None:
+        self._ports = ports
+        self.queues: dict[str, Queue] = {}
+        self.counters: dict[bytes, RangeSet] = {}
+        self.holders: dict[bytes, Holder] = {}
+        self.streams: list[Stream] = []
+        self.heard: list[c.ClientFrame] = []
+        self.said: list[c.ServerFrame] = []
+        self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
+        self.is_confirming = True
+        self.is_welcoming = True
+        self.forgets = False
+        self._unconfirmed: list[Callable[[], None]] = []
+        self._cuts: dict[str, int] = {}
+        self._next_connection = 1
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> "Broker":
+        self._thread.start()
+        self.addresses = [self._run(self._listen()) for _ in range(self._ports)]
+        self.url = f"alphorn://{self.addresses[0]}"
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self, when: str, number: int = 1) -> None:
+        """Cuts the stream at the number-th "hear X", "heard X", "send X" or "sent X" from now (before, after)."""
+        self._cuts[when] = number
+
+    def is_cut(self, when: str) -> bool:
+        left = self._cuts.get(when, 0)
+        if left:
+            self._cuts[when] = left - 1
+        return left == 1
+
+    def cut_all(self) -> None:
+        """Cuts every stream now."""
+        self.call(lambda: [stream.frames.abort("cut") for stream in list(self.streams)])
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Runs something in the broker's thread."""
+
+        async def run() -> Any:
+            return function()
+
+        return self._run(run())
+
+    def confirm(self) -> None:
+        """Confirms what `is_confirming = False` held back, and everything from now on."""
+
+        def release() -> None:
+            self.is_confirming = True
+            waiting, self._unconfirmed = self._unconfirmed, []
+            for confirm in waiting:
+                confirm()
+
+        self.call(release)
+
+    def bodies(self, name: str) -> list[Any]:
+        """What a queue holds, in order."""
+        return self.call(
+            lambda: [msgspec.msgpack.decode(stored.raw)[0] for _, stored in sorted(self.queues[name].stored.items())]
+        )
+
+    def frames(self, kind: type) -> list[Any]:
+        """What clients said of this kind."""
+        return self.call(lambda: [frame for frame in self.heard if isinstance(frame, kind)])
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _listen(self) -> str:
+        server = await self._loop.create_server(self._accept, "127.0.0.1", 0)
+        self._servers = [*getattr(self, "_servers", []), server]
+        host, port = server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for stream in list(self.streams):
+            stream.frames.abort("over")
+        while self.streams:
+            await asyncio.sleep(0)
+
+    def _accept(self) -> FrameStream:
+        streams: list[Stream] = []
+
+        def on_open(frames: FrameStream) -> None:
+            streams.append(Stream(self, frames))
+            self.streams.append(streams[0])
+
+        def on_closed(frames: FrameStream, reason: str) -> None:
+            self.streams.remove(streams[0])
+            for holder in self.holders.values():
+                if holder.stream is streams[0]:
+                    holder.stream = None
+
+        return FrameStream(
+            on_frames=lambda frames, data: self._on_frames(streams[0], data),
+            on_closed=on_closed,
+            on_open=on_open,
+            frame_bytes_max=c.FRAME_BYTES_MAX,
+        )
+
+    def _on_frames(self, stream: Stream, data: list[memoryview]) -> None:
+        for part in data:
+            frame = decode_client(bytes(part))
+            name = type(frame).__name__
+            if self.is_cut(f"hear {name}"):
+                stream.frames.abort("cut")
+            if not stream.frames.is_open or stream.frames._transport.is_closing():
+                return
+            self.heard.append(frame)
+            getattr(self, f"on_{name.lower()}")(stream, frame)
+            self._dispatch()
+            if self.is_cut(f"heard {name}"):
+                stream.frames.abort("cut")
+                return
+
+    # What clients say.
+
+    def on_hello(self, stream: Stream, frame: c.Hello) -> None:
+        if frame.password == "wrong":
+            stream.send(c.Goodbye("AccessDenied", f"user {frame.user} may not connect"))
+            return
+        if not self.is_welcoming:
+            return
+        stream.connection = frame.connection
+        if not frame.connection or self.forgets:
+            stream.connection = self._next_connection.to_bytes(16, "big")
+            self._next_connection += 1
+        stream.send(c.Welcome(VERSION, stream.connection, "broker", self.addresses))
+
+    def on_resolve(self, stream: Stream, frame: c.Resolve) -> None:
+        if frame.destination in self.refusals:
+            stream.send(c.Failed(frame.request, *self.refusals[frame.destination]))
+            return
+        stream.send(c.Resolved(frame.request, self.queue(frame.destination).place, frame.destination))
+
+    def on_opensession(self, stream: Stream, frame: c.OpenSession) -> None:
+        pass
+
+    def on_closesession(self, stream: Stream, frame: c.CloseSession) -> None:
+        for consume in self.heard:
+            if isinstance(consume, c.Consume) and consume.session == frame.session:
+                self._end_holder(key_of(stream.connection, consume.consumer))
+        stream.send(c.Done(frame.request))
+
+    def on_publish(self, stream: Stream, frame: c.Publish) -> None:
+        queue = self._at(frame.place)
+        if queue.name in self.refusals:
+            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
+            return
+        key = key_of(stream.connection, frame.producer)
+        seen = self.counters.setdefault(key, RangeSet())
+        raws = _decode_batch(frame.blob)
+        assert len(raws) == frame.count
+        for counter, raw in enumerate(raws, frame.counter):
+            if counter not in seen:
+                assert counter == 1 or counter - 1 in seen, "a gap between counters"
+                seen.add(counter, counter)
+                queue.stored[queue.next_position] = Stored(bytes(raw), key, counter, frame.timestamp)
+                queue.available.add(queue.next_position)
+                queue.next_position += 1
+        last = frame.counter + frame.count - 1
+        if self.is_confirming:
+            stream.send(c.Confirmed(frame.producer, last))
+        else:
+            self._unconfirmed.append(lambda: stream.send(c.Confirmed(frame.producer, last)))
+
+    def on_consume(self, stream: Stream, frame: c.Consume) -> None:
+        queue = self._at(frame.place)
+        if frame.selector == "nonsense":
+            stream.send(c.Failed(frame.request, "InvalidSelector", "nonsense is no selector"))
+            return
+        key = key_of(stream.connection, frame.consumer)
+        holder = self.holders.setdefault(key, Holder(key, frame.consumer, queue))
+        holder.stream, holder.prefetch = stream, frame.prefetch
+        claimed = positions_of(frame.held)
+        for position in holder.held - claimed:
+            self._give_back(holder, position)
+        holder.held |= claimed & queue.available
+        queue.available -= claimed
+        stream.send(c.Done(frame.request))
+
+    def on_acknowledge(self, stream: Stream, frame: c.Acknowledge) -> None:
+        holder = self.holders[key_of(stream.connection, frame.consumer)]
+        for position in positions_of(frame.positions) & holder.held:
+            holder.held.discard(position)
+            del holder.queue.stored[position]
+        stream.send(c.Done(frame.request))
+
+    def on_return(self, stream: Stream, frame: c.Return) -> None:
+        holder = self.holders[key_of(stream.connection, frame.consumer)]
+        for position in positions_of(frame.positions) & holder.held:
+            if frame.is_dead:
+                holder.held.discard(position)
+                holder.queue.dead.append(holder.queue.stored.pop(position))
+            else:
+                self._give_back(holder, position, is_counted=not frame.is_unseen)
+        stream.send(c.Done(frame.request))
+
+    def on_closeconsumer(self, stream: Stream, frame: c.CloseConsumer) -> None:
+        self._end_holder(key_of(stream.connection, frame.consumer))
+        stream.send(c.Done(frame.request))
+
+    def on_unsubscribe(self, stream: Stream, frame: c.Unsubscribe) -> None:
+        if frame.name in self.refusals:
+            stream.send(c.Failed(frame.request, *self.refusals[frame.name]))
+        else:
+            self.refusals[frame.name] = ("InvalidDestination", f"there is no subscription {frame.name}")
+            stream.send(c.Done(frame.request))
+
+    def on_browse(self, stream: Stream, frame: c.Browse) -> None:
+        queue = self._at(frame.place)
+        positions = sorted(position for position in queue.stored if position >= frame.start)[: frame.maximum]
+        for position in positions:
+            stream.send(self._delivered(0, queue, [position]))
+        stream.send(c.Done(frame.request, positions[-1] + 1 if positions else 0))
+
+    def on_administer(self, stream: Stream, frame: c.Administer) -> None:
+        if frame.action == "delete" and frame.destination not in self.queues:
+            stream.send(c.Failed(frame.request, "InvalidDestination", f"there is no {frame.destination}"))
+            return
+        queue = self.queue(frame.destination)
+        if frame.action == "purge":
+            queue.stored.clear()
+            queue.available.clear()
+        if frame.action == "delete":
+            del self.queues[frame.destination]
+            for holder in self.holders.values():
+                if holder.queue is queue and holder.stream is not None:
+                    reason = f"{frame.destination} was deleted"
+                    holder.stream.send(c.ConsumerClosed(holder.number, "InvalidDestination", reason))
+        stream.send(c.Done(frame.request))
+
+    def on_status(self, stream: Stream, frame: c.Status) -> None:
+        destinations = [{"name": name, "depth": len(queue.stored)} for name, queue in self.queues.items()]
+        stream.send(c.StatusAnswer(frame.request, msgspec.json.encode({"nodes": [], "destinations": destinations})))
+
+    def on_ping(self, stream: Stream, frame: c.Ping) -> None:
+        stream.send(c.Pong())
+
+    def on_close(self, stream: Stream, frame: c.Close) -> None:
+        for key in [key for key in self.holders if key.startswith(stream.connection)]:
+            self._end_holder(key)
+
+    # Inside.
+
+    def queue(self, name: str) -> Queue:
+        if name not in self.queues:
+            self.queues[name] = Queue(name, len(self.queues) + 1)
+        return self.queues[name]
+
+    def _at(self, place: int) -> Queue:
+        return next(queue for queue in self.queues.values() if queue.place == place)
+
+    def _end_holder(self, key: bytes) -> None:
+        holder = self.holders.pop(key, None)
+        if holder is not None:
+            for position in list(holder.held):
+                self._give_back(holder, position)
+
+    def _give_back(self, holder: Holder, position: int, *, is_counted: bool = True) -> None:
+        holder.held.discard(position)
+        holder.queue.stored[position].delivery_count += is_counted
+        holder.queue.available.add(position)
+
+    def _dispatch(self) -> None:
+        for holder in list(self.holders.values()):
+            room = holder.prefetch - len(holder.held)
+            if holder.stream is None or room <= 0 or not holder.queue.available:
+                continue
+            run: list[int] = []
+            for position in sorted(holder.queue.available)[:room]:
+                if run and not self._follows(holder.queue, run[-1], position):
+                    self._deliver(holder, run)
+                    run = []
+                run.append(position)
+            self._deliver(holder, run)
+
+    def _follows(self, queue: Queue, one: int, other: int) -> bool:
+        a, b = queue.stored[one], queue.stored[other]
+        return (other, b.producer, b.counter, b.delivery_count) == (
+            one + 1,
+            a.producer,
+            a.counter + 1,
+            a.delivery_count,
+        )
+
+    def _deliver(self, holder: Holder, run: list[int]) -> None:
+        holder.queue.available -= set(run)
+        holder.held |= set(run)
+        if holder.stream is not None:
+            holder.stream.send(self._delivered(holder.number, holder.queue, run))
+
+    def _delivered(self, consumer: int, queue: Queue, run: list[int]) -> c.Delivered:
+        first = queue.stored[run[0]]
+        blob = _encode_batch([msgspec.Raw(queue.stored[position].raw) for position in run])
+        return c.Delivered(
+            consumer,
+            run[0],
+            first.delivery_count,
+            run[0] + 100,
+            0,
+            first.producer,
+            first.counter,
+            first.timestamp,
+            memoryview(blob),
+        )
+
+
+def positions_of(flat: list[int]) -> set[int]:
+    """The numbers of flat pairs."""
+    return {number for first, last in RangeSet.from_flat(flat) for number in range(first, last + 1)}

@@ -1,0 +1,166 @@
+import os
+import socket
+import tomllib
+
+import pytest
+
+from alphorn.bus.config import Role
+from alphorn.io.cluster_file import read_cluster_file
+from alphorn.io.local_cluster import (
+    LocalShape,
+    Wish,
+    check_ports,
+    lay_out,
+    open_local_cluster,
+    shape_of,
+    take_directory,
+    url_of,
+    write_cluster_file,
+)
+from alphorn.model.errors import Misuse, Unavailable
+
+HOST = f"127.{os.getpid() % 200 + 1}.7.9"  # no other test's
+
+
+def made(directory, **wish):
+    path, _ = open_local_cluster(directory, Wish(**wish), default=LocalShape(), host=HOST)
+    return read_cluster_file(path)
+
+
+def test_a_new_directory_gets_one_client_manager_a_primary_and_a_backup(tmp_path):
+    file = made(tmp_path)
+    assert [(node.name, node.kind) for node in file.nodes] == [
+        ("mm1", "message_manager"),
+        ("mm2", "message_manager"),
+        ("cm1", "client_manager"),
+    ]
+    assert url_of(file) == f"alphorn://{HOST}:7700"
+    assert file.directory == str(tmp_path)
+
+
+@pytest.mark.parametrize("backups", range(5))
+@pytest.mark.parametrize("client_managers", [1, 3])
+def test_every_channel_has_an_odd_number_of_voters(tmp_path, backups, client_managers):
+    file = made(tmp_path, backups=backups, client_managers=client_managers, channels=2)
+    for number in range(2):
+        config = file.group(number)
+        config.check()
+        voters = [member for member in config.members if Role.COMMIT in member.roles]
+        assert len(voters) % 2 == 1
+        assert len(voters) <= backups + 2
+
+
+def test_no_two_uses_share_a_port_and_all_move_with_the_base_port(tmp_path):
+    file = lay_out(tmp_path, LocalShape(client_managers=20, backups=1, channels=10, base_port=9000))
+    addresses = [getattr(node, field) for node in file.nodes for field in ("bus", "link", "clients")]
+    addresses = [address for address in addresses if address]
+    addresses += [member.address for number in range(10) for member in file.group(number).members[2:]]
+    assert len(set(addresses)) == len(addresses)
+    assert {int(address.rpartition(":")[2]) // 100 for address in addresses} == {90}
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (LocalShape(client_managers=0), "1 to 20 Client Managers, not 0"),
+        (LocalShape(backups=-1), "no channel has less than 0 backups"),
+        (LocalShape(channels=11), "22 Message Managers"),
+        (LocalShape(base_port=65_500), "the base port is 1 to"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(tmp_path, shape, reason):
+    with pytest.raises(Misuse, match=reason):
+        lay_out(tmp_path, shape)
+
+
+def test_clusters_in_other_directories_or_on_other_ports_have_other_groups(tmp_path):
+    shapes = [LocalShape(channels=3), LocalShape(channels=3, base_port=8800)]
+    files = [lay_out(tmp_path / name, shape) for name in "ab" for shape in shapes]
+    groups = [channel.group for file in files for channel in file.channels]
+    assert len(set(groups)) == len(groups)
+    assert all(0 < group <= 0xFFFF_FFFF for group in groups)
+
+
+def test_the_file_reads_back_as_it_was_written(tmp_path):
+    directory = tmp_path / 'a "strange" \\ näme'
+    file = lay_out(directory, LocalShape(client_managers=2, channels=2))
+    write_cluster_file(directory / "cluster.toml", file)
+    read = read_cluster_file(directory / "cluster.toml")
+    assert (read.name, read.channels, read.nodes) == (file.name, file.channels, file.nodes)
+    assert read.directory == str(directory)
+
+
+def test_a_directory_keeps_its_cluster_when_it_is_moved(tmp_path):
+    before = made(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    after = made(tmp_path / "new")
+    assert (after.channels, after.nodes) == (before.channels, before.nodes)
+    assert after.directory == str(tmp_path / "new")
+
+
+@pytest.mark.parametrize("wish", [{"backups": 2}, {"channels": 2}, {"base_port": 8800}])
+def test_what_a_cluster_was_founded_with_cannot_be_changed(tmp_path, wish):
+    made(tmp_path)
+    option = "--" + next(iter(wish)).replace("_", "-")
+    with pytest.raises(Misuse, match=f"{option} .* cannot become .* leave {option} out, or choose another --dir"):
+        made(tmp_path, **wish)
+
+
+def test_the_same_wish_again_is_no_change(tmp_path):
+    before = made(tmp_path, client_managers=2, backups=0, base_port=8800)
+    assert made(tmp_path, client_managers=2, backups=0, base_port=8800) == before
+
+
+def test_client_managers_may_come_and_go(tmp_path):
+    before = made(tmp_path)
+    after = made(tmp_path, client_managers=3)
+    assert shape_of(after).client_managers == 3
+    assert after.channels == before.channels
+    assert after.group(0) == before.group(0)
+    assert made(tmp_path) == after
+
+
+def test_a_directory_runs_one_cluster_at_a_time(tmp_path):
+    lock = take_directory(tmp_path)
+    with pytest.raises(Misuse, match=f"runs already, by process {os.getpid()}; stop that one"):
+        take_directory(tmp_path)
+    os.close(lock)
+    os.close(take_directory(tmp_path))
+
+
+def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(Misuse, match="cannot be used: Not a directory; choose another --dir"):
+        take_directory(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("kind", "port", "use"),
+    [
+        (socket.SOCK_STREAM, 7700, "clients of cm1"),
+        (socket.SOCK_DGRAM, 7721, "bus of mm2"),
+        (socket.SOCK_STREAM, 7741, "link of mm2"),
+        (socket.SOCK_DGRAM, 7760, "witness of channel-1"),
+    ],
+)
+def test_a_taken_port_is_named(tmp_path, kind, port, use):
+    file = made(tmp_path)
+    check_ports(file)
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind((HOST, port))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        with pytest.raises(Unavailable, match=rf"taken by another program: {HOST}:{port} \({use}\)"):
+            check_ports(file)
+
+
+def test_the_written_file_is_plain_toml_with_a_comment(tmp_path):
+    made(tmp_path)
+    text = (tmp_path / "cluster.toml").read_text()
+    assert text.startswith("# The nodes of this cluster")
+    assert tomllib.loads(text)["nodes"][2] == {
+        "name": "cm1",
+        "kind": "client_manager",
+        "clients": f"{HOST}:7700",
+        "witness": f"{HOST}:7760",
+    }
