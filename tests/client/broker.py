@@ -225,11 +225,12 @@ class Broker:
 
     def on_publish(self, stream: Stream, frame: c.Publish) -> None:
         queue = self._at(frame.place)
-        if queue.name in self.refusals:
-            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
-            return
         key = key_of(stream.connection, frame.producer)
         seen = self.counters.setdefault(key, RangeSet())
+        if queue.name in self.refusals:
+            seen.add(frame.counter, frame.counter + frame.count - 1)
+            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
+            return
         raws = _decode_batch(frame.blob)
         assert len(raws) == frame.count
         for counter, raw in enumerate(raws, frame.counter):
@@ -383,6 +384,7 @@ class Broker:
             first.producer,
             first.counter,
             first.timestamp,
+            b"",
             memoryview(blob),
         )
 
