@@ -34,8 +34,6 @@ def test_auto_acknowledges_a_message_when_the_program_goes_on(broker: Broker, co
         session = connection.session(ack="auto")
         consumer = session.consumer("queue:q")
         assert [message.body for message in take(consumer, 3)] == [0, 1, 2]
-        assert consumer.receive(timeout=0.05) is None
-        broker.call(lambda: None)
         consumer.close()
         assert broker.bodies("queue:q") == []
 
@@ -48,7 +46,8 @@ def test_auto_does_not_acknowledge_what_the_program_still_works_on(broker: Broke
         connection.status()
         assert broker.bodies("queue:q")[0] == 0
         assert [message.body for message in consumer.receive_many(1, timeout=10)] == [4]
-        connection.session(ack="auto").consumer("queue:other").receive(timeout=0.05)
+        connection.status()
+        connection.status()
         assert broker.bodies("queue:q")[0] == 4
 
 

@@ -127,7 +127,9 @@ CIRCLE.append(CIRCLE)
         (CIRCLE, "contains itself"),
     ],
 )
-def test_a_body_that_cannot_come_back_is_refused_by_name(broker: Broker, connect: Connect, body: Any, words: str) -> None:
+def test_a_body_that_cannot_come_back_is_refused_by_name(
+    broker: Broker, connect: Connect, body: Any, words: str
+) -> None:
     with connect(broker.url) as connection:
         producer = connection.session().producer("queue:q")
         with pytest.raises(alphorn.Misuse, match=words):

@@ -16,9 +16,11 @@ from typing import Any
 
 import msgspec
 
+from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.refusals import error_of
+from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     Acknowledge,
@@ -51,8 +53,6 @@ PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
 PLACES_MAX = 10_000
 
-Answer = Resolved | Done | StatusAnswer
-OnAnswer = Callable[[Answer | Error], None]
 OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
 
@@ -62,40 +62,6 @@ class State(enum.Enum):
     CONNECTING = "connecting"  # no stream, or one without Welcome yet
     OPEN = "open"
     CLOSED = "closed"
-
-
-class Request:
-    """Something asked and not answered."""
-
-    __slots__ = ("forgives", "frame", "is_repeated", "on_answer")
-
-    def __init__(self, frame: AnyClientFrame, on_answer: OnAnswer, *, forgives: bool) -> None:
-        self.frame = frame
-        self.on_answer = on_answer
-        self.forgives = forgives  # asked twice, the second answer may be that it is gone: the first time did it
-        self.is_repeated = False
-
-
-class SessionState:
-    """One flow: its mode, producers and consumers."""
-
-    __slots__ = ("inboxes", "mode", "number", "outboxes")
-
-    def __init__(self, number: int, mode: AckMode) -> None:
-        self.number = number
-        self.mode = mode
-        self.outboxes: dict[int, Outbox] = {}
-        self.inboxes: dict[int, Inbox] = {}
-
-    def acknowledge(self) -> None:
-        """All that was handed out is consumed."""
-        for inbox in self.inboxes.values():
-            inbox.acknowledge_handed()
-
-    def recover(self) -> None:
-        """All that is not acknowledged comes back."""
-        for inbox in self.inboxes.values():
-            inbox.recover()
 
 
 class Core:
@@ -121,7 +87,7 @@ class Core:
         self.places: dict[str, int] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
-        self._requests: dict[int, Request] = {}
+        self._requests = Requests()
         self._browsing: Inbox | None = None
         self._output: list[bytes] = []
         self._number = 0
@@ -210,9 +176,7 @@ class Core:
             outbox.on_failed(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
-        requests, self._requests = self._requests, {}
-        for request in requests.values():
-            request.on_answer(error)
+        self._requests.fail(error)
         self._on_event("closed", str(error))
 
     def unknown_outcomes(self) -> list[Error]:
@@ -233,10 +197,10 @@ class Core:
             on_answer(self.failure)
             return
         number = self.next_number()
-        request = Request(make(number), on_answer, forgives=forgives)
-        self._requests[number] = request
+        frame = make(number)
+        self._requests.add(number, frame, on_answer, forgives=forgives)
         if self.state is State.OPEN:
-            self._output.append(encode(request.frame))
+            self._output.append(encode(frame))
 
     def remember_place(self, destination: str, answer: Answer) -> int:
         """Where a destination is, from the answer to `Resolve`."""
@@ -291,12 +255,7 @@ class Core:
         inbox.acknowledge_session = session.acknowledge
         self._inboxes[number] = session.inboxes[number] = inbox
 
-        def on_consumed(answer: Answer | Error) -> None:
-            if isinstance(answer, Error) and self.failure is None:
-                self._drop_inbox(inbox)
-                inbox.on_closed(answer)
-            on_answer(answer)
-
+        on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
@@ -359,55 +318,36 @@ class Core:
         self._on_event("resumed" if is_resumed else "connected", frame.server)
 
     def _resume(self, *, is_resumed: bool) -> None:
+        """Everything that the Client Manager must know, in an order in which it can take it."""
         output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
-        consuming = {frame.consumer for frame in self._frames_asked() if isinstance(frame, Consume)}
+        asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
-            if inbox.number not in consuming:
+            if inbox.number not in asked:
                 self._consume_again(inbox)
-        for request in self._requests.values():  # in the order of their numbers, with those made just now last
-            request.is_repeated = is_resumed
-        consumes = [request.frame for request in self._requests.values() if isinstance(request.frame, Consume)]
-        output += [encode(msgspec.structs.replace(frame, held=self._held_by(frame.consumer))) for frame in consumes]
-        output += [encode(frame) for frame in self._frames_asked() if not isinstance(frame, Consume)]
+        output += map(encode, self._requests.repeat(self._held_by, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
-            self._browsing.recover()
+            self._browsing.recover()  # the page begins anew
         self._output = output
 
     def _consume_again(self, inbox: Inbox) -> None:
-        def on_consumed(answer: Answer | Error) -> None:
-            if isinstance(answer, Error) and self.failure is None:
-                self._drop_inbox(inbox)
-                inbox.on_closed(answer)
-
         number = self.next_number()
         frame = msgspec.structs.replace(inbox.consume, request=number)
-        self._requests[number] = Request(frame, on_consumed, forgives=False)
+        self._requests.add(number, frame, partial(self._on_consumed, inbox, lambda answer: None))
 
-    def _held_by(self, consumer: int) -> list[int]:
-        """What a consumer has: what it holds, and what it gave up without an answer so far."""
+    def _on_consumed(self, inbox: Inbox, on_answer: OnAnswer, answer: Answer | Error) -> None:
+        if isinstance(answer, Error) and self.failure is None:
+            self._drop_inbox(inbox)
+            inbox.on_closed(answer)
+        on_answer(answer)
+
+    def _held_by(self, consumer: int) -> RangeSet:
         inbox = self._inboxes.get(consumer)
-        held = inbox.held.copy() if inbox is not None else RangeSet()
-        for frame in self._frames_asked():
-            if isinstance(frame, Acknowledge | Return) and frame.consumer == consumer:
-                for first, last in RangeSet.from_flat(frame.positions):
-                    held.add(first, last)
-        return held.flat()
+        return inbox.held if inbox is not None else RangeSet()
 
-    def _frames_asked(self) -> list[AnyClientFrame]:
-        return [request.frame for request in self._requests.values()]
-
-    def _on_answer(self, frame: Resolved | Done | StatusAnswer | Failed) -> None:
-        request = self._requests.pop(frame.request, None)
-        if request is None:
-            return
-        if not isinstance(frame, Failed):
-            request.on_answer(frame)
-            return
-        error = error_of(frame.error, frame.reason)
-        is_forgiven = request.forgives and request.is_repeated and isinstance(error, InvalidDestination)
-        request.on_answer(Done(frame.request) if is_forgiven else error)
+    def _on_answer(self, frame: Answer | Failed) -> None:
+        self._requests.on_answer(frame)
 
     def _on_confirmed(self, frame: Confirmed) -> None:
         if outbox := self._outboxes.get(frame.producer):

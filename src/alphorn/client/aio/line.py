@@ -13,10 +13,12 @@ from random import Random
 
 import msgspec
 
-from alphorn.client.core import Answer, Core, OnAnswer, SessionState, State
+from alphorn.client.core import Core, State
+from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
+from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
 from alphorn.io.streams import FrameStream
