@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import threading
 from typing import Any
 
 import pytest
@@ -54,10 +55,14 @@ def test_auto_does_not_acknowledge_what_the_program_still_works_on(broker: Broke
 def test_an_exception_of_the_program_returns_the_message_in_hand(broker: Broker, connect: Connect) -> None:
     with connect(broker.url) as connection:
         fill(connection, 3)
-    with pytest.raises(ZeroDivisionError), connect(broker.url) as connection:
-        consumer = connection.session().consumer("queue:q")
-        for message in consumer:
-            1 / (1 - message.body)
+
+    def divide() -> None:
+        with connect(broker.url) as connection:
+            for message in connection.session().consumer("queue:q"):
+                1 / (1 - message.body)
+
+    with pytest.raises(ZeroDivisionError):
+        divide()
     assert broker.bodies("queue:q") == [1, 2]
     with connect(broker.url) as connection:
         message = connection.session().consumer("queue:q").receive(timeout=10)
@@ -258,3 +263,30 @@ def test_wrong_wishes_of_consumers_are_refused(broker: Broker, connect: Connect)
             connection.session(ack="never")
         with pytest.raises(alphorn.Misuse, match="later version"):
             connection.session(transacted=True)
+
+
+def test_threads_that_share_a_connection_get_every_message_once(broker: Broker) -> None:
+    received: queue.Queue[Any] = queue.Queue()
+    count, workers = 4000, 4
+    with alphorn.connect(broker.url) as connection:
+        session = connection.session()
+        producer, consumer = session.producer("queue:q"), session.consumer("queue:q", prefetch=50)
+
+        def send(start: int) -> None:
+            for body in range(start, count, workers):
+                producer.send(body)
+
+        def receive() -> None:
+            while (message := consumer.receive()) is not None and message.body is not None:
+                received.put(message.body)
+
+        senders = [threading.Thread(target=send, args=(start,)) for start in range(workers)]
+        receivers = [threading.Thread(target=receive) for _ in range(workers)]
+        for thread in [*senders, *receivers]:
+            thread.start()
+        for thread in senders:
+            thread.join()
+        producer.send_many([None] * workers)
+        for thread in receivers:
+            thread.join()
+    assert sorted(received.queue) == list(range(count))

@@ -1,9 +1,9 @@
 """The protocol of a connection, without hands: frames of the server and wishes of the API in, bytes to send out.
 
-Rules. A connection is OPEN between `Welcome` and the loss of the stream. Whatever was asked and not answered stands in
-`_requests`, and unconfirmed messages in their outboxes, so coming back is one act: name the connection, open the
-sessions again, consume again naming what is held, repeat what was not answered, resend what was not confirmed. Requests
-are such that a repetition does no harm; counters make repeated messages harmless.
+Rules. Whatever was asked and not answered stands in `_requests`, and unconfirmed messages in their outboxes, so coming
+back is one act: name the connection, make the new Client Manager find the destinations of all consumers (RESUMING),
+then (OPEN) open the sessions again, consume again naming what is held, repeat what was not answered, resend what was
+not confirmed. Requests are such that a repetition does no harm; counters make repeated messages harmless.
 
 The owner calls everything under one lock; callbacks are called within it and only note or notify. Time is seconds of
 any clock that does not jump; `now_ms` is the calendar's.
@@ -41,11 +41,13 @@ from alphorn.model.conversation import (
     Ping,
     Pong,
     Refused,
+    Resolve,
     Resolved,
     Return,
     StatusAnswer,
     Welcome,
 )
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.ranges import RangeSet
 
@@ -60,6 +62,7 @@ class State(enum.Enum):
     """Where a connection stands."""
 
     CONNECTING = "connecting"  # no stream, or one without Welcome yet
+    RESUMING = "resuming"  # welcome again; destinations are being found
     OPEN = "open"
     CLOSED = "closed"
 
@@ -88,6 +91,7 @@ class Core:
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._requests = Requests()
+        self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
         self._output: list[bytes] = []
         self._number = 0
@@ -122,7 +126,7 @@ class Core:
 
     def on_time(self, now: float) -> None:
         """A quiet server is asked whether it is there, and left when it does not answer."""
-        if self.state is not State.OPEN:
+        if self.state not in (State.OPEN, State.RESUMING):
             return
         if now - self._heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
@@ -132,7 +136,7 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """When `on_time` has something to do, unless the server says something before."""
-        if self.state is not State.OPEN:
+        if self.state not in (State.OPEN, State.RESUMING):
             return None
         return min(max(self._heard_at, self._pinged_at) + PING_AFTER_S, self._heard_at + DEAD_AFTER_S)
 
@@ -245,7 +249,8 @@ class Core:
         """Ends sending; it must be flushed before."""
         outbox.is_open = False
         self._outboxes.pop(outbox.number, None)
-        self.sessions[outbox.session].outboxes.pop(outbox.number, None)
+        if session := self.sessions.get(outbox.session):
+            session.outboxes.pop(outbox.number, None)
 
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
@@ -313,23 +318,47 @@ class Core:
             return
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
-        self.state = State.OPEN
-        self._resume(is_resumed=is_resumed)
-        self._on_event("resumed" if is_resumed else "connected", frame.server)
+        self.places.clear()
+        self._resolving = {self.next_number(): name for name in self._destinations_in_use()}
+        if self._resolving:
+            self.state = State.RESUMING
+            self._output = [
+                encode(Resolve(number, name, parse_destination(name).is_temporary))
+                for number, name in self._resolving.items()
+            ]
+        else:
+            self._resume(is_resumed=is_resumed)
+
+    def _destinations_in_use(self) -> list[str]:
+        """Those that the new Client Manager must know before anything can be said about their consumers."""
+        inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+
+    def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
+        if isinstance(frame, Resolved):
+            self.places[name] = frame.place
+        elif isinstance(frame, Failed):
+            for inbox in [inbox for inbox in self._inboxes.values() if inbox.destination == name]:
+                inbox.on_closed(error_of(frame.error, frame.reason))
+                self._drop_inbox(inbox)
+        if not self._resolving:
+            self._resume(is_resumed=True)
 
     def _resume(self, *, is_resumed: bool) -> None:
         """Everything that the Client Manager must know, in an order in which it can take it."""
+        self.state = State.OPEN
         output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
         asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
-        output += map(encode, self._requests.repeat(self._held_by, is_resumed=is_resumed))
+        output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
             self._browsing.recover()  # the page begins anew
         self._output = output
+        self._on_event("resumed" if is_resumed else "connected", self.server)
 
     def _consume_again(self, inbox: Inbox) -> None:
         number = self.next_number()
@@ -338,16 +367,27 @@ class Core:
 
     def _on_consumed(self, inbox: Inbox, on_answer: OnAnswer, answer: Answer | Error) -> None:
         if isinstance(answer, Error) and self.failure is None:
-            self._drop_inbox(inbox)
             inbox.on_closed(answer)
+            self._drop_inbox(inbox)
         on_answer(answer)
 
-    def _held_by(self, consumer: int) -> RangeSet:
-        inbox = self._inboxes.get(consumer)
-        return inbox.held if inbox is not None else RangeSet()
+    def _renewed(self, frame: Consume, given_up: list[int]) -> Consume:
+        """The frame again: at its place of today, with what the consumer has, be it held or given up just now."""
+        inbox = self._inboxes.get(frame.consumer)
+        if inbox is None:
+            return frame
+        held = inbox.held.copy()
+        for first, last in zip(given_up[::2], given_up[1::2], strict=True):
+            held.add(first, last)
+        place = self.places.get(inbox.destination, frame.place)
+        return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _on_answer(self, frame: Answer | Failed) -> None:
-        self._requests.on_answer(frame)
+        name = self._resolving.pop(frame.request, None)
+        if name is not None:
+            self._on_resolved_again(name, frame)
+        else:
+            self._requests.on_answer(frame)
 
     def _on_confirmed(self, frame: Confirmed) -> None:
         if outbox := self._outboxes.get(frame.producer):
@@ -369,8 +409,8 @@ class Core:
 
     def _on_consumer_closed(self, frame: ConsumerClosed) -> None:
         if inbox := self._inboxes.get(frame.consumer):
-            self._drop_inbox(inbox)
             inbox.on_closed(error_of(frame.error, frame.reason))
+            self._drop_inbox(inbox)
 
     def _on_pong(self, frame: Pong) -> None:
         """That it came is all it says."""
@@ -405,6 +445,7 @@ class Core:
 
     def _drop_inbox(self, inbox: Inbox) -> None:
         self._inboxes.pop(inbox.number, None)
+        self._requests.forget(inbox.number, inbox.failure)
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)

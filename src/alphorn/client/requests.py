@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import msgspec
-
 from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
@@ -16,7 +14,6 @@ from alphorn.model.conversation import (
     StatusAnswer,
 )
 from alphorn.model.errors import Error, InvalidDestination
-from alphorn.model.ranges import RangeSet
 
 Answer = Resolved | Done | StatusAnswer
 OnAnswer = Callable[[Answer | Error], None]
@@ -67,25 +64,34 @@ class Requests:
         for request in ended.values():
             request.on_answer(error)
 
+    def forget(self, consumer: int, error: Error | None) -> None:
+        """A consumer is over: nothing about it is repeated; who waits for it to begin hears the error."""
+        asked = Consume | Acknowledge | Return
+        numbers = [
+            number
+            for number, request in self._open.items()
+            if isinstance(request.frame, asked) and request.frame.consumer == consumer
+        ]
+        ended = [self._open.pop(number) for number in numbers]
+        for request in ended:
+            if error is not None:
+                request.on_answer(error)
+
     def consumes(self) -> list[Consume]:
         """Those that begin to receive."""
         return [request.frame for request in self._open.values() if isinstance(request.frame, Consume)]
 
-    def repeat(self, held: Callable[[int], RangeSet], *, is_resumed: bool) -> list[AnyClientFrame]:
-        """Everything to ask on a new stream: consumers first, each with what it has, then the rest.
+    def repeat(self, renew: Callable[[Consume, list[int]], Consume], *, is_resumed: bool) -> list[AnyClientFrame]:
+        """Everything to ask on a new stream: consumers first, then the rest.
 
-        What a consumer has is what it holds, and what it gave up without an answer so far.
+        `renew` makes a consumer's frame anew, with the positions it gave up without an answer so far.
         """
         given_up: dict[int, list[int]] = {}
         for request in self._open.values():
             request.is_repeated = is_resumed
             if isinstance(request.frame, Acknowledge | Return):
                 given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
-        frames: list[AnyClientFrame] = []
-        for consume in self.consumes():
-            has = held(consume.consumer).copy()
-            positions = given_up.get(consume.consumer, [])
-            for first, last in zip(positions[::2], positions[1::2], strict=True):
-                has.add(first, last)
-            frames.append(msgspec.structs.replace(consume, held=has.flat()))
+        frames: list[AnyClientFrame] = [
+            renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()
+        ]
         return frames + [request.frame for request in self._open.values() if not isinstance(request.frame, Consume)]

@@ -247,11 +247,12 @@ class AsyncLine:
             stream.abort(str(error))
         if self.core.state is State.OPEN:
             self._give_up_s = self._reconnect_timeout
-            self._route.on_success()
-            self._route.learn(self.core.addresses)
+            self._route.on_open(time.monotonic(), self.core.addresses)
         self.notify()
         if self.core.has_output:
             self._flush()
+        elif self.core.has_wishes:
+            self.schedule_wishes()
         self._leave_if_wanted()
 
     def _flush(self) -> None:

@@ -246,7 +246,7 @@ class Line:
         core = self.core
         poller.modify(stream, select.POLLIN | select.POLLOUT if is_full else select.POLLIN)
         self.is_asleep = True
-        deadline = core.next_deadline() if core.state is State.OPEN else welcome_by
+        deadline = welcome_by if core.state is State.CONNECTING else core.next_deadline()
         timeout = 1.0 if deadline is None else min(1.0, max(0.001, deadline - time.monotonic()))
         with self.lock:
             if not is_full and (core.has_output or self._is_ending):
@@ -281,8 +281,7 @@ class Line:
                 self.core.receive(frames, time.monotonic())
                 if self.core.state is State.OPEN:
                     self._give_up_s = self._reconnect_timeout
-                    self._route.on_success()
-                    self._route.learn(self.core.addresses)
+                    self._route.on_open(time.monotonic(), self.core.addresses)
                 self.changed.notify_all()
             self._tell_events()
         return True
