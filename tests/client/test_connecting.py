@@ -2,6 +2,7 @@
 
 import os
 import queue
+from random import Random
 from typing import Any
 
 import pytest
@@ -100,25 +101,41 @@ def test_everything_after_close_says_that_it_is_closed(broker: Broker, connect: 
 @pytest.mark.parametrize("when", CUTS)
 @pytest.mark.parametrize("number", [1, 3])
 def test_nothing_is_lost_or_doubled_when_the_stream_is_cut(connect: Connect, when: str, number: int) -> None:
-    count, received = 2000, []
     with Broker(ports=2) as broker:
         broker.cut(when, number)
-        with connect(broker.url) as connection:
-            session = connection.session()
-            producer = session.producer("queue:q")
-            consumer = session.consumer("queue:q", prefetch=100)
-            for start in range(0, count, 100):
-                producer.send_many(range(start, start + 90))
-                for body in range(start + 90, start + 100):
-                    producer.send(body)
-                while len(received) < start:
-                    received += [message.body for message in consumer.receive_many(50, timeout=10)]
-            producer.flush(10)
-            while len(received) < count:
-                received += [message.body for message in consumer.receive_many(1000, timeout=10)]
-            session.close()
-        assert received == list(range(count))
+        assert exchange(broker, connect, 2000) == list(range(2000))
         assert broker.bodies("queue:q") == []
+
+
+@pytest.mark.requirement("API-12")
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_lost_or_doubled_when_streams_are_cut_again_and_again(connect: Connect, seed: int) -> None:
+    random = Random(seed)
+    with Broker(ports=2) as broker:
+        for when in random.sample(CUTS, 8):
+            broker.cut(when, random.randint(1, 25))
+        assert exchange(broker, connect, 5000) == list(range(5000)), f"seed {seed}"
+        assert broker.bodies("queue:q") == []
+
+
+def exchange(broker: Broker, connect: Connect, count: int) -> list[Any]:
+    """Sends so many numbers to a queue, in several ways, while receiving them; gives what was received."""
+    received: list[Any] = []
+    with connect(broker.url) as connection:
+        session = connection.session()
+        producer = session.producer("queue:q")
+        consumer = session.consumer("queue:q", prefetch=100)
+        for start in range(0, count, 100):
+            producer.send_many(range(start, start + 90))
+            for body in range(start + 90, start + 100):
+                producer.send(body)
+            while len(received) < start:
+                received += [message.body for message in consumer.receive_many(50, timeout=10)]
+        producer.flush(10)
+        while len(received) < count:
+            received += [message.body for message in consumer.receive_many(1000, timeout=10)]
+        session.close()
+    return received
 
 
 @pytest.mark.requirement("API-10", "API-11")
