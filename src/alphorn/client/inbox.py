@@ -186,15 +186,10 @@ class Inbox:
         return taken
 
     def unhand(self) -> None:
-        """What is in hand was not used: it is returned, not acknowledged."""
-        if self.mode.is_automatic:
-            self._collect()
-            handed = self._handed_count
-            wanted = [*self._in_hand_before, *([self._range(self._collected, handed)] if self.in_hand else [])]
-            for part in wanted:
-                self._return_range(part, delay_ms=-1, is_dead=False)
-            self._in_hand_before.clear()
-            self._collected, self.in_hand = handed, 0
+        """What is in hand was not used: it stays held, so that it comes back when the consumer ends."""
+        self._collect()
+        self._in_hand_before.clear()
+        self._collected, self.in_hand = self._handed_count, 0
 
     def acknowledge(self, arrival: Arrival, index: int) -> None:
         """Of one message, or in client mode of all the session was handed. Takes the owner's lock."""
