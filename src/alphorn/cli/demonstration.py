@@ -62,6 +62,4 @@ async def _report(tally: _Tally, say: Callable[[str], None]) -> None:
             continue
         spread = ", ".join(f"{region} {count}" for region, count in sorted(regions.items()))
         middle_ms = 1000 * seconds[len(seconds) // 2]
-        say(
-            f"demonstration: {len(seconds)} orders in {REPORT_S:.0f} s ({spread}), {middle_ms:.1f} ms from send to receive"
-        )
+        say(f"demonstration: {len(seconds)} orders in {REPORT_S:.0f} s ({spread}), {middle_ms:.1f} ms on the way")

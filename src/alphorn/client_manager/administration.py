@@ -75,7 +75,7 @@ class Administration:
             return Policy()
         try:
             policy = _decode_policy(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidDestination(f"the policy of {destination} cannot be read: {error}") from None
         policy.check(destination)
         return policy

@@ -83,7 +83,7 @@ class Publishing:
             raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
         try:
             _check_msgpack(frame.blob)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
     def _on_committed(self, batch: _Batch) -> None:
