@@ -190,6 +190,24 @@ def test_what_is_held_or_acknowledged_without_answer_is_not_handed_out_twice() -
     assert bodies(inbox) == [3, 4, 5, 6]
 
 
+def test_what_the_program_went_on_with_while_cut_off_is_claimed_and_then_told() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.INDIVIDUAL)
+    script.said()
+    script.hear(delivered(inbox, 1, 4))
+    first, second, _ = inbox.take(3)
+    script.core.on_disconnected("cut")
+    first.acknowledge()
+    second.reject()
+    script.connect()
+    script.resolve()
+    _, consume, acknowledge, returned = script.said()
+    assert isinstance(consume, c.Consume)
+    assert isinstance(acknowledge, c.Acknowledge)
+    assert isinstance(returned, c.Return)
+    assert (consume.held, acknowledge.positions, returned.positions) == ([1, 4], [1, 1], [2, 2])
+
+
 def test_a_consumer_that_was_closing_is_resumed_so_that_its_acknowledgements_count() -> None:
     script = Script()
     inbox = script.consumer(AckMode.INDIVIDUAL)

@@ -372,11 +372,14 @@ class Core:
         on_answer(answer)
 
     def _renewed(self, frame: Consume, given_up: list[int]) -> Consume:
-        """The frame again: at its place of today, with what the consumer has, be it held or given up just now."""
+        """The frame again: at its place of today, with what the consumer has, be it held or given up just now.
+
+        What the program was done with while there was no stream is told after this, so it counts as well.
+        """
         inbox = self._inboxes.get(frame.consumer)
         if inbox is None:
             return frame
-        held = inbox.held.copy()
+        held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
         place = self.places.get(inbox.destination, frame.place)

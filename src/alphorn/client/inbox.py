@@ -243,6 +243,13 @@ class Inbox:
         rejected, self.rejected = self.rejected, []
         return acknowledged, rejected
 
+    def unsettled(self) -> RangeSet:
+        """What the server has not been told about: what is held, and what waits to be told."""
+        positions = self.held.copy()
+        for first, last in [*self.acknowledged, *(rejected[0] for rejected in self.rejected)]:
+            positions.add(first, last)
+        return positions
+
     def on_acknowledged(self, positions: list[int]) -> None:
         """The server has consumed these."""
         for first, last in zip(positions[::2], positions[1::2], strict=True):
