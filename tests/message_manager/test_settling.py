@@ -1,7 +1,8 @@
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Deferred, Gone
-from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, key_of
+from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, SetPolicy, key_of
+from alphorn.model.destinations import Policy
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
 
@@ -67,6 +68,13 @@ def test_returned_messages_are_offered_again_at_their_place_with_a_higher_count(
     assert bench.candidates(1) == list(range(1, 11))
     pieces = [(piece.first, piece.last, piece.deliveries) for piece in bench.queue(1).backlog.pieces(1, 10)]
     assert pieces == [(1, 1, 0), (2, 2, 1), (3, 3, 2), (4, 10, 0)]
+
+
+def test_messages_that_no_program_has_seen_come_back_uncounted_and_do_not_die_of_it(bench: Bench) -> None:
+    bench.apply(SetPolicy(1, Policy(delivery_limit=1)))
+    back = Return(1, 0, CONSUMER, [2, 3], is_unseen=True)
+    assert bench.apply(back) == [Arrived(1, 0, 2, 3, CONSUMER)]
+    assert bench.queue(1).backlog.counts == {}
 
 
 def test_returned_messages_that_were_consumed_meanwhile_stay_gone(bench: Bench) -> None:

@@ -226,7 +226,8 @@ class Core:
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
         for inbox in session.inboxes.values():
-            self._let_go(inbox)
+            unseen = self._let_go(inbox)
+            self.request(partial(_closing, inbox.number, unseen), lambda answer: None)
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -266,13 +267,13 @@ class Core:
 
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
-        self._let_go(inbox)
+        unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
             self._drop_inbox(inbox)
             on_answer(answer)
 
-        self.request(lambda request: CloseConsumer(request, inbox.number), on_closed)
+        self.request(partial(_closing, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
@@ -440,11 +441,14 @@ class Core:
             back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
             self.request(partial(_numbered, back), lambda answer: None)
 
-    def _let_go(self, inbox: Inbox) -> None:
-        """Tells what is to tell, then takes nothing more."""
+    def _let_go(self, inbox: Inbox) -> list[int]:
+        """Tells what is to tell, then takes nothing more; gives the positions that the program never saw."""
+        unseen: list[int] = []
         if self.state is not State.CLOSED:
+            unseen = inbox.unseen()
             self._tell_wishes(inbox)
         inbox.close()
+        return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
         self._inboxes.pop(inbox.number, None)
@@ -452,6 +456,10 @@ class Core:
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)
+
+
+def _closing(consumer: int, unseen: list[int], request: int) -> CloseConsumer:
+    return CloseConsumer(request, consumer, unseen)
 
 
 def _numbered(frame: Return, request: int) -> Return:

@@ -218,6 +218,14 @@ class Inbox:
         if arrival.generation == self.generation:
             self._return_range((position, position), delay_ms=delay_ms, is_dead=is_dead)
 
+    def unseen(self) -> list[int]:
+        """What was prefetched and never handed out, as flat pairs."""
+        self._collect()
+        prefetched = self.held.copy()
+        for first, last in self._handed():
+            prefetched.remove(first, last)
+        return prefetched.flat()
+
     def recover(self) -> None:
         """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
         self._collect()

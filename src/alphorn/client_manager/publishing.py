@@ -45,12 +45,14 @@ class Publishing:
         producer = connection.producers.get(frame.producer)
         if producer is None:
             producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
-        if frame.counter != producer.expected:
+        if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
             )
         self._check(connection, frame)
-        producer.expected += frame.count
+        if frame.counter > producer.expected:
+            producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
+        producer.expected = frame.counter + frame.count
         channel_number, number = parts_of(frame.place)
         channel = self._desk.channels[channel_number]
         command = commands.Publish(
