@@ -45,10 +45,15 @@ def test_a_cluster_lives_as_long_as_the_block():
 
 def test_everything_ends_when_the_body_raises():
     pids = {}
-    with pytest.raises(ZeroDivisionError), alphorn.testing.cluster(backups=0) as cluster:
-        pids = cluster.nodes
-        cluster.kill("mm1", signal.SIGSTOP)
-        raise ZeroDivisionError
+
+    def body() -> None:
+        with alphorn.testing.cluster(backups=0) as cluster:
+            pids.update(cluster.nodes)
+            cluster.kill("mm1", signal.SIGSTOP)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        body()
     assert sorted(pids) == ["cm1", "mm1"]
     assert not any(is_alive(pid) for pid in pids.values())
 
