@@ -1,8 +1,8 @@
 """The entry point of the `alphorn` command.
 
 Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
-imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a traceback: it
-was raised on purpose and its text says the way out. Everything else is a bug and keeps its traceback.
+imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
+traceback: it was raised on purpose and its text says the way out. Everything else is a bug and keeps its traceback.
 """
 
 import importlib

@@ -115,6 +115,7 @@ class _Signals:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self.stop = asyncio.Event()
+        self.has_killed = False
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
@@ -122,6 +123,7 @@ class _Signals:
     def _on_signal(self) -> None:
         if self.stop.is_set():
             say("killing all nodes")
+            self.has_killed = True
             self._supervisor.kill()
         else:
             say("stopping all nodes in good order; Ctrl-C again kills them")
@@ -161,9 +163,11 @@ async def _run(path: Path, file: ClusterFile) -> None:
     finally:
         await supervisor.stop()
         await tasks.close()
-        say("stopped; the data is kept, the next `alphorn up` continues")
+    if signals.has_killed:
+        raise Unavailable("all nodes were killed; nothing confirmed is lost, and the next `alphorn up` continues")
     if not signals.stop.is_set():
         raise Unavailable(down[-1])
+    say("stopped; the data is kept, the next `alphorn up` continues")
 
 
 def _is_over(file: ClusterFile, down: list[str], serving: "asyncio.Future[None]") -> bool:
