@@ -155,7 +155,7 @@ def measure(batches: int, destinations: int) -> list[tuple[str, float]]:
     few = max(1, batches // 50)
     return [
         ("one consumer", one_queue(batches, 1, 10_000)),
-        ("one consumer, prefetch 1,000: batches are split", one_queue(batches, 1, 1_000)),
+        ("one consumer, prefetch 700: batches are split", one_queue(batches, 1, 700)),
         ("10 competing consumers", one_queue(batches, 10, 10_000)),
         ("1,000 competing consumers", one_queue(batches, 1_000, 10_000)),
         ("10 subscriptions of a topic, all together", subscribers(batches // 5, 10)),

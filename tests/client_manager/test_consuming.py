@@ -276,3 +276,20 @@ def test_welcome_names_all_client_managers() -> None:
     client = managing.connect()
     assert client.take(Welcome) == []
     assert managing.manager.describe()["name"] == "cm1"
+
+
+def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_primary() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    sequence = batch(managing, "a", "b", "c")
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 3, 1, 1)]))
+    managing.commits = False
+    client.say(Acknowledge(0, 1, [1, 1]))
+    client.say(Return(0, 1, [2, 2]))
+    managing.asked.clear()
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    assert [attach.held for attach in attached(managing)] == [[1, 3]]
+    managing.commit()
+    managing.link_up("mm1", is_primary=True, epoch=3)
+    assert [attach.held for attach in attached(managing)] == [[3, 3]]

@@ -270,7 +270,6 @@ def test_consumers_of_what_is_deleted_are_told_and_get_nothing_any_more(stage: S
         ({"prefetch": -1}, Misuse),
         ({"held": [1]}, Misuse),
         ({"held": [5, 4]}, Misuse),
-        ({"held": [1, 2000]}, Misuse),
     ],
 )
 def test_what_cannot_be_attached_is_refused_and_changes_nothing(

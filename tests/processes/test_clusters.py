@@ -46,14 +46,14 @@ def test_a_cluster_lives_as_long_as_the_block():
 def test_everything_ends_when_the_body_raises():
     pids = {}
 
-    def body() -> None:
+    def fail():
         with alphorn.testing.cluster(backups=0) as cluster:
             pids.update(cluster.nodes)
             cluster.kill("mm1", signal.SIGSTOP)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        body()
+        fail()
     assert sorted(pids) == ["cm1", "mm1"]
     assert not any(is_alive(pid) for pid in pids.values())
 

@@ -28,7 +28,6 @@ from alphorn.bus.machine import (
     CheckpointInstalled,
     CheckpointRefused,
     CheckpointWritten,
-    DropThrough,
     Durable,
     Goodbye,
     Input,
@@ -41,6 +40,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
 from alphorn.bus.receiver import Receiver
+from alphorn.bus.release import Release
 from alphorn.bus.repair import Repairer
 from alphorn.bus.restore import restore
 from alphorn.bus.sender import Sender
@@ -131,6 +131,7 @@ class Endpoint:
             catch_up=self._catch_up,
             on_whole=self._intake.on_whole,
         )
+        self._release = Release(self._station, self._follower, self._receiver, self._data)
         self._acknowledger = Acknowledger(station, self._commit, self._data, self._synchroniser)
         self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
         self._membership = Membership(station, self._status, now=now)
@@ -428,7 +429,7 @@ class Endpoint:
             self._synchroniser.install()
             if self._receiver.is_held and self._sequencer.is_active:
                 self._sequencer.stop("its upper layer must take over a checkpoint first")
-            self._let_go()
+            self._release.let_go()
             if self._is_synchronised and now >= self._prune_at:
                 self._prune_at = now + 1.0
                 self._receiver.prune()
@@ -454,23 +455,6 @@ class Endpoint:
             heard, station.local = station.local, []
             for frame in heard:
                 self._on_frame(frame, now)
-
-    def _let_go(self) -> None:
-        """Forgets what is delivered and durable, and what the log says may be forgotten."""
-        station, ledger, receiver = self._station, self._station.ledger, self._receiver
-        is_data = station.is_data_server
-        done = min(receiver.delivered, self._data.stored_log) if is_data else receiver.delivered
-        receiver.release(done)
-        receiver.release_stored(self._data.stored_log if is_data else 0)
-        if self._data.settled:
-            receiver.release_settled(self._data.settled)
-        line = min(receiver.collected, receiver.delivered)
-        if line > ledger.base:
-            ledger.collect(line)
-            self._data.on_collected(line)
-            if station.keeps_log:
-                station.journal.write(DropThrough(line, station.is_checkpoint_server))
-        ledger.trim(stored=self._follower.durable if station.keeps_log else ledger.last, needed=receiver.spared)
 
     def _tell_synchronised(self) -> None:
         station, ledger, follower = self._station, self._station.ledger, self._follower

@@ -76,13 +76,13 @@ class Channel:
         if self._size >= ENTRY_BYTES:
             self._close_entry()
 
-    def acknowledge(self, command: Acknowledge) -> None:
-        """Orders an acknowledgement; it joins the one before where that is of the same consumer."""
+    def join(self, command: Acknowledge) -> bool:
+        """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
         last = self._commands[-1] if self._commands else None
-        if isinstance(last, Acknowledge) and last.consumer == command.consumer:
-            last.positions.extend(command.positions)
-        else:
-            self.want(command)
+        if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
+            return False
+        last.positions.extend(command.positions)
+        return True
 
     def request(self, command: AnyCommand, answer: Callable[[Answered], None], *, size: int = 0) -> int:
         """Orders a command whose outcome the primary tells."""

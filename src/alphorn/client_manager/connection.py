@@ -37,6 +37,7 @@ class Consumer:
         "request",
         "selector",
         "session",
+        "settling",
         "stream",
         "subscription",
         "waiting",
@@ -58,8 +59,20 @@ class Consumer:
         self.prefetch = 0
         self.request = 0  # of its client, while that waits to hear that the consumer is there
         self.held = RangeSet()
+        self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+    def settle(self, positions: list[int]) -> None:
+        """These are acknowledged or returned in the log."""
+        for first, last in zip(positions[::2], positions[1::2], strict=True):
+            self.settling.remove(first, last)
+
+    def claims(self) -> list[int]:
+        """What a primary must not give to anybody else, or again."""
+        claimed = self.held.copy()
+        claimed.update(self.settling)
+        return claimed.flat()
 
 
 class Connection:

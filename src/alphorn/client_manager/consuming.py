@@ -130,7 +130,7 @@ class Consuming:
                 consumer.subscription,
                 consumer.selector,
                 consumer.prefetch,
-                consumer.held.flat(),
+                consumer.claims(),
             ),
         )
 
@@ -178,9 +178,10 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
         command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
         if frame.request:
-            channel.want(command, lambda: self._desk.reply(connection.stream, Done(frame.request)))
-        else:
-            channel.acknowledge(command)
+            channel.want(command, lambda: self._settled(connection, consumer, frame.request, frame.positions))
+        elif not channel.join(command):
+            # The list grows with what joins the command, so all of it is settled together.
+            channel.want(command, lambda: consumer.settle(command.positions))
 
     def on_return(self, connection: Connection, frame: Return) -> None:
         """Messages come back, to be given out again or as dead."""
@@ -195,8 +196,14 @@ class Consuming:
             frame.delay_ms,
             frame.is_dead,
         )
-        then = (lambda: self._desk.reply(connection.stream, Done(frame.request))) if frame.request else None
-        self._desk.channels[consumer.channel].want(command, then)
+        self._desk.channels[consumer.channel].want(
+            command, lambda: self._settled(connection, consumer, frame.request, frame.positions)
+        )
+
+    def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+        consumer.settle(positions)
+        if request:
+            self._desk.reply(connection.stream, Done(request))
 
     def _holder(self, connection: Connection, request: int, number: int, positions: list[int]) -> Consumer | None:
         """The consumer, with these positions taken out of what it holds; None, and told so, when it has them not."""
@@ -214,6 +221,7 @@ class Consuming:
                 return None
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             held.remove(first, last)
+            consumer.settling.add(first, last)
         return consumer
 
     # --- deliveries ---

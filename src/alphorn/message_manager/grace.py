@@ -14,7 +14,7 @@ Place = tuple[int, int]  # destination and subscription
 class Grace:
     """Whose answers are missing, and up to which position each backlog is in question."""
 
-    __slots__ = ("_newest", "_missing", "is_doubtful")
+    __slots__ = ("_missing", "_newest", "is_doubtful")
 
     def __init__(self, client_managers: Iterable[int], newest: Mapping[Place, int]) -> None:
         self._missing = set(client_managers)

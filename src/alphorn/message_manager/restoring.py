@@ -50,7 +50,7 @@ def read(chunks: Iterable[bytes]) -> State:
         if not is_whole:
             raise msgspec.ValidationError("its end is missing")
         _complete(state)
-    except (msgspec.MsgspecError, InvalidSelector, LookupError, ValueError, TypeError) as error:
+    except (msgspec.MsgspecError, InvalidSelector, LookupError, ValueError, TypeError, OverflowError) as error:
         raise Corruption(f"a checkpoint of a channel cannot be read: {error}; take it from another replica") from None
     return state
 

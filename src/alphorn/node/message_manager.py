@@ -168,8 +168,10 @@ class MessageManagerNode:
 
     async def _complete(self, engine: Engine, missing: list[int]) -> None:
         peers = [node for node in self._file.message_managers(self._me.channel) if node.name != self._me.name]
-        async for sequence, payload in fetch_entries(peers, missing):
-            await self._bus.put_retained(sequence, payload)
+        writing = [
+            self._bus.put_retained(sequence, payload) async for sequence, payload in fetch_entries(peers, missing)
+        ]
+        await asyncio.gather(*writing)
         self._machine.restore(engine)
 
     def on_stop(self, reason: str) -> None:

@@ -212,15 +212,15 @@ def _passed_is_absent() -> list[Patch]:
 
 
 def _early_checkpoint() -> list[Patch]:
-    original = Endpoint._let_go
+    original = Endpoint._tell_synchronised
 
-    def let_go(self: Any) -> None:
+    def tell_synchronised(self: Any) -> None:
         original(self)
         offer = self._station.storage.checkpoint()
         if isinstance(offer, CheckpointInfo) and self._receiver.is_held and self._station.is_checkpoint_server:
             self._checkpoints.on_written(offer.sequence, 0.0)
 
-    return [(Endpoint, "_let_go", let_go)]
+    return [(Endpoint, "_tell_synchronised", tell_synchronised)]
 
 
 def _unmatched_submit() -> list[Patch]:
