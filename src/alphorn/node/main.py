@@ -37,7 +37,7 @@ KINDS = {  # imported when a process runs one
 }
 STOP_ORDER = ("client_manager", "message_manager")  # so that nothing clients ordered is left unanswered
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("alphorn.node.main")  # also when it is the main module
 _decode_word = msgspec.json.Decoder(NodeDescribe).decode
 
 
