@@ -89,7 +89,8 @@ class Receiver:
         events: list[Output] = []
         match entry:
             case EpochBegun():
-                is_self = entry.number == station.number
+                # A member that starts again hears of its own past epochs, and leads in none of them.
+                is_self = entry.number == station.number == station.sequencer and entry.epoch == station.epoch
                 events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
             case MemberJoined():
                 events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))
