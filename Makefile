@@ -17,8 +17,8 @@ endif
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## run a demonstration on this machine; Ctrl-C stops it
-	@$(BIN)/alphorn demo
+run: $(READY) ## run a cluster with demonstration traffic on this machine; Ctrl-C stops it
+	@$(BIN)/alphorn up --client-managers 2 --demo
 
 test: check ## set up, check, and run every test
 	@$(BIN)/pytest -n 2

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from alphorn.cli.demonstration import run_traffic
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     BASE_PORT,
@@ -24,6 +25,7 @@ from alphorn.io.local_cluster import (
 )
 from alphorn.io.probe import until_serving
 from alphorn.io.supervisor import Supervisor
+from alphorn.io.tasks import Tasks
 from alphorn.model.errors import Misuse, Unavailable
 
 SERVING_S = 120.0  # generous: a log that has to be replayed takes its time
@@ -65,6 +67,9 @@ def up(
             show_default=str(BASE_PORT),
         ),
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Send a trickle of demonstration traffic, and tell of it.")
+    ] = False,
     console: Annotated[
         bool, typer.Option("--console/--no-console", help="The web console; not there yet.", show_default=False)
     ] = False,
@@ -87,7 +92,7 @@ def up(
         file = read_cluster_file(path)
         say(f"{'a new cluster' if is_new else 'the cluster'} in {directory}: {describe_shape(file)}")
         say("all nodes bind to 127.0.0.1, so only this machine reaches them: there are no users and passwords yet")
-        asyncio.run(_run(path, file))
+        asyncio.run(_run(path, file, has_demo=demo))
     finally:
         os.close(lock)
 
@@ -145,7 +150,7 @@ class _Events:
             self._changed.set()
 
 
-async def _run(path: Path, file: ClusterFile) -> None:
+async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
     events = _Events()
     supervisor = Supervisor(path, file, say=say, on_given_up=events.on_given_up)
     await supervisor.until_free()
@@ -156,7 +161,10 @@ async def _run(path: Path, file: ClusterFile) -> None:
         if await _serves(file, events):
             print(f"ready {url_of(file)}", flush=True)
             say(f"try: alphorn send queue:orders hello --url {url_of(file)}")
-            await events.until_down(len(file.nodes))  # It serves on while any node is left.
+            async with Tasks() as tasks:
+                if has_demo:
+                    tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")
+                await events.until_down(len(file.nodes))  # It serves on while any node is left.
     finally:
         await supervisor.stop()
     if events.is_killed:

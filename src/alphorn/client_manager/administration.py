@@ -9,6 +9,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import delivered
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of, place_of
+from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
@@ -23,6 +24,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import TEMPORARY, Destination, Policy, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
+from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 
@@ -30,12 +32,34 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_describing", "_desk")
+    __slots__ = ("_browsing", "_describing", "_desk", "_is_asking_for_log", "_log_lines")
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._log_lines: LogLines | None = None
+        self._is_asking_for_log = False
         self._browsing: dict[tuple[int, int], tuple[Connection, int]] = {}
         self._describing: dict[tuple[int, int], _Gathering] = {}
+
+    def on_logged(self, run: bytes, item: Logged) -> None:
+        """This node's own log lines go to the `_LOG` topic of the first channel; until that is known they wait."""
+        desk = self._desk
+        if self._log_lines is None:
+            self._log_lines = LogLines(run)
+        lines = self._log_lines
+        lines.add(item.lines)
+        listed = desk.directory.find(LOG_TOPIC)
+        if listed is not None:
+            desk.channels[0].want(lines.publish(parts_of(listed.place)[1], item.now_ms))
+        elif not self._is_asking_for_log:
+            self._is_asking_for_log = True
+            desk.channels[0].request(LogLines.create(), lambda answer: self._on_log_topic(lines, item.now_ms, answer))
+
+    def _on_log_topic(self, lines: LogLines, now_ms: int, answer: link.Answered) -> None:
+        self._is_asking_for_log = False
+        if not answer.error:
+            self._desk.directory.learn(place_of(0, answer.number), LOG_TOPIC, answer.policy or Policy())
+            self._desk.channels[0].want(lines.publish(answer.number, now_ms))
 
     def on_resolve(self, connection: Connection, frame: Resolve) -> None:
         """Finds a destination, or creates it."""

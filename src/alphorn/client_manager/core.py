@@ -18,6 +18,7 @@ from alphorn.client_manager.machine import (
     Hang,
     Input,
     Linked,
+    Logged,
     Lost,
     Opened,
     Order,
@@ -84,6 +85,8 @@ class ClientManager:
                 self._on_writable(item)
             case Lost():
                 self._on_lost(item)
+            case Logged():
+                self._administration.on_logged(self._origins[0], item)
 
     def on_time(self, now: float) -> None:
         """Nothing here has a deadline of its own."""

@@ -57,7 +57,12 @@ class Directory:
         return self._by_place.get(place)
 
     def channel_for(self, destination: Destination) -> int:
-        """Where a new destination goes: the same on every Client Manager, spread evenly over the channels."""
+        """Where a new destination goes: the same on every Client Manager, spread evenly over the channels.
+
+        What belongs to the system is on the first channel.
+        """
+        if destination.is_reserved:
+            return 0
         return sum(str(destination).encode()) % self._channels if self._channels > 1 else 0
 
     def learn(self, place: int, destination: Destination, policy: Policy) -> Listed:

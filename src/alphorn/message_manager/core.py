@@ -24,6 +24,7 @@ from alphorn.message_manager.machine import (
     LinkClosed,
     LinkOpened,
     Log,
+    Logged,
     Order,
     Output,
     Promoted,
@@ -44,6 +45,7 @@ from alphorn.model.commands import (
     encode_entry,
 )
 from alphorn.model.errors import Error, InvalidDestination, PeerViolation
+from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
@@ -75,6 +77,8 @@ class MessageManager:
         self._then: list[Callable[[], None] | None] = []
         self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
         self._request = 0
+        self._log_lines: LogLines | None = None
+        self._has_asked_for_log = False
         self._ticked_ms = 0
 
     @property
@@ -87,6 +91,8 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item)
+                if self._log_lines is not None and self._log_lines.is_waiting:
+                    self._publish_log(self._log_lines, now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
@@ -98,6 +104,8 @@ class MessageManager:
                 self._on_promoted(item, now)
             case Demoted():
                 self._on_demoted(item.epoch)
+            case Logged():
+                self._on_logged(item, now)
             case ClientManagerLeft():
                 if self._dispatcher is not None and item.origin in self._numbers:
                     self._dispatcher.leave(self._numbers[item.origin])
@@ -197,6 +205,22 @@ class MessageManager:
         payload = encode_entry(Entry(self._commands, requests if any(requests) else []))
         self._outbox.append(Order(payload))
         self._commands, self._then = [], []
+
+    def _on_logged(self, item: Logged, now: float) -> None:
+        """Any replica publishes its own lines; while nobody is primary they wait."""
+        if self._log_lines is None:
+            self._log_lines = LogLines(item.run)
+        self._log_lines.add(item.lines)
+        if self._epoch:
+            self._publish_log(self._log_lines, now)
+
+    def _publish_log(self, lines: LogLines, now: float) -> None:
+        number = self.engine.numbers.get(LOG_TOPIC)
+        if number is not None:
+            self._order(lines.publish(number, self._wall_ms(now)))
+        elif not self._has_asked_for_log:
+            self._has_asked_for_log = True
+            self._order(LogLines.create())
 
     # --- being primary ---
 

@@ -25,6 +25,7 @@ from alphorn.client_manager.machine import (
     Input,
     Linked,
     Log,
+    Logged,
     Lost,
     Opened,
     Order,
@@ -82,10 +83,16 @@ class ClientManagerNode:
                 f"{self._me.name} cannot listen for clients at {self._me.clients}: {error.strerror}; "
                 "end what uses the port, or choose another"
             ) from None
-        for witness in self._witnesses:
-            await witness.start()
-        for channel in self._channels:
-            await channel.bus.start()
+        started: list[BusNode] = []
+        try:
+            for member in (*self._witnesses, *(channel.bus for channel in self._channels)):
+                await member.start()
+                started.append(member)
+        except BaseException:
+            self._server.close()
+            for member in started:
+                await member.stop()
+            raise
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
@@ -112,6 +119,10 @@ class ClientManagerNode:
         await self._tasks.close()
         for member in (*(channel.bus for channel in self._channels), *self._witnesses):
             await member.stop()
+
+    def publish_log(self, lines: list[str]) -> None:
+        """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
+        self.receive(Logged(lines, int(time.time() * 1000)))
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

@@ -52,6 +52,9 @@ class Node(Protocol):
     async def stop(self) -> None:
         """Leaves in good order."""
 
+    def publish_log(self, lines: list[str]) -> None:
+        """Puts its log lines onto the `_LOG` topic."""
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
 
@@ -136,8 +139,19 @@ class NodeRunner:
         if founding:
             self.directories[table.name].mark_founded()
         self._running[table.name] = node
+        self.logs[table.name].publish = self._publisher(node)
         node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
         _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), founding)
+
+    @staticmethod
+    def _publisher(node: Node) -> Place:
+        """Hands log lines over to the node's event loop, where they go onto the `_LOG` topic."""
+        loop = asyncio.get_running_loop()
+
+        def publish(lines: list[bytes]) -> None:
+            loop.call_soon_threadsafe(node.publish_log, [line.rstrip(b"\n").decode() for line in lines])
+
+        return publish
 
     def _decide_founding(self, table: NodeTable, *, found: bool) -> bool:
         directory = self.directories[table.name]
