@@ -293,3 +293,32 @@ def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_prima
     managing.commit()
     managing.link_up("mm1", is_primary=True, epoch=3)
     assert [attach.held for attach in attached(managing)] == [[3, 3]]
+
+
+def test_a_consumer_is_detached_only_after_its_acknowledgements_are_in_the_log() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    sequence = batch(managing, "a", "b")
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 2, 1, 1)]))
+    managing.asked.clear()
+    managing.commits = False
+    client.say(Acknowledge(0, 1, [1, 1]), CloseConsumer(70, 1, [2, 2]))
+    assert managing.asked == []
+    managing.commit()
+    [(_, detach)] = managing.asked
+    assert isinstance(detach, link.Detach)
+    assert (detach.consumer, detach.unseen) == (key, [2, 2])
+    managing.tell(link.Answered(detach.request))
+    assert client.take(Done) == [Done(70)]
+
+
+def test_a_session_is_closed_when_consumers_that_were_closed_before_have_given_back_what_they_held() -> None:
+    managing = Managing()
+    client = managing.connect()
+    consuming(managing, client)
+    client.say(CloseConsumer(70, 1), CloseSession(71, 1))
+    assert client.take(Done) == []
+    [detach] = [frame for _, frame in managing.asked if isinstance(frame, link.Detach)]
+    managing.tell(link.Answered(detach.request))
+    assert client.take(Done) == [Done(70), Done(71)]

@@ -335,3 +335,13 @@ def test_a_dead_message_comes_with_its_history(stage: Stage) -> None:
     stage.attach("gravedigger", graves)
     assert [position for position, _ in stage.deliver()["gravedigger"]] == [1, 2]
     assert all(b"queue:orders" in run.history for run in stage.runs["gravedigger"])
+
+
+def test_what_a_leaving_consumers_program_never_saw_comes_back_uncounted(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.attach("a", queue)
+    stage.publish(queue, 10)
+    stage.deliver()
+    [seen, unseen] = stage.dispatcher.detach(key("a"), [3, 10])
+    assert (seen.positions, seen.is_unseen) == ([1, 2], False)
+    assert (unseen.positions, unseen.is_unseen) == ([3, 10], True)

@@ -186,15 +186,10 @@ class Inbox:
         return taken
 
     def unhand(self) -> None:
-        """What is in hand was not used: it is returned, not acknowledged."""
-        if self.mode.is_automatic:
-            self._collect()
-            handed = self._handed_count
-            wanted = [*self._in_hand_before, *([self._range(self._collected, handed)] if self.in_hand else [])]
-            for part in wanted:
-                self._return_range(part, delay_ms=-1, is_dead=False)
-            self._in_hand_before.clear()
-            self._collected, self.in_hand = handed, 0
+        """What is in hand was not used: it stays held, so that it comes back when the consumer ends."""
+        self._collect()
+        self._in_hand_before.clear()
+        self._collected, self.in_hand = self._handed_count, 0
 
     def acknowledge(self, arrival: Arrival, index: int) -> None:
         """Of one message, or in client mode of all the session was handed. Takes the owner's lock."""
@@ -223,6 +218,14 @@ class Inbox:
         if arrival.generation == self.generation:
             self._return_range((position, position), delay_ms=delay_ms, is_dead=is_dead)
 
+    def unseen(self) -> list[int]:
+        """What was prefetched and never handed out, as flat pairs."""
+        self._collect()
+        prefetched = self.held.copy()
+        for first, last in self._handed():
+            prefetched.remove(first, last)
+        return prefetched.flat()
+
     def recover(self) -> None:
         """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
         self._collect()
@@ -247,6 +250,13 @@ class Inbox:
             self.acknowledging.add(first, last)
         rejected, self.rejected = self.rejected, []
         return acknowledged, rejected
+
+    def unsettled(self) -> RangeSet:
+        """What the server has not been told about: what is held, and what waits to be told."""
+        positions = self.held.copy()
+        for first, last in [*self.acknowledged, *(rejected[0] for rejected in self.rejected)]:
+            positions.add(first, last)
+        return positions
 
     def on_acknowledged(self, positions: list[int]) -> None:
         """The server has consumed these."""

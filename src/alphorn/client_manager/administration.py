@@ -75,7 +75,7 @@ class Administration:
             return Policy()
         try:
             policy = _decode_policy(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidDestination(f"the policy of {destination} cannot be read: {error}") from None
         policy.check(destination)
         return policy
@@ -293,4 +293,8 @@ def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]
             destinations += part["destinations"]
             for other in part["client_managers"]:
                 nodes.setdefault(other["name"], other)
+    newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
+    for node in nodes.values():
+        if node["role"] == "backup":
+            node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
     return {"nodes": list(nodes.values()), "channels": list(channels.values()), "destinations": destinations}

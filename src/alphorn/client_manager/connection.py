@@ -5,6 +5,7 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
@@ -78,7 +79,17 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "sessions", "stream", "subscriptions")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "ending",
+        "id",
+        "is_writable",
+        "producers",
+        "sessions",
+        "stream",
+        "subscriptions",
+    )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str) -> None:
         self.stream = stream
@@ -87,6 +98,7 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
+        self.ending: dict[int, list[Callable[[], None]]] = {}  # session → what follows when its consumers have ended
         self.subscriptions: dict[str, tuple[int, int, int]] = {}  # name → channel, destination, subscription
         self.is_writable = True
 

@@ -4,7 +4,7 @@ A consumer's deliveries reach its client in the order in which the primary gave 
 it is fetched from a backup, and what came later for the same consumer waits behind it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
@@ -31,10 +31,11 @@ FETCH_MAX = 64  # entries asked for at a time
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_fetches", "_fetching", "delivered")
+    __slots__ = ("_desk", "_ending", "_fetches", "_fetching", "delivered")
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._ending: dict[tuple[bytes, int], int] = {}  # connection and session → consumers that are not gone yet
         self._fetching: dict[tuple[int, int], list[Consumer]] = {}  # channel and sequence → who waits
         self._fetches: dict[tuple[int, int], tuple[str, list[int]]] = {}  # channel and request → whom, what
         self.delivered = 0
@@ -149,19 +150,59 @@ class Consuming:
         if consumer is None:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {frame.consumer} is not open"))
             return
-        self.end(connection, consumer, lambda: self._desk.reply(connection.stream, Done(frame.request)))
+        self.end(connection, consumer, lambda: self._done(connection, frame.request), frame.unseen)
 
-    def end(self, connection: Connection, consumer: Consumer, then: Callable[[], None] = lambda: None) -> None:
-        """Detaches a consumer for good; `then` is called when what it held has come back."""
+    def _done(self, connection: Connection, request: int) -> None:
+        if request:
+            self._desk.reply(connection.stream, Done(request))
+
+    def end(
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        then: Callable[[], None] = lambda: None,
+        unseen: Sequence[int] = (),
+    ) -> None:
+        """Detaches a consumer for good; `then` is called when what it held has come back.
+
+        Not before its acknowledgements are in the log: the primary would give out again what was consumed.
+        """
         self._forget(connection, consumer)
+        self._ending[connection.id, consumer.session] = self._ending.get((connection.id, consumer.session), 0) + 1
         channel = self._desk.channels[consumer.channel]
         if consumer.owns_subscription:
             channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription))
-        if not consumer.is_attached:
+
+        def ended() -> None:
             then()
+            self._ended(connection, consumer.session)
+
+        if not consumer.is_attached:
+            ended()
             return
-        request = channel.ask(lambda answer: then(), lost=then)
-        self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key))
+
+        def detach() -> None:
+            request = channel.ask(lambda answer: ended(), lost=ended)
+            self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, list(unseen)))
+
+        if consumer.settling:
+            channel.after_all(detach)
+        else:
+            detach()
+
+    def _ended(self, connection: Connection, session: int) -> None:
+        self._ending[connection.id, session] -= 1
+        if not self._ending[connection.id, session]:
+            del self._ending[connection.id, session]
+            for then in connection.ending.pop(session, ()):
+                then()
+
+    def when_ended(self, connection: Connection, session: int, then: Callable[[], None]) -> None:
+        """Calls `then` once every consumer of a session that was ended has given back what it held."""
+        if (connection.id, session) in self._ending:
+            connection.ending.setdefault(session, []).append(then)
+        else:
+            then()
 
     def _forget(self, connection: Connection, consumer: Consumer) -> None:
         connection.consumers.pop(consumer.number, None)
@@ -195,6 +236,7 @@ class Consuming:
             frame.positions,
             frame.delay_ms,
             frame.is_dead,
+            frame.is_unseen,
         )
         self._desk.channels[consumer.channel].want(
             command, lambda: self._settled(connection, consumer, frame.request, frame.positions)
@@ -202,8 +244,7 @@ class Consuming:
 
     def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
-        if request:
-            self._desk.reply(connection.stream, Done(request))
+        self._done(connection, request)
 
     def _holder(self, connection: Connection, request: int, number: int, positions: list[int]) -> Consumer | None:
         """The consumer, with these positions taken out of what it holds; None, and told so, when it has them not."""

@@ -187,19 +187,10 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
-        ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
-        left = len(ending)
-
-        def on_ended() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
-                self._desk.reply(connection.stream, conversation.Done(frame.request))
-
-        for consumer in ending:
-            self._consuming.end(connection, consumer, on_ended)
-        if not ending:
-            on_ended()
+        for consumer in [c for c in connection.consumers.values() if c.session == frame.session]:
+            self._consuming.end(connection, consumer)
+        done = conversation.Done(frame.request)
+        self._consuming.when_ended(connection, frame.session, lambda: self._desk.reply(connection.stream, done))
 
     def _on_ping(self, connection: Connection, frame: conversation.Ping) -> None:
         self._desk.reply(connection.stream, conversation.Pong())

@@ -45,12 +45,14 @@ class Publishing:
         producer = connection.producers.get(frame.producer)
         if producer is None:
             producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
-        if frame.counter != producer.expected:
+        if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
             )
         self._check(connection, frame)
-        producer.expected += frame.count
+        if frame.counter > producer.expected:
+            producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
+        producer.expected = frame.counter + frame.count
         channel_number, number = parts_of(frame.place)
         channel = self._desk.channels[channel_number]
         command = commands.Publish(
@@ -83,7 +85,7 @@ class Publishing:
             raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
         try:
             _check_msgpack(frame.blob)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
     def _on_committed(self, batch: _Batch) -> None:

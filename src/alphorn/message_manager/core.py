@@ -261,8 +261,8 @@ class MessageManager:
                 self._lose(dispatcher, connection, dispatcher.consumers_of(connection), now)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
-            case link.Detach(request, consumer):
-                self._detach(consumer, lambda: self._tell(number, link.Answered(request)))
+            case link.Detach(request, consumer, unseen):
+                self._detach(consumer, lambda: self._tell(number, link.Answered(request)), unseen)
             case link.Look():
                 self._look(number, frame)
             case link.Locate(request, destination):
@@ -287,10 +287,10 @@ class MessageManager:
             self._absent.back(connection_of(frame.consumer))
             self._tell(number, link.Answered(frame.request))
 
-    def _detach(self, consumer: bytes, then: Callable[[], None] | None) -> None:
+    def _detach(self, consumer: bytes, then: Callable[[], None] | None, unseen: list[int] | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
         assert self._dispatcher is not None
-        returns = self._dispatcher.detach(consumer)
+        returns = self._dispatcher.detach(consumer, unseen)
         for place, command in enumerate(returns, 1):
             self._order(command, then if place == len(returns) else None)
         if not returns and then is not None:

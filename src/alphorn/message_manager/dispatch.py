@@ -115,14 +115,17 @@ class Dispatcher:
         outlet.attach(attached, understood, claimed)
         self._dirty[outlet] = None
 
-    def detach(self, consumer: bytes) -> list[Return]:
-        """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing."""
+    def detach(self, consumer: bytes, unseen: list[int] | None = None) -> list[Return]:
+        """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing.
+
+        `unseen` (flat pairs) no program has seen: these deliveries do not count.
+        """
         outlet = self._places.pop(consumer, None)
         if outlet is None:
             return []
-        command = outlet.detach(outlet.consumers[consumer])
+        commands = outlet.detach(outlet.consumers[consumer], RangeSet(_pairs(unseen or [])))
         self._settle(outlet)
-        return [] if command is None else [command]
+        return commands
 
     def lose_client_manager(self, number: int) -> list[Return]:
         """A Client Manager has left: its consumers are gone, and it will claim nothing any more."""

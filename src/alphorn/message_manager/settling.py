@@ -24,11 +24,12 @@ def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Ef
 
 
 def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
-    """These messages come back and count once more: to be given out again, now or later, or as dead."""
+    """These messages come back, counted once more if they were seen: for others, now or later, or as dead."""
     destination, backlog = state.find_backlog(command.destination, command.subscription)
     returned = RangeSet()
+    count = backlog.pending.intersection if command.is_unseen else backlog.give_back
     for first, last in RangeSet(ranges_of(command.positions)):
-        for start, end in backlog.give_back(first, last):
+        for start, end in count(first, last):
             returned.add(start, end)
     policy = destination.policy
     number, subscription = destination.number, command.subscription
@@ -36,7 +37,7 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
         if returned:
             bury(state, destination, subscription, list(returned), REJECTED, effects)
         return
-    if policy.delivery_limit:
+    if policy.delivery_limit and not command.is_unseen:
         dead = _beyond(backlog.counts, returned, policy.delivery_limit)
         if dead:
             bury(state, destination, subscription, dead, DELIVERY_LIMIT, effects)

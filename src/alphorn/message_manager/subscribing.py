@@ -74,7 +74,6 @@ def _leave(state: State, topic: Topic, subscription: Subscription, connection: b
     staying = [consumer for consumer in subscription.consumers if connection_of(consumer) != connection]
     if staying:
         subscription.consumers = staying
-        state.disown(connection, topic.number, subscription.number)
     else:
         state.unsubscribe(topic, subscription.number, effects)
 

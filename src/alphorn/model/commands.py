@@ -69,6 +69,7 @@ class Return(Command, frozen=True, array_like=True, gc=False, tag=3):
     positions: list[int]
     delay_ms: int = -1  # -1: as the destination's policy says
     is_dead: bool = False  # the consumer wants them dead, whatever the limit
+    is_unseen: bool = False  # no program has seen them: their delivery does not count
 
 
 class CreateDestination(Command, frozen=True, array_like=True, gc=False, tag=4):

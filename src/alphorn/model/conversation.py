@@ -101,10 +101,11 @@ class Return(ClientFrame, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class CloseConsumer(ClientFrame, frozen=True, array_like=True, gc=False, tag=9):
-    """Ends receiving; what was not acknowledged comes back. Answered by `Done`."""
+    """Ends receiving; what was not acknowledged comes back. Answered by `Done`, unless `request` is 0."""
 
     request: int
     consumer: int
+    unseen: list[int] = []  # positions that were prefetched and never handed to the program
 
 
 class Unsubscribe(ClientFrame, frozen=True, array_like=True, gc=False, tag=10):

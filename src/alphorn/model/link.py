@@ -62,6 +62,7 @@ class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
 
     request: int
     consumer: bytes
+    unseen: list[int] = []  # of what it holds, what no program has seen
 
 
 class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):

@@ -17,10 +17,11 @@ from alphorn.client.choices import (
     choose_consume,
     choose_sending,
 )
-from alphorn.client.core import Answer, SessionState
+from alphorn.client.flow import SessionState
 from alphorn.client.message import Message
 from alphorn.client.packing import check_text
 from alphorn.client.replies import Replies
+from alphorn.client.requests import Answer
 from alphorn.model.conversation import Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse
