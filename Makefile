@@ -41,8 +41,9 @@ mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistak
 chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)
 
-bench: $(READY) ## measure the log on this machine
+bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log
+	@$(BIN)/alphorn bench messages
 
 requirements: $(READY) ## which requirements have a test that proves them
 	@$(BIN)/python -m tools.requirements

@@ -28,6 +28,7 @@ from alphorn.io.cluster_file import ClusterFile, NodeTable, read_cluster_file
 from alphorn.io.control import NodeDescribe, NodeDescribed, NodeEvent, NodeFailed, NodeStarted, encode_line
 from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
 from alphorn.io.node_directory import NodeDirectory
+from alphorn.io.process import raise_file_limit
 from alphorn.model.errors import Error, Misuse, Unavailable
 from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, SWITCH_S, write_whole
 
@@ -268,6 +269,7 @@ def run_process(
 ) -> None:
     """`run_nodes` with the settings of a process of its own."""
     logging.getLogger().setLevel(logging.INFO)
+    raise_file_limit()
     sys.setswitchinterval(SWITCH_S)
     gc.set_threshold(COLLECT_AFTER)
     work = run_nodes(file, names, found=found, is_controlled=is_controlled, find=find, on_started=on_started)
