@@ -89,7 +89,9 @@ class Receiver:
         events: list[Output] = []
         match entry:
             case EpochBegun():
-                is_self = entry.number == station.number
+                # What this member was in an earlier run, or before another took over, it is not any more.
+                is_begun_here = station.sequencer == station.number and entry.epoch == station.epoch
+                is_self = entry.number == station.number and is_begun_here
                 events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
             case MemberJoined():
                 events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))

@@ -5,6 +5,7 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
@@ -33,6 +34,7 @@ class Consumer:
         "number",
         "owns_subscription",
         "place",
+        "postponed",
         "prefetch",
         "request",
         "selector",
@@ -61,6 +63,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
+        self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
@@ -78,10 +81,21 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "sessions", "stream", "subscriptions")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "id",
+        "is_writable",
+        "producers",
+        "resumption",
+        "sessions",
+        "stream",
+        "subscriptions",
+    )
 
-    def __init__(self, *, stream: int, identity: bytes, client_id: str) -> None:
+    def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
+        self.resumption = resumption  # how often its client has come back
         self.id = identity
         self.client_id = client_id
         self.sessions: set[int] = set()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
+from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.finding import Finding
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -31,10 +32,11 @@ FETCH_MAX = 64  # entries asked for at a time
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_fetches", "_fetching", "delivered")
+    __slots__ = ("_desk", "_fetches", "_fetching", "_finding", "delivered")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
+        self._finding = finding
         self._fetching: dict[tuple[int, int], list[Consumer]] = {}  # channel and sequence → who waits
         self._fetches: dict[tuple[int, int], tuple[str, list[int]]] = {}  # channel and request → whom, what
         self.delivered = 0
@@ -46,13 +48,9 @@ class Consuming:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
-        listed = desk.directory.at(frame.place)
         channel, destination = parts_of(frame.place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
-        if listed is None:
-            desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
-            return
         key = commands.key_of(connection.id, number)
         consumer = Consumer(
             number=number,
@@ -67,11 +65,37 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(zip(frame.held[::2], frame.held[1::2], strict=False))
         connection.consumers[number] = desk.consumers[key] = consumer
-        if listed.destination.kind is DestinationKind.TOPIC:
+        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+
+    def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
+        if not self._is_current(connection, consumer):
+            return
+        if listed is None:
+            reason = "this destination is gone; resolve it anew"
+            self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
+        elif listed.destination.kind is DestinationKind.TOPIC:
             self._subscribe(connection, consumer, frame)
         else:
             consumer.selector = frame.selector
+            self._enter(connection, consumer)
+
+    def _enter(self, connection: Connection, consumer: Consumer) -> None:
+        """It is known where the consumer belongs: what its client said of it meanwhile is done, and it attaches."""
+        self._do_postponed(consumer)
+        if self._is_current(connection, consumer):
             self._attach(connection, consumer)
+
+    def _refuse(self, connection: Connection, consumer: Consumer, refusal: Failed) -> None:
+        self._do_postponed(consumer)
+        self._forget(connection, consumer)
+        self._desk.reply(connection.stream, refusal)
+
+    @staticmethod
+    def _do_postponed(consumer: Consumer) -> None:
+        consumer.is_attached = True
+        postponed, consumer.postponed = consumer.postponed, []
+        for do in postponed:
+            do()
 
     def _subscribe(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
         is_named = bool(frame.subscription)
@@ -92,20 +116,18 @@ class Consuming:
             if not self._is_current(connection, consumer):
                 return
             if answer.error:
-                self._forget(connection, consumer)
-                self._desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
+                self._refuse(connection, consumer, Failed(frame.request, answer.error, answer.reason))
                 return
             consumer.subscription = answer.number
             consumer.owns_subscription = not command.is_durable and not command.is_shared
             if is_named:
                 connection.subscriptions[frame.subscription] = (consumer.channel, consumer.destination, answer.number)
-            self._attach(connection, consumer)
+            self._enter(connection, consumer)
 
         self._desk.channels[consumer.channel].request(command, on_answer)
 
     def _attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
-        consumer.is_attached = True
         consumer.waiting.clear()
         channel = self._desk.channels[consumer.channel]
 
@@ -131,6 +153,7 @@ class Consuming:
                 consumer.selector,
                 consumer.prefetch,
                 consumer.claims(),
+                connection.resumption,
             ),
         )
 
@@ -153,13 +176,13 @@ class Consuming:
 
     def end(self, connection: Connection, consumer: Consumer, then: Callable[[], None] = lambda: None) -> None:
         """Detaches a consumer for good; `then` is called when what it held has come back."""
+        if not consumer.is_attached:
+            consumer.postponed.append(lambda: self.end(connection, consumer, then))
+            return
         self._forget(connection, consumer)
         channel = self._desk.channels[consumer.channel]
         if consumer.owns_subscription:
             channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription))
-        if not consumer.is_attached:
-            then()
-            return
         request = channel.ask(lambda answer: then(), lost=then)
         self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key))
 
@@ -175,6 +198,12 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        if consumer.is_attached:
+            self._acknowledge(connection, consumer, frame)
+        else:
+            consumer.postponed.append(lambda: self._acknowledge(connection, consumer, frame))
+
+    def _acknowledge(self, connection: Connection, consumer: Consumer, frame: Acknowledge) -> None:
         channel = self._desk.channels[consumer.channel]
         command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
         if frame.request:
@@ -188,6 +217,12 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        if consumer.is_attached:
+            self._return(connection, consumer, frame)
+        else:
+            consumer.postponed.append(lambda: self._return(connection, consumer, frame))
+
+    def _return(self, connection: Connection, consumer: Consumer, frame: Return) -> None:
         command = commands.Return(
             consumer.destination,
             consumer.subscription,

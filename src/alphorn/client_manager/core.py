@@ -12,6 +12,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.directory import place_of
+from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import (
     Closed,
     Committed,
@@ -42,9 +43,10 @@ class ClientManager:
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = origins  # of this node's member of each channel
         self._desk = Desk(settings, ids)
-        self._publishing = Publishing(self._desk)
-        self._consuming = Consuming(self._desk)
-        self._administration = Administration(self._desk)
+        finding = Finding(self._desk)
+        self._publishing = Publishing(self._desk, finding)
+        self._consuming = Consuming(self._desk, finding)
+        self._administration = Administration(self._desk, finding)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -147,7 +149,9 @@ class ClientManager:
         if older is not None:
             desk.reply(older.stream, conversation.Goodbye("Misuse", "this connection goes on elsewhere"))
             self._hang_up(older.stream, "its client has come back on another stream")
-        connection = Connection(stream=stream, identity=identity, client_id=frame.client_id)
+        connection = Connection(
+            stream=stream, identity=identity, client_id=frame.client_id, resumption=frame.resumption
+        )
         desk.connections[stream] = desk.by_connection[identity] = connection
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionOpened(identity))
