@@ -89,6 +89,13 @@ class Traffic:
             consumer.end()
         return self.account.close()
 
+    def abandon(self) -> TrafficResult:
+        """The cluster does not serve: the threads are left to end by themselves, and what was found is given."""
+        for client in (*self._producers, *self._consumers):
+            client.let_go()
+        self.resume_consumers()
+        return self.account.close()
+
     def _plan(self, kind: str, name: str) -> None:
         is_topic = kind == "topic"
         destination = f"topic:{name}" if is_topic else f"queue:{name}"
@@ -135,6 +142,10 @@ class _Client:
         """Ends in good order, and waits for that."""
         self._is_ending.set()
         self._thread.join()
+
+    def let_go(self) -> None:
+        """Ends when it can."""
+        self._is_ending.set()
 
     def _run_safely(self) -> None:
         try:
