@@ -1,7 +1,7 @@
 """Messages to clients: consumers attach at the primary, deliveries come by reference, bodies from the receive cache.
 
 A consumer's deliveries reach its client in the order in which the primary gave them. Where a batch is not in the cache
-it is fetched from a backup, and what came later for the same consumer waits behind it.
+it comes with the log or is fetched from a backup, and what came later for the same consumer waits behind it.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -26,19 +27,17 @@ from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
 from alphorn.model.messages import cut_batch
 from alphorn.model.ranges import RangeSet
 
-FETCH_MAX = 64  # entries asked for at a time
-
 
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_fetches", "_fetching", "_finding", "delivered")
+    __slots__ = ("_desk", "_finding", "_waiters", "delivered", "fetching")
 
     def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
         self._finding = finding
-        self._fetching: dict[tuple[int, int], list[Consumer]] = {}  # channel and sequence → who waits
-        self._fetches: dict[tuple[int, int], tuple[str, list[int]]] = {}  # channel and request → whom, what
+        self.fetching = Fetching(desk, self.on_heard)
+        self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
         self.delivered = 0
 
     # --- beginning and ending ---
@@ -281,49 +280,25 @@ class Consuming:
 
     def _wait(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
         consumer.waiting.append(run)
-        waiters = self._fetching.setdefault((channel, run.sequence), [])
+        self._await(channel, consumer, run)
+
+    def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
+        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched."""
+        waiters = self._waiters.setdefault((channel, run.sequence), [])
         if consumer not in waiters:
             waiters.append(consumer)
-        if len(waiters) == 1 and self._desk.channels[channel].cache.find(run.sequence, run.command) is None:
-            self._fetch(channel, [run.sequence])
-
-    def _fetch(self, channel: int, sequences: list[int]) -> None:
-        """Asks a backup, or the primary where there is none."""
         ground = self._desk.channels[channel]
-        backups = sorted(ground.links - {ground.primary})
-        whom = backups[sequences[0] % len(backups)] if backups else ground.primary
-        if whom:
-            request = ground.number()
-            self._fetches[(channel, request)] = (whom, sequences)
-            self._desk.ask(channel, whom, link.Fetch(request, sequences))
+        is_to_come = 0 < ground.heard < run.sequence
+        if not is_to_come and ground.cache.find(run.sequence, run.command) is None:
+            self.fetching.fetch(channel, run.sequence)
 
-    def on_entries(self, channel: int, frame: link.Entries) -> None:
-        """Fetched log entries: what waited for them goes on."""
-        ground = self._desk.channels[channel]
-        _, wanted = self._fetches.pop((channel, frame.request), ("", []))
-        for sequence, payload in frame.entries:
-            ground.cache.pin(sequence, bytes(payload))
-        for sequence in wanted:
-            for consumer in self._fetching.pop((channel, sequence), []):
-                self._go_on(channel, consumer)
-            ground.cache.unpin(sequence)
-
-    def _go_on(self, channel: int, consumer: Consumer) -> None:
-        while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
-            consumer.waiting.popleft()
-        if consumer.waiting:
-            run = consumer.waiting[0]
-            waiters = self._fetching.setdefault((channel, run.sequence), [])
-            if consumer not in waiters:
-                waiters.append(consumer)
-                self._fetch(channel, [run.sequence])
-
-    def on_link_lost(self, channel: int, name: str) -> None:
-        """What was asked of a Message Manager that is gone is asked of another."""
-        for key, (whom, sequences) in list(self._fetches.items()):
-            if key[0] == channel and whom == name:
-                del self._fetches[key]
-                self._fetch(channel, sequences)
+    def on_heard(self, channel: int, sequence: int) -> None:
+        """An entry is in the cache: what waited for it goes on."""
+        for consumer in self._waiters.pop((channel, sequence), ()):
+            while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
+                consumer.waiting.popleft()
+            if consumer.waiting:
+                self._await(channel, consumer, consumer.waiting[0])
 
     def attach_all(self, channel: int) -> None:
         """A primary is there, or another one: every consumer of the channel attaches with what it holds."""
@@ -342,7 +317,12 @@ class Consuming:
 
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"consumers": len(self._desk.consumers), "delivered": self.delivered, "fetching": len(self._fetching)}
+        return {
+            "consumers": len(self._desk.consumers),
+            "delivered": self.delivered,
+            "fetched": self.fetching.fetched,
+            "waiting": len(self._waiters),
+        }
 
 
 def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:

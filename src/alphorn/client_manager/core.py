@@ -33,7 +33,6 @@ from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
 
-_NEVER = float("inf")
 VERSION = 1
 
 
@@ -67,6 +66,7 @@ class ClientManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        self._desk.now = now
         match item:
             case Said():
                 self._on_said(item.stream, item.frame)
@@ -88,11 +88,13 @@ class ClientManager:
                 self._on_lost(item)
 
     def on_time(self, now: float) -> None:
-        """Nothing here has a deadline of its own."""
+        """Fetches that are not answered are asked of others."""
+        self._desk.now = now
+        self._consuming.fetching.on_time(now)
 
     def next_deadline(self) -> float:
-        """Never."""
-        return _NEVER
+        """When a fetch is overdue."""
+        return self._consuming.fetching.next_deadline()
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -221,6 +223,8 @@ class ClientManager:
         if item.payload:
             entry = self._learn(item.channel, item.payload)
             channel.cache.put(item.sequence, item.payload, entry)
+            channel.heard = item.sequence
+            self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
             channel.committed(item.handle)
 
@@ -256,7 +260,7 @@ class ClientManager:
             self._introduce(item.channel, item.name)
             return
         channel.links.discard(item.name)
-        self._consuming.on_link_lost(item.channel, item.name)
+        self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
         if channel.primary == item.name:
             channel.primary = ""
@@ -273,7 +277,7 @@ class ClientManager:
         if isinstance(frame, link.Role):
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
-            self._consuming.on_entries(item.channel, frame)
+            self._consuming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
