@@ -89,6 +89,12 @@ class Traffic:
             consumer.end()
         return self.account.close()
 
+    def check(self) -> None:
+        """Raises `Unavailable` when one of the clients has ended by itself."""
+        for client in (*self._producers, *self._consumers):
+            if client.failure is not None:
+                raise Unavailable(f"{client.name} ended: {client.failure}")
+
     def abandon(self) -> TrafficResult:
         """The cluster does not serve: the threads are left to end by themselves, and what was found is given."""
         for client in (*self._producers, *self._consumers):
@@ -112,15 +118,10 @@ class Traffic:
     def _until(self, condition: Callable[[], bool], what: str, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
         while not condition():
-            self._check_threads()
+            self.check()
             if time.monotonic() > deadline:
                 raise Unavailable(f"waited {deadline_s:.0f} s for {what}; missing: {self.account.missing()}")
             time.sleep(BETWEEN_S)
-
-    def _check_threads(self) -> None:
-        for client in (*self._producers, *self._consumers):
-            if client.failure is not None:
-                raise Unavailable(f"{client.name} ended: {client.failure}")
 
 
 class _Client:
