@@ -1,4 +1,7 @@
-"""`alphorn bench log`: measures the log on this machine, beside a yardstick that does the same with the least code."""
+"""`alphorn bench log`: measures the log on this machine, beside a yardstick that does the same with the least code.
+
+`alphorn bench failover` (cli/failover.py) measures how long a killed primary is missed.
+"""
 
 import asyncio
 import os
@@ -15,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from alphorn.cli.failover import failover
 from alphorn.model.errors import Misuse
 from alphorn.testing.limit import LimitResult, run_limit
 from alphorn.testing.log_bench import LogResult, measure_log
@@ -43,6 +47,7 @@ def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
     bench.callback()(_describe)
     bench.command("log")(log)
+    bench.command("failover")(failover)
     app.add_typer(bench, name="bench")
 
 
