@@ -7,6 +7,7 @@ from alphorn.bus.config import GroupConfig, Timing
 from alphorn.bus.entries import (
     CheckpointMark,
     Collected,
+    EpochBegun,
     InSyncChanged,
     MemberJoined,
     MemberLeft,
@@ -219,6 +220,18 @@ def test_a_data_server_that_is_away_leaves_the_in_sync_set() -> None:
     leading.hear(1, now=later)
     leading.hear(2, now=later)
     assert leading.roster.in_sync_change(leading.bench.ledger.state, later) == InSyncChanged((1, 2), 2)
+
+
+@pytest.mark.requirement("HA-9")
+def test_the_sequencer_before_is_not_waited_for_unless_it_is_heard() -> None:
+    leading = Leading()
+    leading.fold(EpochBegun(EPOCH, 3))
+    leading.roster = Roster(leading.bench.station, 1.0)
+    leading.hear(1, stored=21)
+    leading.hear(2, stored=21)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) == InSyncChanged((1, 2), 2)
+    leading.hear(3)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) is None
 
 
 def test_copies_fall_no_further_than_the_configuration_allows() -> None:

@@ -95,6 +95,9 @@ class Managing:
         self.receive(Linked(0, name, True))
         self.tell(link.Role(name, epoch, is_primary), name)
 
+    def link_down(self, name: str) -> None:
+        self.receive(Linked(0, name, False))
+
     def tell(self, frame: link.Told, name: str = "mm1") -> None:
         self.receive(Told(0, name, frame))  # type: ignore[arg-type]
 
@@ -106,11 +109,11 @@ class Managing:
 
     # --- clients ---
 
-    def connect(self, connection: bytes = b"", client_id: str = "") -> "Client":
+    def connect(self, connection: bytes = b"", client_id: str = "", resumption: int = 0) -> "Client":
         self.streams += 1
         self.receive(Opened(self.streams))
         client = Client(self, self.streams)
-        client.say(Hello(1, client_id=client_id, connection=connection))
+        client.say(Hello(1, client_id=client_id, connection=connection, resumption=resumption))
         welcome = client.take(Welcome)[0]
         client.id = welcome.connection
         client.say(OpenSession(1))

@@ -92,13 +92,15 @@ def test_a_fetch_is_asked_of_another_when_the_backup_is_gone() -> None:
     managing.link_up("mm2", is_primary=False, epoch=1)
     client = managing.connect()
     key = consuming(managing, client)
-    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(77, 0, 0, 1, 1, 1)]))
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(old, 0, 0, 1, 1, 1)]))
     managing.receive(Linked(0, "mm2", False))
     asked = [(name, frame) for name, frame in managing.asked if isinstance(frame, link.Fetch)]
     assert [name for name, _ in asked] == ["mm2", "mm1"]
     last = asked[-1][1]
     assert isinstance(last, link.Fetch)
-    managing.tell(link.Entries(last.request, [(77, memoryview(encode(entry_of("old"))))]))
+    managing.tell(link.Entries(last.request, [(old, memoryview(encode(entry_of("old"))))]))
     assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"]]
 
 

@@ -53,11 +53,12 @@ class Standing:
 class Roster:
     """The sequencer's memory of its members; begins empty with each epoch."""
 
-    __slots__ = ("_adopted", "_joining", "_station", "begun_at", "left", "standings")
+    __slots__ = ("_adopted", "_joining", "_predecessor", "_station", "begun_at", "left", "standings")
 
     def __init__(self, station: Station, now: float) -> None:
         self._station = station
         self._adopted = station.ledger.last  # what precedes this epoch: any of it may have been committed before
+        self._predecessor = station.ledger.state.primary
         self.begun_at = now
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
@@ -221,7 +222,7 @@ class Roster:
         for number in tip.in_sync:
             stuck_s = self._stuck_for(number, now)
             is_stuck = waits and self.stored(number) <= committed and stuck_s > timing.away_s
-            if self.silence(number, now) <= timing.away_s and not is_stuck:
+            if not self._is_away(number, now) and not is_stuck:
                 keep.append(number)
         if len(keep) < len(tip.in_sync):
             return self._rule(keep, tip)
@@ -234,6 +235,11 @@ class Roster:
             if now - standing.heard_at <= timing.away_s and standing.stored >= committed - 64:
                 return self._rule([*tip.in_sync, number], tip)
         return None
+
+    def _is_away(self, number: int, now: float) -> bool:
+        """Whether a data server is silent for too long; the sequencer before was, or there would be no other."""
+        is_replaced = number == self._predecessor != self._station.number and number not in self.standings
+        return is_replaced or self.silence(number, now) > self._station.timing.away_s
 
     def _stuck_for(self, number: int, now: float) -> float:
         """How long a data server has had something to store and got no further."""

@@ -1,4 +1,7 @@
-"""`alphorn bench log`: measures the log on this machine, beside a yardstick that does the same with the least code."""
+"""`alphorn bench log`: measures the log on this machine, beside a yardstick that does the same with the least code.
+
+`alphorn bench failover` (cli/failover.py) measures how long a killed primary is missed.
+"""
 
 import asyncio
 import os
@@ -11,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from alphorn.cli import bench_messages
+from alphorn.cli.failover import failover
 from alphorn.cli.measuring import check_directory, describe_machine, show_progress, show_verdict, temporary_folder
 from alphorn.testing.limit import LimitResult, run_limit
 from alphorn.testing.log_bench import LogResult, measure_log
@@ -40,6 +44,7 @@ def register(app: typer.Typer) -> None:
     bench.callback()(_describe)
     bench.command("log")(log)
     bench.command("messages")(bench_messages.messages)
+    bench.command("failover")(failover)
     app.add_typer(bench, name="bench")
 
 

@@ -4,6 +4,8 @@ import asyncio
 import random
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from alphorn.bus.entries import describe_epoch
+from alphorn.cli.failover import print_cluster_result
+from alphorn.model.errors import Misuse
 from alphorn.testing.chaos import ChaosResult, Fault, kill_primaries, mix_faults
+from alphorn.testing.cluster_chaos import ClusterChaosResult, kill_in_turn, mix_cluster_faults
 
 KILLS = 50
 TARGET_OUTAGE_S = 1.0
@@ -27,51 +32,82 @@ def register(app: typer.Typer) -> None:
 
 def chaos(
     *,
-    kills: Annotated[int, typer.Option(help="Kill the primary so many times in a row, then all at once.")] = 0,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="A whole cluster with producers and consumers, not the log alone.")
+    ] = False,
+    kills: Annotated[
+        int,
+        typer.Option(
+            help="Kill the primary so many times in a row (with --cluster: every kind of node in turn), then all."
+        ),
+    ] = 0,
     minutes: Annotated[float, typer.Option(help="Mix faults of every kind for so long.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Of the choice of faults; timing is the machine's own.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep stores and logs in any case.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Let members log every step of the protocol.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Kill, freeze and restart real processes under load, and check that nothing ordered is lost or reordered."""
+    """Kill, freeze and restart real processes under load, and check that nothing promised is lost or reordered."""
+    if cluster and trace:
+        raise Misuse("nodes of a whole cluster do not trace the protocol; leave --trace or --cluster out")
     console = Console(stderr=as_json)
     directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
     drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
-    result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
+    result: ChaosResult | ClusterChaosResult
+    if cluster:
+        result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn)
+    else:
+        result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
     is_well = not result.faults
     if as_json:
         print(msgspec.json.encode(result).decode())
+    elif isinstance(result, ClusterChaosResult):
+        print_cluster_result(console, result)
     else:
         _print(console, result)
     if minutes:
-        console.print(
-            f"repeat the choice of faults with: alphorn chaos --minutes {minutes:g} --seed {drawn}", soft_wrap=True
-        )
+        options = f"{'--cluster ' * cluster}--minutes {minutes:g} --seed {drawn}"
+        console.print(f"repeat the choice of faults with: alphorn chaos {options}", soft_wrap=True)
     if is_well and not keep:
         shutil.rmtree(directory)
     else:
-        text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {directory}/primary"
+        store = directory / ("mm1/log" if cluster else "primary")
+        text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {store}"
         console.print(text, soft_wrap=True)
     if not is_well:
         raise typer.Exit(1)
 
 
 def _run(console: Console, directory: Path, *, kills: int, minutes: float, seed: int, trace: bool) -> ChaosResult:
+    kills = kills or KILLS
+    with _progress(console, total=None if minutes else kills + 1) as step:
+        if minutes:
+            return asyncio.run(mix_faults(directory, seconds=minutes * 60, seed=seed, step=step, trace=trace))
+        return asyncio.run(kill_primaries(directory, kills=kills, step=step, trace=trace))
+
+
+def _run_cluster(console: Console, directory: Path, *, kills: int, minutes: float, seed: int) -> ClusterChaosResult:
+    kills = kills or KILLS
+    with _progress(console, total=None if minutes else kills + 1) as step:
+
+        def on_fault(fault: str, gap_s: float) -> None:
+            step(fault)
+
+        if minutes:
+            return mix_cluster_faults(directory, seconds=minutes * 60, seed=seed, step=on_fault)
+        return kill_in_turn(directory, kills=kills, step=on_fault)
+
+
+@contextmanager
+def _progress(console: Console, *, total: int | None) -> Iterator[Callable[[str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        if minutes:
-            task = progress.add_task("faults", total=None)
-        else:
-            kills = kills or KILLS
-            task = progress.add_task("faults", total=kills + 1)
+        task = progress.add_task("faults", total=total)
 
         def step(fault: str) -> None:
             progress.update(task, description=fault, advance=1)
 
-        if minutes:
-            return asyncio.run(mix_faults(directory, seconds=minutes * 60, seed=seed, step=step, trace=trace))
-        return asyncio.run(kill_primaries(directory, kills=kills, step=step, trace=trace))
+        yield step
 
 
 def _print(console: Console, result: ChaosResult) -> None:

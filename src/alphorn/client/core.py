@@ -95,6 +95,7 @@ class Core:
         self._browsing: Inbox | None = None
         self._output: list[bytes] = []
         self._number = 0
+        self._resumptions = 0
         self._heard_at = 0.0
         self._pinged_at = 0.0
 
@@ -104,7 +105,9 @@ class Core:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
         self._heard_at = self._pinged_at = now
-        self._output = [encode(msgspec.structs.replace(self._hello, connection=self.connection))]
+        self._resumptions += bool(self.connection)
+        hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
+        self._output = [encode(hello)]
 
     def on_disconnected(self, reason: str) -> None:
         """The stream is gone."""

@@ -9,6 +9,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import delivered
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of, place_of
+from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -23,7 +24,7 @@ from alphorn.model.conversation import (
     Unsubscribe,
 )
 from alphorn.model.destinations import TEMPORARY, Destination, Policy, parse_destination
-from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
+from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
@@ -32,10 +33,11 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_describing", "_desk", "_is_asking_for_log", "_log_lines")
+    __slots__ = ("_browsing", "_describing", "_desk", "_finding", "_is_asking_for_log", "_log_lines")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
+        self._finding = finding
         self._log_lines: LogLines | None = None
         self._is_asking_for_log = False
         self._browsing: dict[tuple[int, int], tuple[Connection, int]] = {}
@@ -228,9 +230,16 @@ class Administration:
 
     def on_browse(self, connection: Connection, frame: Browse) -> None:
         """Looks into a queue without consuming."""
+        if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
+            raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+        self._finding.find(frame.place, lambda listed: self._browse(connection, frame, is_there=listed is not None))
+
+    def _browse(self, connection: Connection, frame: Browse, *, is_there: bool) -> None:
         desk = self._desk
         channel, destination = parts_of(frame.place)
-        if desk.directory.at(frame.place) is None:
+        if not desk.is_there(connection):
+            return
+        if not is_there:
             desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
             return
 

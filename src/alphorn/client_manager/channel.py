@@ -41,6 +41,7 @@ class Channel:
         "_waiting_bytes",
         "cache",
         "epoch",
+        "heard",
         "in_flight",
         "is_open",
         "links",
@@ -53,6 +54,7 @@ class Channel:
         self.cache = ReceiveCache(cache_bytes)
         self.primary = ""  # name of the Message Manager that serves, "" while none is known
         self.epoch = 0
+        self.heard = 0  # the newest entry of the log that has come
         self.links: set[str] = set()
         self.is_open = True
         self.pending: dict[int, Pending] = {}

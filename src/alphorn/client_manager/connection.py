@@ -34,6 +34,7 @@ class Consumer:
         "number",
         "owns_subscription",
         "place",
+        "postponed",
         "prefetch",
         "request",
         "selector",
@@ -62,6 +63,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
+        self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
@@ -86,13 +88,15 @@ class Connection:
         "id",
         "is_writable",
         "producers",
+        "resumption",
         "sessions",
         "stream",
         "subscriptions",
     )
 
-    def __init__(self, *, stream: int, identity: bytes, client_id: str) -> None:
+    def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
+        self.resumption = resumption  # how often its client has come back
         self.id = identity
         self.client_id = client_id
         self.sessions: set[int] = set()

@@ -1,14 +1,16 @@
 """Messages to clients: consumers attach at the primary, deliveries come by reference, bodies from the receive cache.
 
 A consumer's deliveries reach its client in the order in which the primary gave them. Where a batch is not in the cache
-it is fetched from a backup, and what came later for the same consumer waits behind it.
+it comes with the log or is fetched from a backup, and what came later for the same consumer waits behind it.
 """
 
 from collections.abc import Callable, Sequence
 
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
+from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.fetching import Fetching
+from alphorn.client_manager.finding import Finding
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -25,19 +27,18 @@ from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
 from alphorn.model.messages import cut_batch
 from alphorn.model.ranges import RangeSet
 
-FETCH_MAX = 64  # entries asked for at a time
-
 
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_ending", "_fetches", "_fetching", "delivered")
+    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
+        self._finding = finding
+        self.fetching = Fetching(desk, self.on_heard)
+        self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
         self._ending: dict[tuple[bytes, int], int] = {}  # connection and session → consumers that are not gone yet
-        self._fetching: dict[tuple[int, int], list[Consumer]] = {}  # channel and sequence → who waits
-        self._fetches: dict[tuple[int, int], tuple[str, list[int]]] = {}  # channel and request → whom, what
         self.delivered = 0
 
     # --- beginning and ending ---
@@ -47,13 +48,9 @@ class Consuming:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
-        listed = desk.directory.at(frame.place)
         channel, destination = parts_of(frame.place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
-        if listed is None:
-            desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
-            return
         key = commands.key_of(connection.id, number)
         consumer = Consumer(
             number=number,
@@ -68,11 +65,37 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(zip(frame.held[::2], frame.held[1::2], strict=False))
         connection.consumers[number] = desk.consumers[key] = consumer
-        if listed.destination.kind is DestinationKind.TOPIC:
+        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+
+    def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
+        if not self._is_current(connection, consumer):
+            return
+        if listed is None:
+            reason = "this destination is gone; resolve it anew"
+            self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
+        elif listed.destination.kind is DestinationKind.TOPIC:
             self._subscribe(connection, consumer, frame)
         else:
             consumer.selector = frame.selector
+            self._enter(connection, consumer)
+
+    def _enter(self, connection: Connection, consumer: Consumer) -> None:
+        """It is known where the consumer belongs: what its client said of it meanwhile is done, and it attaches."""
+        self._do_postponed(consumer)
+        if self._is_current(connection, consumer):
             self._attach(connection, consumer)
+
+    def _refuse(self, connection: Connection, consumer: Consumer, refusal: Failed) -> None:
+        self._do_postponed(consumer)
+        self._forget(connection, consumer)
+        self._desk.reply(connection.stream, refusal)
+
+    @staticmethod
+    def _do_postponed(consumer: Consumer) -> None:
+        consumer.is_attached = True
+        postponed, consumer.postponed = consumer.postponed, []
+        for do in postponed:
+            do()
 
     def _subscribe(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
         is_named = bool(frame.subscription)
@@ -93,20 +116,18 @@ class Consuming:
             if not self._is_current(connection, consumer):
                 return
             if answer.error:
-                self._forget(connection, consumer)
-                self._desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
+                self._refuse(connection, consumer, Failed(frame.request, answer.error, answer.reason))
                 return
             consumer.subscription = answer.number
             consumer.owns_subscription = not command.is_durable and not command.is_shared
             if is_named:
                 connection.subscriptions[frame.subscription] = (consumer.channel, consumer.destination, answer.number)
-            self._attach(connection, consumer)
+            self._enter(connection, consumer)
 
         self._desk.channels[consumer.channel].request(command, on_answer)
 
     def _attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
-        consumer.is_attached = True
         consumer.waiting.clear()
         channel = self._desk.channels[consumer.channel]
 
@@ -132,6 +153,7 @@ class Consuming:
                 consumer.selector,
                 consumer.prefetch,
                 consumer.claims(),
+                connection.resumption,
             ),
         )
 
@@ -167,23 +189,26 @@ class Consuming:
 
         Not before its acknowledgements are in the log: the primary would give out again what was consumed.
         """
-        self._forget(connection, consumer)
         self._ending[connection.id, consumer.session] = self._ending.get((connection.id, consumer.session), 0) + 1
-        channel = self._desk.channels[consumer.channel]
-        if consumer.owns_subscription:
-            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription))
 
         def ended() -> None:
             then()
             self._ended(connection, consumer.session)
 
-        if not consumer.is_attached:
-            ended()
-            return
+        if consumer.is_attached:
+            self._detach(connection, consumer, ended, list(unseen))
+        else:
+            consumer.postponed.append(lambda: self._detach(connection, consumer, ended, list(unseen)))
+
+    def _detach(self, connection: Connection, consumer: Consumer, ended: Callable[[], None], unseen: list[int]) -> None:
+        self._forget(connection, consumer)
+        channel = self._desk.channels[consumer.channel]
+        if consumer.owns_subscription:
+            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription))
 
         def detach() -> None:
             request = channel.ask(lambda answer: ended(), lost=ended)
-            self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, list(unseen)))
+            self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, unseen))
 
         if consumer.settling:
             channel.after_all(detach)
@@ -216,6 +241,12 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        if consumer.is_attached:
+            self._acknowledge(connection, consumer, frame)
+        else:
+            consumer.postponed.append(lambda: self._acknowledge(connection, consumer, frame))
+
+    def _acknowledge(self, connection: Connection, consumer: Consumer, frame: Acknowledge) -> None:
         channel = self._desk.channels[consumer.channel]
         command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
         if frame.request:
@@ -229,6 +260,12 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        if consumer.is_attached:
+            self._return(connection, consumer, frame)
+        else:
+            consumer.postponed.append(lambda: self._return(connection, consumer, frame))
+
+    def _return(self, connection: Connection, consumer: Consumer, frame: Return) -> None:
         command = commands.Return(
             consumer.destination,
             consumer.subscription,
@@ -287,49 +324,25 @@ class Consuming:
 
     def _wait(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
         consumer.waiting.append(run)
-        waiters = self._fetching.setdefault((channel, run.sequence), [])
+        self._await(channel, consumer, run)
+
+    def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
+        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched."""
+        waiters = self._waiters.setdefault((channel, run.sequence), [])
         if consumer not in waiters:
             waiters.append(consumer)
-        if len(waiters) == 1 and self._desk.channels[channel].cache.find(run.sequence, run.command) is None:
-            self._fetch(channel, [run.sequence])
-
-    def _fetch(self, channel: int, sequences: list[int]) -> None:
-        """Asks a backup, or the primary where there is none."""
         ground = self._desk.channels[channel]
-        backups = sorted(ground.links - {ground.primary})
-        whom = backups[sequences[0] % len(backups)] if backups else ground.primary
-        if whom:
-            request = ground.number()
-            self._fetches[(channel, request)] = (whom, sequences)
-            self._desk.ask(channel, whom, link.Fetch(request, sequences))
+        is_to_come = 0 < ground.heard < run.sequence
+        if not is_to_come and ground.cache.find(run.sequence, run.command) is None:
+            self.fetching.fetch(channel, run.sequence)
 
-    def on_entries(self, channel: int, frame: link.Entries) -> None:
-        """Fetched log entries: what waited for them goes on."""
-        ground = self._desk.channels[channel]
-        _, wanted = self._fetches.pop((channel, frame.request), ("", []))
-        for sequence, payload in frame.entries:
-            ground.cache.pin(sequence, bytes(payload))
-        for sequence in wanted:
-            for consumer in self._fetching.pop((channel, sequence), []):
-                self._go_on(channel, consumer)
-            ground.cache.unpin(sequence)
-
-    def _go_on(self, channel: int, consumer: Consumer) -> None:
-        while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
-            consumer.waiting.popleft()
-        if consumer.waiting:
-            run = consumer.waiting[0]
-            waiters = self._fetching.setdefault((channel, run.sequence), [])
-            if consumer not in waiters:
-                waiters.append(consumer)
-                self._fetch(channel, [run.sequence])
-
-    def on_link_lost(self, channel: int, name: str) -> None:
-        """What was asked of a Message Manager that is gone is asked of another."""
-        for key, (whom, sequences) in list(self._fetches.items()):
-            if key[0] == channel and whom == name:
-                del self._fetches[key]
-                self._fetch(channel, sequences)
+    def on_heard(self, channel: int, sequence: int) -> None:
+        """An entry is in the cache: what waited for it goes on."""
+        for consumer in self._waiters.pop((channel, sequence), ()):
+            while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
+                consumer.waiting.popleft()
+            if consumer.waiting:
+                self._await(channel, consumer, consumer.waiting[0])
 
     def attach_all(self, channel: int) -> None:
         """A primary is there, or another one: every consumer of the channel attaches with what it holds."""
@@ -348,7 +361,12 @@ class Consuming:
 
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"consumers": len(self._desk.consumers), "delivered": self.delivered, "fetching": len(self._fetching)}
+        return {
+            "consumers": len(self._desk.consumers),
+            "delivered": self.delivered,
+            "fetched": self.fetching.fetched,
+            "waiting": len(self._waiters),
+        }
 
 
 def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:

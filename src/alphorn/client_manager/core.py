@@ -12,6 +12,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.directory import place_of
+from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import (
     Closed,
     Committed,
@@ -33,7 +34,6 @@ from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
 
-_NEVER = float("inf")
 VERSION = 1
 
 
@@ -43,9 +43,10 @@ class ClientManager:
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = origins  # of this node's member of each channel
         self._desk = Desk(settings, ids)
-        self._publishing = Publishing(self._desk)
-        self._consuming = Consuming(self._desk)
-        self._administration = Administration(self._desk)
+        finding = Finding(self._desk)
+        self._publishing = Publishing(self._desk, finding)
+        self._consuming = Consuming(self._desk, finding)
+        self._administration = Administration(self._desk, finding)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -66,6 +67,7 @@ class ClientManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        self._desk.now = now
         match item:
             case Said():
                 self._on_said(item.stream, item.frame)
@@ -89,11 +91,13 @@ class ClientManager:
                 self._administration.on_logged(self._origins[0], item)
 
     def on_time(self, now: float) -> None:
-        """Nothing here has a deadline of its own."""
+        """Fetches that are not answered are asked of others."""
+        self._desk.now = now
+        self._consuming.fetching.on_time(now)
 
     def next_deadline(self) -> float:
-        """Never."""
-        return _NEVER
+        """When a fetch is overdue."""
+        return self._consuming.fetching.next_deadline()
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -150,7 +154,9 @@ class ClientManager:
         if older is not None:
             desk.reply(older.stream, conversation.Goodbye("Misuse", "this connection goes on elsewhere"))
             self._hang_up(older.stream, "its client has come back on another stream")
-        connection = Connection(stream=stream, identity=identity, client_id=frame.client_id)
+        connection = Connection(
+            stream=stream, identity=identity, client_id=frame.client_id, resumption=frame.resumption
+        )
         desk.connections[stream] = desk.by_connection[identity] = connection
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionOpened(identity))
@@ -211,6 +217,8 @@ class ClientManager:
         if item.payload:
             entry = self._learn(item.channel, item.payload)
             channel.cache.put(item.sequence, item.payload, entry)
+            channel.heard = item.sequence
+            self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
             channel.committed(item.handle)
 
@@ -246,7 +254,7 @@ class ClientManager:
             self._introduce(item.channel, item.name)
             return
         channel.links.discard(item.name)
-        self._consuming.on_link_lost(item.channel, item.name)
+        self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
         if channel.primary == item.name:
             channel.primary = ""
@@ -263,7 +271,7 @@ class ClientManager:
         if isinstance(frame, link.Role):
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
-            self._consuming.on_entries(item.channel, frame)
+            self._consuming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:

@@ -29,7 +29,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """The shared ground."""
 
-    __slots__ = ("by_connection", "channels", "connections", "consumers", "directory", "ids", "outbox", "settings")
+    __slots__ = (
+        "by_connection",
+        "channels",
+        "connections",
+        "consumers",
+        "directory",
+        "ids",
+        "now",
+        "outbox",
+        "settings",
+    )
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
         self.settings = settings
@@ -40,6 +50,7 @@ class Desk:
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
         self.outbox: list[Output] = []
+        self.now = 0.0  # of this turn
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

@@ -10,6 +10,7 @@ import msgspec
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of
+from alphorn.client_manager.finding import Finding
 from alphorn.model import commands
 from alphorn.model.conversation import Confirmed, Publish, Refused
 from alphorn.model.errors import InvalidDestination, PeerViolation
@@ -33,10 +34,11 @@ class _Batch(msgspec.Struct, frozen=True):
 class Publishing:
     """Takes publishes of all clients."""
 
-    __slots__ = ("_desk", "confirmed", "refused")
+    __slots__ = ("_desk", "_finding", "confirmed", "refused")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
+        self._finding = finding
         self.confirmed = 0
         self.refused = 0
 
@@ -65,6 +67,8 @@ class Publishing:
             memoryview(bytes(frame.blob)),
         )
         listed = self._desk.directory.at(frame.place)
+        if listed is None:
+            self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
         batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1

@@ -31,6 +31,7 @@ from alphorn.message_manager.machine import (
     Supply,
     Tell,
 )
+from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.topic import Topic
 from alphorn.model import link
@@ -44,7 +45,7 @@ from alphorn.model.commands import (
     decode_entry,
     encode_entry,
 )
-from alphorn.model.errors import Error, InvalidDestination, PeerViolation
+from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _NEVER = float("inf")
@@ -71,7 +72,9 @@ class MessageManager:
         self._links: dict[int, link.Introduce | None] = {}
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
+        self._names: dict[bytes, str] = {}  # by origin: Client Managers that were there when this one became primary
         self._absent = Absent()
+        self._presence = Presence()
         self._outbox: list[Output] = []
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
@@ -107,8 +110,7 @@ class MessageManager:
             case Logged():
                 self._on_logged(item, now)
             case ClientManagerLeft():
-                if self._dispatcher is not None and item.origin in self._numbers:
-                    self._dispatcher.leave(self._numbers[item.origin])
+                self._on_client_manager_left(item.origin)
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
@@ -122,6 +124,7 @@ class MessageManager:
         for consumer in self._absent.overdue_consumers(now):
             self._detach(consumer, None)
         for connection in self._absent.overdue_connections(now):
+            self._presence.forget(connection)
             self._order(Forget(connection))
         due = self.engine.next_due()
         wall = self._wall_ms(now)
@@ -228,9 +231,11 @@ class MessageManager:
         self._epoch, self._origin = item.epoch, item.origin
         self._waiting.clear()
         self._link_of.clear()
-        known = [self._number_of(origin) for origin in item.client_managers]
+        self._names = dict(item.client_managers)
+        known = [self._number_of(origin) for origin in self._names]
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
         self._absent = Absent()
+        self._presence = Presence()
         for connection in self.engine.connections():
             self._absent.lose(connection, (), now)
         for number in self._links:
@@ -273,16 +278,17 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
-                self._links[number] = frame
-                self._link_of[frame.origin] = number
-                for connection in frame.connections:
-                    self._absent.back(connection)
+                self._on_introduced(dispatcher, number, frame)
             case link.Settled() if introduced is not None:
                 dispatcher.introduce(self._number_of(introduced.origin))
             case link.ConnectionOpened(connection):
+                self._presence.enter(connection, number)
                 self._absent.back(connection)
-            case link.ConnectionLost(connection):
-                self._lose(dispatcher, connection, dispatcher.consumers_of(connection), now)
+            case link.ConnectionLost(connection) if introduced is not None:
+                here = set(dispatcher.consumers_at(self._number_of(introduced.origin)))
+                keys = [key for key in dispatcher.consumers_of(connection) if key in here]
+                is_away = self._presence.leave(connection, number)
+                self._lose(dispatcher, connection, keys, now, is_away=is_away)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
             case link.Detach(request, consumer, unseen):
@@ -291,10 +297,34 @@ class MessageManager:
                 self._look(number, frame)
             case link.Locate(request, destination):
                 self._locate(number, request, self.engine.numbers.get(destination), str(destination))
+            case link.Name(request, place):
+                is_there = place in self.engine.destinations
+                self._locate(number, request, place if is_there else None, f"destination number {place}")
             case link.FindSubscription():
                 self._find(number, frame)
 
+    def _on_introduced(self, dispatcher: Dispatcher, number: int, frame: link.Introduce) -> None:
+        self._links[number] = frame
+        self._link_of[frame.origin] = number
+        self._number_of(frame.origin)
+        for connection in frame.connections:
+            self._presence.enter(connection, number)
+            self._absent.back(connection)
+        for origin, name in list(self._names.items()):
+            if name == frame.name and origin != frame.origin:  # an earlier run of it, which will not answer any more
+                del self._names[origin]
+                dispatcher.leave(self._number_of(origin))
+
+    def _on_client_manager_left(self, origin: bytes) -> None:
+        self._names.pop(origin, None)
+        if self._dispatcher is not None and origin in self._numbers:
+            self._dispatcher.leave(self._numbers[origin])
+
     def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+        connection = connection_of(frame.consumer)
+        if not self._presence.is_current(connection, frame.resumption):
+            self._refuse(number, frame.request, Misuse("this connection goes on through another Client Manager"))
+            return
         try:
             dispatcher.attach(
                 frame.consumer,
@@ -308,7 +338,8 @@ class MessageManager:
         except Error as error:
             self._refuse(number, frame.request, error)
         else:
-            self._absent.back(connection_of(frame.consumer))
+            self._presence.enter(connection, number)
+            self._absent.back(connection)
             self._tell(number, link.Answered(frame.request))
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, unseen: list[int] | None = None) -> None:
@@ -326,16 +357,20 @@ class MessageManager:
             return
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
-            consumers = self._dispatcher.consumers_at(self._number_of(introduced.origin))
-            by_connection: dict[bytes, list[bytes]] = {connection: [] for connection in introduced.connections}
-            for key in consumers:
+            away = set(self._presence.leave_all(number))
+            by_connection: dict[bytes, list[bytes]] = {connection: [] for connection in away}
+            for key in self._dispatcher.consumers_at(self._number_of(introduced.origin)):
                 by_connection.setdefault(connection_of(key), []).append(key)
             for connection, keys in by_connection.items():
-                self._lose(self._dispatcher, connection, keys, now)
+                self._lose(self._dispatcher, connection, keys, now, is_away=connection in away)
 
-    def _lose(self, dispatcher: Dispatcher, connection: bytes, consumers: list[bytes], now: float) -> None:
+    def _lose(
+        self, dispatcher: Dispatcher, connection: bytes, consumers: list[bytes], now: float, *, is_away: bool
+    ) -> None:
+        """Its Client Manager reaches these consumers no more; unless another has the connection, it is away."""
         dispatcher.suspend(consumers)
-        self._absent.lose(connection, consumers, now)
+        if is_away:
+            self._absent.lose(connection, consumers, now)
 
     def _look(self, number: int, frame: link.Look) -> None:
         try:
@@ -351,7 +386,8 @@ class MessageManager:
         if place is None:
             self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
         else:
-            self._tell(number, link.Answered(request, place, policy=self.engine.destinations[place].policy))
+            found = self.engine.destinations[place]
+            self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
 
     def _find(self, number: int, frame: link.FindSubscription) -> None:
         for destination in self.engine.destinations.values():

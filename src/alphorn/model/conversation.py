@@ -25,6 +25,7 @@ class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
     user: str = ""
     password: str = ""
     connection: bytes = b""
+    resumption: int = 0  # how often this connection has gone on, this time included
 
 
 class Resolve(ClientFrame, frozen=True, array_like=True, gc=False, tag=2):

@@ -55,6 +55,7 @@ class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
     selector: str  # of a queue's consumer; that of a subscription is part of the subscription
     prefetch: int
     held: list[int]
+    resumption: int = 0  # how often its client has come back: whoever attaches it for an earlier stream is refused
 
 
 class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
@@ -103,6 +104,13 @@ class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
     name: str
 
 
+class Name(Asked, frozen=True, array_like=True, gc=False, tag=12):
+    """Asks which destination has this number; `Answered` has it and its policy."""
+
+    request: int
+    destination: int
+
+
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
 
@@ -119,6 +127,7 @@ AnyAsked = (
     | Locate
     | FindSubscription
     | Settled
+    | Name
 )
 
 
@@ -162,6 +171,7 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     error: str = ""
     reason: str = ""
     policy: Policy | None = None  # of the destination that was asked for
+    destination: Destination | None = None  # where its number was asked for
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):

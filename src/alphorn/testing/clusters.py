@@ -17,9 +17,12 @@ import random
 import signal
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from alphorn.client.blocking.connection import Connection, connect
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
@@ -37,6 +40,7 @@ from alphorn.model.errors import Misuse, Unavailable
 
 DEADLINE_S = 60.0  # generous: only a cluster that hangs meets it
 HOSTS_TRIED = 10
+LOOK_S = 0.02  # between two looks at a state that is awaited
 
 Result = TypeVar("Result")
 
@@ -49,11 +53,13 @@ def cluster(
     channels: int = 1,
     directory: Path | None = None,
     deadline_s: float = DEADLINE_S,
+    checkpoint_interval: int | None = None,
 ) -> "Iterator[Cluster]":
     """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
 
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
-    that holds such a cluster already is continued. Raises `Unavailable` when the cluster does not serve in time.
+    that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
+    checkpoints. Raises `Unavailable` when the cluster does not serve in time.
     """
     shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
     with contextlib.ExitStack() as stack:
@@ -61,7 +67,7 @@ def cluster(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
         path = directory.absolute() / FILE_NAME
         if not path.exists():
-            write_cluster_file(path, _lay_out_free(path.parent, shape))
+            write_cluster_file(path, _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval))
         made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)
         stack.callback(made.close)
         made.start()
@@ -94,6 +100,21 @@ class Cluster:
         """The pid of each node; 0 for one that is down."""
         return {name: node.pid for name, node in self._supervisor.nodes.items()}
 
+    @property
+    def client_managers(self) -> list[str]:
+        """The names of all Client Managers."""
+        return [node.name for node in self._file.client_managers]
+
+    @property
+    def message_managers(self) -> list[str]:
+        """The names of all Message Managers."""
+        return [node.name for node in self._file.nodes if node.kind == "message_manager"]
+
+    @property
+    def endings(self) -> dict[str, str]:
+        """Of each node that is down, how it ended, as a clause."""
+        return {name: node.how_it_ended() for name, node in self._supervisor.nodes.items() if not node.pid}
+
     def connect(self, **settings: Any) -> Connection:
         """A connection of the client library, with its settings but the URL."""
         return connect(self.url, **settings)
@@ -113,6 +134,46 @@ class Cluster:
     def restart(self, name: str) -> None:
         """Starts a node that is down, or stops it in good order and starts it again; waits until it takes part."""
         self._run(self._restart(name))
+
+    def kill_together(self, names: Sequence[str]) -> None:
+        """Kills these at the same moment; they have ended when this returns."""
+        self._run(self._kill_together(names))
+
+    def start_together(self, names: Sequence[str]) -> None:
+        """Starts these, which are down, at the same time; waits until all of them take part."""
+        self._run(self._start_together(names))
+
+    def primary(self, channel: str | None = None) -> str:
+        """The name of the primary of a channel (of the first one), by the newest epoch; raises `Unavailable`."""
+        wanted = channel or self._file.channels[0].name
+        nodes = [n for n in self.status()["nodes"] if n["channel"] == wanted and n["role"] == "primary"]
+        if not nodes:
+            raise Unavailable(f"channel {wanted} has no primary at the moment; wait for one")
+        return str(max(nodes, key=lambda node: int(node["epoch"]))["name"])
+
+    def wait_in_sync(self) -> None:
+        """Waits until every channel has all its copies again, so that any one Message Manager may be lost.
+
+        Raises `Unavailable` when that takes too long.
+        """
+        self.wait()
+        deadline = time.monotonic() + self._deadline_s
+        for channel in self._file.channels:
+            wanted = len(self._file.message_managers(channel.name))
+            while (count := self._in_sync(channel.name)) < wanted:
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"{channel.name} has {count} of {wanted} copies in sync after {self._deadline_s:.0f} s; "
+                        f"its nodes' logs are in {self.directory}"
+                    )
+                time.sleep(LOOK_S)
+
+    def _in_sync(self, channel: str) -> int:
+        with contextlib.suppress(Unavailable):
+            name = self.primary(channel)
+            state = cast(Any, self.describe(name))[name]["bus"]["endpoint"]["state"]
+            return len(state["in_sync"])
+        return 0
 
     def wait(self, *, whole: bool = True) -> None:
         """Waits until the cluster serves; `whole` asks for every node. Raises `Unavailable` that says what it lacks."""
@@ -162,6 +223,18 @@ class Cluster:
         if number in (signal.SIGKILL, signal.SIGTERM):
             await node.ended()
 
+    async def _kill_together(self, names: Sequence[str]) -> None:
+        nodes = [self._node(name) for name in names]
+        for node in nodes:
+            node.signal(signal.SIGKILL)
+        await asyncio.gather(*(node.ended() for node in nodes))
+
+    async def _start_together(self, names: Sequence[str]) -> None:
+        nodes = [self._node(name) for name in names]
+        for node in nodes:
+            await node.start()
+        await asyncio.gather(*(node.until_started() for node in nodes))
+
     async def _restart(self, name: str) -> None:
         node = self._node(name)
         await node.stop()
@@ -184,6 +257,15 @@ class Cluster:
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _with_interval(file: ClusterFile, checkpoint_interval: int | None) -> ClusterFile:
+    if checkpoint_interval is None:
+        return file
+    channels = tuple(
+        msgspec.structs.replace(channel, checkpoint_interval=checkpoint_interval) for channel in file.channels
+    )
+    return msgspec.structs.replace(file, channels=channels)
 
 
 def _lay_out_free(directory: Path, shape: LocalShape) -> ClusterFile:

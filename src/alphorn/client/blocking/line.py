@@ -255,7 +255,7 @@ class Line:
                 timeout = min(timeout, max(0.0, told_at + ACKNOWLEDGE_S - time.monotonic()))
             else:
                 self.is_idle = True
-                if core.has_wishes:  # a program's thread went on before it could see that this one is idle
+                if self.core.has_wishes:  # a program's thread went on before it could see that this one is idle
                     timeout = 0.0
         events = poller.poll(timeout * 1000) if timeout else poller.poll(0)
         self.is_asleep = self.is_idle = False

@@ -1,0 +1,52 @@
+"""Finds out which destination has a place that a client names and this Client Manager has not heard of.
+
+Clients learn places from one Client Manager and name them at another, after a reconnection. The primary knows; it is
+asked once for all who wait, and whoever is primary next is asked again.
+"""
+
+from collections.abc import Callable
+
+from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.model.destinations import Policy
+from alphorn.model.link import Answered, Name
+
+Found = Callable[[Listed | None], None]
+
+
+class Finding:
+    """The questions under way."""
+
+    __slots__ = ("_desk", "_waiting")
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._waiting: dict[int, list[Found]] = {}  # by place
+
+    def find(self, place: int, then: Found) -> None:
+        """Goes on with the destination at a place of a channel that exists; None when there is none (any more).
+
+        At once where it is known.
+        """
+        listed = self._desk.directory.at(place)
+        if listed is not None:
+            then(listed)
+        elif place in self._waiting:
+            self._waiting[place].append(then)
+        else:
+            self._waiting[place] = [then]
+            self._ask(place)
+
+    def _ask(self, place: int) -> None:
+        channel, number = parts_of(place)
+        request = self._desk.channels[channel].ask(
+            lambda answer: self._on_answer(place, answer), lost=lambda: self._ask(place)
+        )
+        self._desk.ask_primary(channel, Name(request, number))
+
+    def _on_answer(self, place: int, answer: Answered) -> None:
+        listed = self._desk.directory.at(place)
+        if listed is None and not answer.error and answer.destination is not None:
+            listed = self._desk.directory.learn(place, answer.destination, answer.policy or Policy())
+        for then in self._waiting.pop(place, []):
+            then(listed)

@@ -1,0 +1,83 @@
+"""Bodies that are not in the receive cache: they come with the log, or are fetched from whoever answers."""
+
+from alphorn.client_manager.fetching import AGAIN_S, ANSWER_S
+from alphorn.model import link
+from alphorn.model.conversation import Delivered
+from tests.client_manager.managing import Client, Managing, batch, bodies_of, consuming, encode, entry_of
+
+
+def forgetful() -> tuple[Managing, Client, bytes, int]:
+    """A Client Manager with a backup, a consumer, and an entry that has left its cache."""
+    managing = Managing(cache_bytes=100)
+    managing.link_up("mm2", is_primary=False, epoch=1)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    return managing, client, key, old
+
+
+def fetches(managing: Managing) -> list[tuple[str, link.Fetch]]:
+    found = [(name, frame) for name, frame in managing.asked if isinstance(frame, link.Fetch)]
+    managing.asked.clear()
+    return found
+
+
+def pass_time(managing: Managing, now: float) -> None:
+    if managing.manager.next_deadline() <= now:
+        managing.manager.on_time(now)
+        managing.turn()
+
+
+def test_a_delivery_that_is_ahead_of_the_log_waits_for_it_and_asks_nobody() -> None:
+    managing = Managing()
+    managing.link_up("mm2", is_primary=False, epoch=1)
+    client = managing.connect()
+    key = consuming(managing, client)
+    following = batch(managing, "first") + 1
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(following, 0, 0, 1, 2, 1)]))
+    assert (fetches(managing), client.take(Delivered)) == ([], [])
+    assert batch(managing, "second") == following
+    assert [bodies_of(frame) for frame in client.take(Delivered)] == [["second"]]
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    managing, client, key, old = forgetful()
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(old, 0, 0, 1, 1, 1)]))
+    [(first, unanswered)] = fetches(managing)
+    pass_time(managing, ANSWER_S / 2)
+    assert fetches(managing) == []
+    pass_time(managing, ANSWER_S)
+    [(second, _)] = fetches(managing)
+    assert (first, second) == ("mm2", "mm1")
+    managing.tell(link.Entries(unanswered.request, [(old, memoryview(encode(entry_of("old"))))]), "mm2")
+    assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"]], "a late answer counts all the same"
+    assert managing.manager.next_deadline() == float("inf")
+
+
+def test_a_server_that_has_not_got_an_entry_is_asked_again_only_after_all_others_and_a_pause() -> None:
+    managing, _, key, old = forgetful()
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(old, 0, 0, 1, 1, 1)]))
+    [(_, fetch)] = fetches(managing)
+    managing.tell(link.Entries(fetch.request, []), "mm2")
+    [(name, fetch)] = fetches(managing)
+    assert name == "mm1"
+    managing.tell(link.Entries(fetch.request, []), "mm1")
+    assert fetches(managing) == []
+    pass_time(managing, AGAIN_S)
+    [(name, _)] = fetches(managing)
+    assert name == "mm2"
+
+
+def test_without_any_link_a_fetch_waits_for_one() -> None:
+    managing, client, key, old = forgetful()
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(old, 0, 0, 1, 1, 1)]))
+    managing.link_down("mm2")
+    managing.link_down("mm1")
+    fetches(managing)
+    managing.link_up("mm1", is_primary=True, epoch=2)
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(old, 0, 0, 1, 1, 1)]))
+    pass_time(managing, AGAIN_S)
+    [(name, fetch)] = fetches(managing)
+    managing.tell(link.Entries(fetch.request, [(old, memoryview(encode(entry_of("old"))))]), name)
+    assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"]]

@@ -1,0 +1,202 @@
+"""A Message Manager that is primary, and the Client Managers that come, go, and come back."""
+
+import pytest
+
+from alphorn.message_manager.absent import HOLD_S, RESUME_S
+from alphorn.message_manager.core import MessageManager
+from alphorn.message_manager.machine import (
+    Asked,
+    ClientManagerLeft,
+    Committed,
+    LinkClosed,
+    LinkOpened,
+    Order,
+    Promoted,
+    Tell,
+)
+from alphorn.message_manager.status import About
+from alphorn.model import link
+from alphorn.model.commands import (
+    AnyCommand,
+    CreateDestination,
+    Entry,
+    Forget,
+    Publish,
+    Return,
+    decode_entry,
+    encode_entry,
+    key_of,
+)
+from alphorn.model.destinations import Policy, parse_destination
+from tests.client_manager.managing import encode
+
+ME = b"m" * 10
+FIRST, SECOND = b"1" * 10, b"2" * 10
+CONNECTION = b"c" * 16
+CONSUMER = key_of(CONNECTION, 1)
+QUEUE = 1
+
+
+class Serving:
+    """A primary with one queue; links 1 and 2 are Client Managers `cm1` and `cm2`."""
+
+    def __init__(self, *, known: tuple[tuple[bytes, str], ...] = ()) -> None:
+        about = About(name="mm1", pid=1, address="", channel="main")
+        self.entries: dict[int, bytes] = {}
+        self.manager = MessageManager(about, wall_ms=lambda now: int(now * 1000), read=self.entries.get)
+        self.now = 0.0
+        self.told: list[tuple[int, link.Told]] = []
+        self.ordered: list[AnyCommand] = []
+        self.apply(CreateDestination(parse_destination("queue:q"), Policy()))
+        self.receive(Promoted(1, ME, known))
+
+    def receive(self, item: object) -> None:
+        self.manager.receive(item, self.now)  # type: ignore[arg-type]
+        self.turn()
+
+    def turn(self) -> None:
+        for output in self.manager.take_outputs():
+            if isinstance(output, Tell):
+                self.told.append((output.link, output.frame))
+            elif isinstance(output, Order):
+                entry = decode_entry(output.payload)
+                self.ordered += entry.commands
+                self.commit(entry, ME)
+
+    def apply(self, *commands: AnyCommand) -> None:
+        self.commit(Entry(list(commands)), b"x" * 10)
+
+    def commit(self, entry: Entry, origin: bytes) -> None:
+        sequence = len(self.entries) + 1
+        self.entries[sequence] = encode_entry(entry)
+        self.receive(Committed(sequence, origin, self.entries[sequence]))
+
+    def publish(self, counter: int) -> None:
+        blob = memoryview(encode([[f"body {counter}"]]))
+        self.apply(Publish(QUEUE, b"p" * 20, counter, 1, 0, 1000, blob))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        if self.manager.next_deadline() <= self.now:
+            self.manager.on_time(self.now)
+            self.turn()
+
+    def introduce(self, number: int, origin: bytes, *connections: bytes) -> None:
+        self.receive(LinkOpened(number))
+        self.ask(number, link.Introduce(f"cm{number}", origin, 1, "", list(connections)))
+
+    def ask(self, number: int, frame: link.AnyAsked) -> None:
+        self.receive(Asked(number, frame))
+
+    def attach(self, number: int, *, held: tuple[int, ...] = (), resumption: int = 0) -> None:
+        self.ask(number, link.Attach(9, CONSUMER, QUEUE, 0, "", 10, list(held), resumption))
+
+    def delivered(self, number: int) -> list[tuple[int, int]]:
+        """Positions and delivery counts that went to a Client Manager since the last look."""
+        runs = [
+            run for to, frame in self.told if to == number and isinstance(frame, link.Deliver) for run in frame.runs
+        ]
+        self.told = [(to, frame) for to, frame in self.told if not isinstance(frame, link.Deliver)]
+        return [
+            (position, run.delivery_count) for run in runs for position in range(run.position, run.position + run.count)
+        ]
+
+    def answers(self, number: int) -> list[link.Answered]:
+        return [frame for to, frame in self.told if to == number and isinstance(frame, link.Answered)]
+
+
+def test_a_client_manager_that_has_only_introduced_itself_keeps_nobody_from_being_served() -> None:
+    serving = Serving()
+    serving.introduce(2, SECOND)
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    assert serving.delivered(1) == [(1, 1)]
+
+
+@pytest.mark.requirement("HA-20", "API-10")
+@pytest.mark.parametrize("notices", [link.ConnectionLost(CONNECTION), None], ids=["stream lost", "link lost"])
+def test_a_connection_that_went_on_elsewhere_is_not_lost_when_the_first_client_manager_notices_late(
+    notices: link.ConnectionLost | None,
+) -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.introduce(2, SECOND)
+    serving.attach(1)
+    serving.ask(2, link.ConnectionOpened(CONNECTION))
+    serving.attach(2, resumption=1)
+    if notices is not None:
+        serving.ask(1, notices)
+    else:
+        serving.receive(LinkClosed(1))
+    serving.publish(1)
+    assert serving.delivered(2) == [(1, 1)]
+    serving.pass_time(RESUME_S + 1)
+    assert serving.ordered == []
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_connection_that_no_client_manager_has_gives_back_what_it_held_and_is_forgotten() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.receive(LinkClosed(1))
+    serving.pass_time(HOLD_S)
+    assert [type(command) for command in serving.ordered] == [Return]
+    serving.pass_time(RESUME_S)
+    assert serving.ordered[1:] == [Forget(CONNECTION)]
+
+
+@pytest.mark.requirement("HA-20")
+def test_a_connection_without_consumers_that_opened_after_the_introduction_is_forgotten_too() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.ask(1, link.ConnectionOpened(CONNECTION))
+    serving.receive(LinkClosed(1))
+    serving.pass_time(RESUME_S)
+    assert serving.ordered == [Forget(CONNECTION)]
+
+
+def test_a_client_manager_that_speaks_for_an_earlier_stream_does_not_take_the_consumer_back() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.introduce(2, SECOND, CONNECTION)
+    serving.attach(2, resumption=2)
+    serving.attach(1, resumption=1)
+    assert serving.answers(1)[-1].error == "Misuse"
+    serving.publish(1)
+    assert serving.delivered(2) == [(1, 1)]
+
+
+@pytest.mark.requirement("HA-9")
+def test_a_client_manager_that_started_anew_is_not_waited_for_in_its_earlier_run() -> None:
+    serving = Serving(known=((FIRST, "cm1"),))
+    serving.publish(1)
+    serving.introduce(1, SECOND, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    assert serving.delivered(1) == [(1, 1)]
+
+
+@pytest.mark.requirement("HA-9", "HA-20")
+def test_what_was_there_at_the_change_waits_until_every_client_manager_has_answered_or_left() -> None:
+    serving = Serving(known=())
+    serving.publish(1)
+    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    assert serving.delivered(1) == []
+    serving.receive(ClientManagerLeft(SECOND))
+    assert serving.delivered(1) == [(1, 2)], "the one that left may have given it out"
+
+
+def test_the_name_of_a_destination_is_told_by_its_number() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.ask(1, link.Name(7, QUEUE))
+    serving.ask(1, link.Name(8, 99))
+    known, unknown = serving.answers(1)
+    assert (known.request, str(known.destination), known.policy) == (7, "queue:q", Policy())
+    assert (unknown.request, unknown.error) == (8, "InvalidDestination")
