@@ -234,6 +234,18 @@ def test_the_sequencer_before_is_not_waited_for_unless_it_is_heard() -> None:
     assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) is None
 
 
+def test_a_data_server_that_said_goodbye_is_not_waited_for_until_it_is_back() -> None:
+    leading = Leading()
+    leading.hear_all(now=1.0)
+    leading.roster.left.add(origin_of_member(2))
+    assert leading.roster.departures(leading.bench.ledger.state, 1.0) == [MemberLeft(2, origin_of_member(2), False)]
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) == InSyncChanged((1, 3), 2)
+    leading.hear(2, now=1.0)
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) is not None, "a last word of the same run"
+    leading.hear(2, now=1.0, origin=bytes(9) + b"n")
+    assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) is None
+
+
 def test_copies_fall_no_further_than_the_configuration_allows() -> None:
     leading = Leading(make_config(copies=2, copies_min=2))
     leading.hear_all(now=1.0)

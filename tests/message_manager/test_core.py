@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.message_manager.absent import HOLD_S, RESUME_S
-from alphorn.message_manager.core import MessageManager
+from alphorn.message_manager.core import UNLINKED_S, MessageManager
 from alphorn.message_manager.machine import (
     Asked,
     ClientManagerLeft,
@@ -183,13 +183,43 @@ def test_a_client_manager_that_started_anew_is_not_waited_for_in_its_earlier_run
 def test_what_was_there_at_the_change_waits_until_every_client_manager_has_answered_or_left() -> None:
     serving = Serving(known=())
     serving.publish(1)
+    serving.introduce(2, SECOND)
     serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
     serving.introduce(1, FIRST, CONNECTION)
     serving.attach(1)
     serving.ask(1, link.Settled())
-    assert serving.delivered(1) == []
+    serving.pass_time(2 * UNLINKED_S)
+    assert serving.delivered(1) == [], "the other one has a link, and may have a say"
     serving.receive(ClientManagerLeft(SECOND))
     assert serving.delivered(1) == [(1, 2)], "the one that left may have given it out"
+
+
+@pytest.mark.requirement("HA-9", "HA-20")
+def test_a_client_manager_that_died_with_the_primary_is_not_waited_for_until_it_is_evicted() -> None:
+    serving = Serving(known=())
+    serving.publish(1)
+    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.pass_time(UNLINKED_S / 2)
+    assert serving.delivered(1) == []
+    serving.pass_time(UNLINKED_S)
+    assert serving.delivered(1) == [(1, 2)]
+
+
+def test_a_client_manager_that_dies_before_it_has_answered_is_not_waited_for_either() -> None:
+    serving = Serving(known=())
+    serving.publish(1)
+    serving.introduce(2, SECOND)
+    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.ask(2, link.Introduce("cm2", SECOND, 1, "", []))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.receive(LinkClosed(2))
+    serving.pass_time(UNLINKED_S)
+    assert serving.delivered(1) == [(1, 2)]
 
 
 def test_the_name_of_a_destination_is_told_by_its_number() -> None:

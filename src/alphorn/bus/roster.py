@@ -53,11 +53,12 @@ class Standing:
 class Roster:
     """The sequencer's memory of its members; begins empty with each epoch."""
 
-    __slots__ = ("_adopted", "_joining", "_predecessor", "_station", "begun_at", "left", "standings")
+    __slots__ = ("_adopted", "_departed", "_joining", "_predecessor", "_station", "begun_at", "left", "standings")
 
     def __init__(self, station: Station, now: float) -> None:
         self._station = station
         self._adopted = station.ledger.last  # what precedes this epoch: any of it may have been committed before
+        self._departed: set[int] = set()  # members that said goodbye, until another run of them is heard
         self._predecessor = station.ledger.state.primary
         self.begun_at = now
         self.standings: dict[int, Standing] = {}
@@ -76,6 +77,7 @@ class Roster:
         standing = self.standings.get(number)
         if standing is None or standing.origin != origin:
             standing = self.standings[number] = Standing(origin, now)
+            self._departed.discard(number)
         standing.heard_at = now
         return standing
 
@@ -190,6 +192,8 @@ class Roster:
             has_left = member.origin in self.left
             if has_left or self.silence(number, now) > self._station.timing.evict_s:
                 gone.append(MemberLeft(number, member.origin, not has_left))
+            if has_left:
+                self._departed.add(number)
         self.left.clear()
         return gone
 
@@ -237,9 +241,9 @@ class Roster:
         return None
 
     def _is_away(self, number: int, now: float) -> bool:
-        """Whether a data server is silent for too long; the sequencer before was, or there would be no other."""
+        """Whether a data server said goodbye, or is silent for too long, as the sequencer before was."""
         is_replaced = number == self._predecessor != self._station.number and number not in self.standings
-        return is_replaced or self.silence(number, now) > self._station.timing.away_s
+        return is_replaced or number in self._departed or self.silence(number, now) > self._station.timing.away_s
 
     def _stuck_for(self, number: int, now: float) -> float:
         """How long a data server has had something to store and got no further."""

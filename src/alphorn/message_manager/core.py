@@ -50,6 +50,7 @@ from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
+UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager that has no link to it
 
 
 class MessageManager:
@@ -73,6 +74,7 @@ class MessageManager:
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._names: dict[bytes, str] = {}  # by origin: Client Managers that were there when this one became primary
+        self._unlinked: dict[bytes, float] = {}  # by origin: those of them without a link, and until when they may be
         self._absent = Absent()
         self._presence = Presence()
         self._outbox: list[Output] = []
@@ -121,6 +123,8 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
+            self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
             self._detach(consumer, None)
         for connection in self._absent.overdue_connections(now):
@@ -138,7 +142,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = self._absent.next_deadline()
+        deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
         due = self.engine.next_due()
         if due is not None:
             offset_s = self._wall_ms(0.0) / 1000
@@ -231,7 +235,9 @@ class MessageManager:
         self._epoch, self._origin = item.epoch, item.origin
         self._waiting.clear()
         self._link_of.clear()
+        linked = {frame.origin for frame in self._links.values() if frame is not None}
         self._names = dict(item.client_managers)
+        self._unlinked = {origin: now + UNLINKED_S for origin in self._names if origin not in linked}
         known = [self._number_of(origin) for origin in self._names]
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
         self._absent = Absent()
@@ -268,8 +274,10 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
-        elif self._dispatcher is not None:  # otherwise it will find the primary, and say it there
+        elif self._dispatcher is not None:
             self._serve(self._dispatcher, number, frame, now)
+        elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
+            self._links[number] = frame
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -278,7 +286,7 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
-                self._on_introduced(dispatcher, number, frame)
+                self._on_introduced(number, frame)
             case link.Settled() if introduced is not None:
                 dispatcher.introduce(self._number_of(introduced.origin))
             case link.ConnectionOpened(connection):
@@ -303,20 +311,21 @@ class MessageManager:
             case link.FindSubscription():
                 self._find(number, frame)
 
-    def _on_introduced(self, dispatcher: Dispatcher, number: int, frame: link.Introduce) -> None:
+    def _on_introduced(self, number: int, frame: link.Introduce) -> None:
         self._links[number] = frame
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
+        self._unlinked.pop(frame.origin, None)
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
         for origin, name in list(self._names.items()):
             if name == frame.name and origin != frame.origin:  # an earlier run of it, which will not answer any more
-                del self._names[origin]
-                dispatcher.leave(self._number_of(origin))
+                self._on_client_manager_left(origin)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._names.pop(origin, None)
+        self._unlinked.pop(origin, None)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
@@ -355,6 +364,8 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         if introduced is None or self._link_of.get(introduced.origin) != number:
             return
+        if introduced.origin in self._names:
+            self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
             away = set(self._presence.leave_all(number))
