@@ -87,6 +87,40 @@ def test_a_body_that_is_not_here_is_fetched_from_a_backup_and_later_ones_wait_be
     assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"], ["new"]]
 
 
+def test_a_body_that_left_the_cache_while_it_waited_behind_another_is_fetched_in_its_turn() -> None:
+    managing = Managing(cache_bytes=100)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    new = batch(managing, "new")
+    runs = [link.DeliveredRun(old, 0, 0, 1, 1, 1), link.DeliveredRun(new, 0, 0, 1, 2, 1)]
+    managing.tell(link.Deliver(key, 5, runs))
+    batch(managing, "y" * 99)
+    for name, sequence in (("old", old), ("new", new)):
+        [fetch] = [frame for _, frame in managing.asked if isinstance(frame, link.Fetch)]
+        assert fetch.sequences == [sequence]
+        managing.asked.clear()
+        managing.tell(link.Entries(fetch.request, [(sequence, memoryview(encode(entry_of(name))))]))
+        assert [bodies_of(frame) for frame in client.take(Delivered)] == [[name]]
+    assert managing.manager.describe()["consuming"]["waiting"] == 0  # type: ignore[index]
+
+
+def test_nobody_is_remembered_as_waiting_for_what_was_here_all_the_time() -> None:
+    managing = Managing(cache_bytes=100)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    new = batch(managing, "new")
+    runs = [link.DeliveredRun(old, 0, 0, 1, 1, 1), link.DeliveredRun(new, 0, 0, 1, 2, 1)]
+    managing.tell(link.Deliver(key, 5, runs))
+    [fetch] = [frame for _, frame in managing.asked if isinstance(frame, link.Fetch)]
+    managing.tell(link.Entries(fetch.request, [(old, memoryview(encode(entry_of("old"))))]))
+    assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"], ["new"]]
+    assert managing.manager.describe()["consuming"]["waiting"] == 0  # type: ignore[index]
+
+
 def test_a_fetch_is_asked_of_another_when_the_backup_is_gone() -> None:
     managing = Managing(cache_bytes=100)
     managing.link_up("mm2", is_primary=False, epoch=1)

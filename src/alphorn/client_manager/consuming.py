@@ -327,13 +327,18 @@ class Consuming:
         self._await(channel, consumer, run)
 
     def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
-        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched."""
+        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched.
+
+        One that is here needs nobody to wait for it: it is looked for again when its turn comes.
+        """
+        ground = self._desk.channels[channel]
+        if ground.cache.find(run.sequence, run.command) is not None:
+            return
         waiters = self._waiters.setdefault((channel, run.sequence), [])
         if consumer not in waiters:
             waiters.append(consumer)
-        ground = self._desk.channels[channel]
         is_to_come = 0 < ground.heard < run.sequence
-        if not is_to_come and ground.cache.find(run.sequence, run.command) is None:
+        if not is_to_come:
             self.fetching.fetch(channel, run.sequence)
 
     def on_heard(self, channel: int, sequence: int) -> None:
