@@ -1,7 +1,8 @@
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Deferred, Gone
-from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, key_of
+from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, SetPolicy, key_of
+from alphorn.model.destinations import Policy
 from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
 
 CONSUMER = key_of(BOB, 1)
@@ -50,6 +51,12 @@ def test_positions_that_are_no_ranges_change_nothing(bench: Bench, kind: type, p
 def test_what_names_nothing_that_exists_is_answered(bench: Bench, command: AnyCommand) -> None:
     answer = bench.answer(command)
     assert answer.error == "InvalidDestination"
+
+
+def test_what_nobody_saw_comes_back_as_if_it_had_never_been_given_out(bench: Bench) -> None:
+    bench.apply(SetPolicy(1, Policy(delivery_limit=1, redelivery_delay=5.0)))
+    assert bench.apply(Return(1, 0, CONSUMER, [2, 3], is_unseen=True)) == [Arrived(1, 0, 2, 3, CONSUMER)]
+    assert bench.queue(1).backlog.counts == {}
 
 
 def test_huge_ranges_cost_by_what_is_there(bench: Bench) -> None:

@@ -257,8 +257,7 @@ class Core:
 
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
-        for inbox in session.inboxes.values():
-            self._let_go(inbox)
+        unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -268,7 +267,7 @@ class Core:
             self.sessions.pop(session.number, None)
             on_answer(answer)
 
-        self.request(lambda number: CloseSession(number, session.number), on_closed)
+        self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
     def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
         """Begins to send."""
@@ -302,13 +301,13 @@ class Core:
 
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
-        self._let_go(inbox)
+        unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
             self._drop_inbox(inbox)
             on_answer(answer)
 
-        self.request(lambda request: CloseConsumer(request, inbox.number), on_closed)
+        self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
@@ -406,6 +405,8 @@ class Core:
             request.on_answer(frame)
             return
         error = error_of(frame.error, frame.reason)
+        if isinstance(error, InvalidDestination):
+            self.places.clear()  # one of them is gone; the others are soon found again
         is_forgiven = request.forgives and request.is_repeated and isinstance(error, InvalidDestination)
         request.on_answer(Done(frame.request) if is_forgiven else error)
 
@@ -457,11 +458,13 @@ class Core:
             back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
             self.request(partial(_numbered, back), lambda answer: None)
 
-    def _let_go(self, inbox: Inbox) -> None:
-        """Tells what is to tell, then takes nothing more."""
+    def _let_go(self, inbox: Inbox) -> list[int]:
+        """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
         if self.state is not State.CLOSED:
             self._tell_wishes(inbox)
+        unseen = inbox.unseen().flat()
         inbox.close()
+        return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
         self._inboxes.pop(inbox.number, None)

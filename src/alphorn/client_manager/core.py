@@ -44,7 +44,7 @@ class ClientManager:
         self._desk = Desk(settings, ids)
         self._publishing = Publishing(self._desk)
         self._consuming = Consuming(self._desk)
-        self._administration = Administration(self._desk)
+        self._administration = Administration(self._desk, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -197,7 +197,7 @@ class ClientManager:
                 self._desk.reply(connection.stream, conversation.Done(frame.request))
 
         for consumer in ending:
-            self._consuming.end(connection, consumer, on_ended)
+            self._consuming.end(connection, consumer, on_ended, frame.unseen.get(consumer.number, ()))
         if not ending:
             on_ended()
 
@@ -233,6 +233,8 @@ class ClientManager:
                     self._administration.on_deleted(place_of(channel, number))
                 case commands.SetPolicy(number, policy):
                     self._desk.directory.set_policy(place_of(channel, number), policy)
+                case commands.Forget(connection):
+                    self._desk.directory.forget_connection(channel, connection)
         return entry
 
     def _on_lost(self, item: Lost) -> None:
