@@ -170,7 +170,8 @@ class Dispatcher:
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         """The engine has applied commands, with these effects."""
-        for place, effect in enumerate(effects):
+        deleted: dict[int, Destination] | None = None  # worked out when a subscription ends
+        for effect in effects:
             match effect:
                 case Arrived():
                     outlet = self._find(effect.destination, effect.subscription)
@@ -198,10 +199,11 @@ class Dispatcher:
                     for subscription in list(self._outlets.get(effect.number, {})):
                         self._close(effect.number, subscription, reason)
                 case Unsubscribed():
-                    topic = _deleted_with(effect, effects[place + 1 :])
+                    if deleted is None:
+                        deleted = {gone.number: gone.destination for gone in effects if isinstance(gone, Deleted)}
                     reason = f"subscription {effect.subscription} has ended; subscribe again to go on"
-                    if topic is not None:
-                        reason = f"{topic} was deleted; create it again to go on"
+                    if effect.destination in deleted:
+                        reason = f"{deleted[effect.destination]} was deleted; create it again to go on"
                     self._close(effect.destination, effect.subscription, reason)
 
     def take_deliveries(self) -> list[Delivery]:
@@ -327,14 +329,6 @@ def _newest(engine: Sources) -> dict[tuple[int, int], int]:
         for subscription, backlog in source.backlogs()
         if backlog.pending
     }
-
-
-def _deleted_with(ended: Unsubscribed, later: Sequence[Effect]) -> Destination | None:
-    """The topic that went with all its subscriptions, where this one ended for that reason."""
-    for effect in later:
-        if isinstance(effect, Deleted) and effect.number == ended.destination:
-            return effect.destination
-    return None
 
 
 def _pairs(flat: list[int]) -> Iterable[Range]:
