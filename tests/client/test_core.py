@@ -250,12 +250,10 @@ def test_a_batch_that_cannot_be_read_is_dead_and_the_next_one_is_handed_out() ->
     script.said()
     broken = c.Delivered(inbox.number, 1, 1, 5, 0, bytes(20), 1, 0, b"", memoryview(b"\x91\xc1"))
     script.hear(broken, delivered(inbox, 2, 1))
-    with pytest.raises(PeerViolation, match="cannot be read"):
-        inbox.take(1)
+    assert bodies(inbox) == [2]
     (frame,) = script.said()
     assert isinstance(frame, c.Return)
     assert (frame.positions, frame.is_dead) == ([1, 1], True)
-    assert bodies(inbox) == [2]
 
 
 def test_a_destination_that_cannot_be_found_again_closes_its_consumers_only() -> None:

@@ -54,6 +54,12 @@ def test_what_names_nothing_that_exists_is_answered(bench: Bench, command: AnyCo
     assert answer.error == "InvalidDestination"
 
 
+def test_what_nobody_saw_comes_back_as_if_it_had_never_been_given_out(bench: Bench) -> None:
+    bench.apply(SetPolicy(1, Policy(delivery_limit=1, redelivery_delay=5.0)))
+    assert bench.apply(Return(1, 0, CONSUMER, [2, 3], is_unseen=True)) == [Arrived(1, 0, 2, 3, CONSUMER)]
+    assert bench.queue(1).backlog.counts == {}
+
+
 def test_huge_ranges_cost_by_what_is_there(bench: Bench) -> None:
     assert bench.acknowledge(1, 0, 2**60) == [Gone(1, 0, [1, 10])]
     bench.publish(1, "x")

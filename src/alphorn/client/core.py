@@ -228,9 +228,7 @@ class Core:
 
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
-        for inbox in session.inboxes.values():
-            unseen = self._let_go(inbox)
-            self.request(partial(_closing, inbox.number, unseen), lambda answer: None)
+        unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -240,7 +238,7 @@ class Core:
             self.sessions.pop(session.number, None)
             on_answer(answer)
 
-        self.request(lambda number: CloseSession(number, session.number), on_closed)
+        self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
     def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
         """Begins to send."""
@@ -276,7 +274,7 @@ class Core:
             self._drop_inbox(inbox)
             on_answer(answer)
 
-        self.request(partial(_closing, inbox.number, unseen), on_closed)
+        self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
@@ -390,6 +388,8 @@ class Core:
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _on_answer(self, frame: Answer | Failed) -> None:
+        if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
+            self.places.clear()  # one of them is gone; the others are soon found again
         name = self._resolving.pop(frame.request, None)
         if name is not None:
             self._on_resolved_again(name, frame)
@@ -445,11 +445,10 @@ class Core:
             self.request(partial(_numbered, back), lambda answer: None)
 
     def _let_go(self, inbox: Inbox) -> list[int]:
-        """Tells what is to tell, then takes nothing more; gives the positions that the program never saw."""
-        unseen: list[int] = []
+        """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
         if self.state is not State.CLOSED:
-            unseen = inbox.unseen()
             self._tell_wishes(inbox)
+        unseen = inbox.unseen().flat()
         inbox.close()
         return unseen
 
@@ -459,10 +458,6 @@ class Core:
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)
-
-
-def _closing(consumer: int, unseen: list[int], request: int) -> CloseConsumer:
-    return CloseConsumer(request, consumer, unseen)
 
 
 def _numbered(frame: Return, request: int) -> Return:

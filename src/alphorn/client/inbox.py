@@ -10,6 +10,7 @@ threads that share a consumer never get the same message; everything else happen
 """
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,8 @@ from alphorn.model.conversation import Consume, Delivered
 from alphorn.model.errors import Error, PeerViolation
 from alphorn.model.messages import count_of
 from alphorn.model.ranges import Range, RangeSet
+
+_log = logging.getLogger("alphorn.client")
 
 
 class AckMode(enum.Enum):
@@ -185,11 +188,16 @@ class Inbox:
                 break
         return taken
 
-    def unhand(self) -> None:
-        """What is in hand was not used: it stays held, so that it comes back when the consumer ends."""
-        self._collect()
-        self._in_hand_before.clear()
-        self._collected, self.in_hand = self._handed_count, 0
+    def unhand(self, *, is_closing: bool = False) -> None:
+        """What is in hand was not used: it is returned, not acknowledged; by closing where that follows."""
+        if self.mode.is_automatic:
+            self._collect()
+            handed = self._handed_count
+            wanted = [*self._in_hand_before, *([self._range(self._collected, handed)] if self.in_hand else [])]
+            for part in wanted if not is_closing else ():
+                self._return_range(part, delay_ms=-1, is_dead=False)
+            self._in_hand_before.clear()
+            self._collected, self.in_hand = handed, 0
 
     def acknowledge(self, arrival: Arrival, index: int) -> None:
         """Of one message, or in client mode of all the session was handed. Takes the owner's lock."""
@@ -218,29 +226,26 @@ class Inbox:
         if arrival.generation == self.generation:
             self._return_range((position, position), delay_ms=delay_ms, is_dead=is_dead)
 
-    def unseen(self) -> list[int]:
-        """What was prefetched and never handed out, as flat pairs."""
-        self._collect()
-        prefetched = self.held.copy()
-        for first, last in self._handed():
-            prefetched.remove(first, last)
-        return prefetched.flat()
-
     def recover(self) -> None:
         """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
         self._collect()
-        handed = self._handed()
-        prefetched = self.held.copy()
-        for first, last in handed:
-            prefetched.remove(first, last)
-            self._return_range((first, last), delay_ms=-1, is_dead=False)
-        for first, last in prefetched:
-            self._return_range((first, last), delay_ms=-1, is_dead=False, is_unseen=True)
+        unseen = self.unseen()
+        for part in self._handed():
+            self._return_range(part, delay_ms=-1, is_dead=False)
+        for part in unseen:
+            self._return_range(part, delay_ms=-1, is_dead=False, is_unseen=True)
         self._arrivals.clear()
         self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    def unseen(self) -> RangeSet:
+        """What is here and was never handed to the program."""
+        unseen = self.held.copy()
+        for first, last in self._handed():
+            unseen.remove(first, last)
+        return unseen
 
     def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool, bool]]]:
         """What to tell the server: positions acknowledged (flat pairs), and what comes back."""
@@ -293,13 +298,14 @@ class Inbox:
             self._collected = done
 
     def _unpack(self, arrival: Arrival) -> list[Message]:
-        """What nobody can read is dead: it would come back for ever."""
+        """What nobody can read is dead: it would come back for ever, and its sender's fault is not this program's."""
         try:
             return arrival.unpack()
-        except PeerViolation:
+        except PeerViolation as error:
             spoilt = (arrival.position + arrival.start, arrival.position + arrival.end - 1)
             self._return_range(spoilt, delay_ms=-1, is_dead=True)
-            raise
+            _log.error("event=message_unreadable destination=%s error=%r", self.destination, str(error))
+            return []
 
     def _range(self, start: int, end: int) -> Range:
         """The positions of messages in hand."""

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from alphorn.model.errors import MessageTooLarge, Misuse
-from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed
+from alphorn.model.messages import BATCH_BYTES_MAX, PRIORITY_DEFAULT, Flag, Packed
 
-MESSAGE_BYTES_MAX = 8 << 20
+MESSAGE_BYTES_MAX = BATCH_BYTES_MAX - 16  # alone in a batch, which begins with its count
 BATCH_BYTES_TARGET = 64 << 10
 BATCH_MESSAGES_TARGET = 1_000
 DEPTH_MAX = 100  # of lists and dicts in each other

@@ -46,7 +46,7 @@ class ClientManager:
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
-        self._administration = Administration(self._desk, finding)
+        self._administration = Administration(self._desk, finding, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -196,10 +196,19 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
-        for consumer in [c for c in connection.consumers.values() if c.session == frame.session]:
-            self._consuming.end(connection, consumer)
-        done = conversation.Done(frame.request)
-        self._consuming.when_ended(connection, frame.session, lambda: self._desk.reply(connection.stream, done))
+        ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
+        left = len(ending)
+
+        def on_ended() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self._desk.reply(connection.stream, conversation.Done(frame.request))
+
+        for consumer in ending:
+            self._consuming.end(connection, consumer, on_ended, frame.unseen.get(consumer.number, ()))
+        if not ending:
+            on_ended()
 
     def _on_ping(self, connection: Connection, frame: conversation.Ping) -> None:
         self._desk.reply(connection.stream, conversation.Pong())
@@ -235,6 +244,8 @@ class ClientManager:
                     self._administration.on_deleted(place_of(channel, number))
                 case commands.SetPolicy(number, policy):
                     self._desk.directory.set_policy(place_of(channel, number), policy)
+                case commands.Forget(connection):
+                    self._desk.directory.forget_connection(channel, connection)
         return entry
 
     def _on_lost(self, item: Lost) -> None:

@@ -33,7 +33,6 @@ from alphorn.message_manager.machine import (
 )
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.status import About, status_of
-from alphorn.message_manager.topic import Topic
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -47,6 +46,7 @@ from alphorn.model.commands import (
 )
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
+from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
@@ -299,8 +299,9 @@ class MessageManager:
                 self._lose(dispatcher, connection, keys, now, is_away=is_away)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
-            case link.Detach(request, consumer, unseen):
-                self._detach(consumer, lambda: self._tell(number, link.Answered(request)), unseen)
+            case link.Detach(request, consumer, held):
+                seen = RangeSet(zip(held[::2], held[1::2], strict=True))
+                self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Look():
                 self._look(number, frame)
             case link.Locate(request, destination):
@@ -309,7 +310,9 @@ class MessageManager:
                 is_there = place in self.engine.destinations
                 self._locate(number, request, place if is_there else None, f"destination number {place}")
             case link.FindSubscription():
-                self._find(number, frame)
+                self._find(dispatcher, number, frame)
+            case link.Claim():
+                self._claim(dispatcher, number, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce) -> None:
         self._links[number] = frame
@@ -351,10 +354,10 @@ class MessageManager:
             self._absent.back(connection)
             self._tell(number, link.Answered(frame.request))
 
-    def _detach(self, consumer: bytes, then: Callable[[], None] | None, unseen: list[int] | None = None) -> None:
+    def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
         assert self._dispatcher is not None
-        returns = self._dispatcher.detach(consumer, unseen)
+        returns = self._dispatcher.detach(consumer, seen)
         for place, command in enumerate(returns, 1):
             self._order(command, then if place == len(returns) else None)
         if not returns and then is not None:
@@ -400,14 +403,29 @@ class MessageManager:
             found = self.engine.destinations[place]
             self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
 
-    def _find(self, number: int, frame: link.FindSubscription) -> None:
-        for destination in self.engine.destinations.values():
-            if isinstance(destination, Topic):
-                for subscription, known in destination.subscriptions.items():
-                    if (known.client, known.name) == (frame.client, frame.name):
-                        self._tell(number, link.Answered(frame.request, destination.number << 32 | subscription))
-                        return
-        self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
+    def _find(self, dispatcher: Dispatcher, number: int, frame: link.FindSubscription) -> None:
+        found = self.engine.find_subscription(frame.client, frame.name)
+        if found is None:
+            self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
+        elif dispatcher.is_used(*found):
+            error = Misuse(f"the subscription {frame.name!r} has an active consumer; close it first")
+            self._refuse(number, frame.request, error)
+        else:
+            self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
+
+    def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
+        """Who is active decides whether a subscription may be begun anew, which the log cannot know."""
+        wanted = frame.subscribe
+        try:
+            found = self.engine.find_claimed(wanted)
+            if found is not None:
+                topic, known, is_same = found
+                if dispatcher.is_used(topic, known.number, besides=wanted.consumer):
+                    _check_use(wanted.name, is_shared=known.is_shared, is_same=is_same)
+        except Error as error:
+            self._refuse(number, frame.request, error)
+        else:
+            self._tell(number, link.Answered(frame.request))
 
     # --- saying ---
 
@@ -441,3 +459,13 @@ class MessageManager:
             "engine": self.engine.describe(),
             "dispatcher": self._dispatcher.describe() if self._dispatcher is not None else None,
         }
+
+
+def _check_use(name: str, *, is_shared: bool, is_same: bool) -> None:
+    if not is_shared:
+        raise Misuse(
+            f"the subscription {name!r} has an active consumer and is not shared; "
+            "close that one first, or share the subscription"
+        )
+    if not is_same:
+        raise Misuse(f"others share the subscription {name!r} with another topic or selector; use theirs")

@@ -102,16 +102,19 @@ class Outlet:
         consumer.prefetch = 0
         self._seat(consumer)
 
-    def detach(self, consumer: Consumer, unseen: RangeSet) -> list[Return]:
-        """A consumer goes. What it holds is given to nobody before the commands that this gives are applied."""
+    def detach(self, consumer: Consumer, seen: RangeSet | None) -> list[Return]:
+        """A consumer goes. What it holds is given to nobody before the commands that this gives are applied.
+
+        What is not among the `seen` never reached the program, or is settled by a command before these.
+        """
         self._remove(consumer)
         held = self._locks.of(consumer)
         if not held:
             self._let_go(consumer)
             return []
         self._leaving[consumer] = None
-        seen = held.difference(unseen)
-        parts = ((seen, False), (held.difference(seen), True))
+        unseen = RangeSet() if seen is None else held.difference(seen)
+        parts = [(held.difference(unseen), False), (unseen, True)]
         # No delay: nobody refused these messages.
         return [
             Return(self.destination, self.subscription, consumer.key, part.flat(), delay_ms=0, is_unseen=is_unseen)

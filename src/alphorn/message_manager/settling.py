@@ -27,9 +27,8 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
     """These messages come back, counted once more if they were seen: for others, now or later, or as dead."""
     destination, backlog = state.find_backlog(command.destination, command.subscription)
     returned = RangeSet()
-    count = backlog.pending.intersection if command.is_unseen else backlog.give_back
     for first, last in RangeSet(ranges_of(command.positions)):
-        for start, end in count(first, last):
+        for start, end in backlog.give_back(first, last, is_counted=not command.is_unseen):
             returned.add(start, end)
     policy = destination.policy
     number, subscription = destination.number, command.subscription
@@ -43,7 +42,7 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
             bury(state, destination, subscription, dead, DELIVERY_LIMIT, effects)
             returned = returned.difference(RangeSet(dead))
     delay_ms = command.delay_ms if command.delay_ms >= 0 else int(policy.redelivery_delay * 1000)
-    if delay_ms and returned:
+    if delay_ms and returned and not command.is_unseen:
         state.defer(number, subscription, backlog, returned, -min(delay_ms, TIME_MS_MAX))
         effects.append(Deferred(number, subscription, returned.flat(), command.consumer))
         return

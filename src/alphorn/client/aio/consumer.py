@@ -36,7 +36,7 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is not None:
-            self._inbox.unhand()
+            self._inbox.unhand(is_closing=True)
         await self.close()
 
     def __aiter__(self) -> "Consumer":

@@ -152,7 +152,7 @@ class Consumer:
     def _unhand(self) -> None:
         if FORKS.number == self._forks:
             with self._line.lock:
-                self._inbox.unhand()
+                self._inbox.unhand(is_closing=True)
 
     def _on_wish(self) -> None:
         if self._line.is_idle or (self._line.is_asleep and self._inbox.is_urgent):
