@@ -1,5 +1,7 @@
 """What can be decided for a queue: groups, last values, one consumer at a time, a longest length."""
 
+import time
+
 import pytest
 
 import alphorn
@@ -16,13 +18,14 @@ def test_messages_of_one_group_go_to_one_consumer_in_order(connection, other, qu
         for number in range(30):
             producer.send(number, key=f"group {number % 3}")
     seen = {}  # group → consumer → numbers
-    left = 30
-    while left:
+    left, deadline = 30, time.monotonic() + WAIT_S
+    while left and time.monotonic() < deadline:
         for place, consumer in enumerate(consumers):
             for message in consumer.receive_many(30, timeout=0.1):
                 seen.setdefault(message.key, {}).setdefault(place, []).append(message.body)
                 message.acknowledge()
                 left -= 1
+    assert left == 0
     assert sorted(seen) == ["group 0", "group 1", "group 2"]
     for group, places in seen.items():
         [numbers] = places.values()

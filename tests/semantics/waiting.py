@@ -33,9 +33,10 @@ def is_quiet(consumer):
 
 
 def drain(session, destination):
-    """All that a queue holds, consumed by a consumer that goes away again."""
-    found = []
+    """All that a queue holds, consumed by a consumer that goes away again. What a look shows is waited for."""
+    count = len(list(session.browser(destination)))
     with session.consumer(destination) as consumer:
+        found = take(consumer, count)
         while (message := consumer.receive(timeout=QUIET_S)) is not None:
             found.append(message)
     return found
