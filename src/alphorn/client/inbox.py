@@ -56,7 +56,6 @@ class Inbox:
         "guard",
         "held",
         "in_hand",
-        "is_awaited",
         "is_open",
         "mode",
         "number",
@@ -74,7 +73,6 @@ class Inbox:
         self.destination = destination
         self.mode = mode
         self.is_open = True
-        self.is_awaited = False  # the program waits for a message
         self.failure: Error | None = None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
@@ -107,11 +105,15 @@ class Inbox:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the server should hear at once: the program waits, or much of the prefetch is used up."""
+        """Whether the server should hear at once: much of the prefetch is used up.
+
+        That the program waits is no reason. An acknowledgement that does not wait a little for others is a log entry of
+        its own, with an fsync on every replica.
+        """
         if self.rejected or not self.is_open:
             return self.has_wishes
         done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
-        if self.is_awaited or self.mode is AckMode.CLIENT:
+        if self.mode is AckMode.CLIENT:
             return bool(self.acknowledged) or done > 0
         return len(self.acknowledged) + done > self.consume.prefetch // 4
 
