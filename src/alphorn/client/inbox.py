@@ -60,6 +60,7 @@ class Inbox:
         "mode",
         "number",
         "on_arrival",
+        "on_stir",
         "on_wish",
         "ready",
         "rejected",
@@ -76,6 +77,7 @@ class Inbox:
         self.failure: Error | None = None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
+        self.on_stir: Callable[[], None] = lambda: None  # it is not quiet any more
         self.guard: AbstractContextManager[object] = nullcontext()  # the owner's lock, where threads need one
         self.acknowledge_session: Callable[[], None] = lambda: None
         self.held = RangeSet()
@@ -102,6 +104,11 @@ class Inbox:
         return bool(self.rejected or self.acknowledged) or (
             self.mode.is_automatic and self._handed_count - self.in_hand > self._collected
         )
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has nothing to tell, and will not have before `on_stir` is called."""
+        return not (self._arrivals or length_hint(self.ready) or self.has_wishes)
 
     @property
     def is_urgent(self) -> bool:
@@ -133,6 +140,7 @@ class Inbox:
             self.held.add(first, final)
             self._arrivals.append(self._arrival_of(frame, blob, first - frame.position, final - frame.position + 1))
         if fresh:
+            self.on_stir()
             self.on_arrival()
 
     def on_closed(self, error: Error) -> None:
@@ -168,6 +176,7 @@ class Inbox:
 
     def finish(self) -> None:
         """The program is done with all that is in hand, where going on says so."""
+        self.on_stir()
         self.in_hand = 0
         self._collect()
         if self.mode.is_automatic:
@@ -310,11 +319,13 @@ class Inbox:
         return first + start, first + end - 1
 
     def _acknowledge_range(self, wanted: Range) -> None:
+        self.on_stir()
         for first, last in self.held.intersection(*wanted):
             self.held.remove(first, last)
             self.acknowledged.add(first, last)
 
     def _return_range(self, wanted: Range, *, delay_ms: int, is_dead: bool, is_unseen: bool = False) -> None:
+        self.on_stir()
         for first, last in self.held.intersection(*wanted):
             self.held.remove(first, last)
             self.rejected.append(((first, last), delay_ms, is_dead, is_unseen))
