@@ -90,6 +90,7 @@ class Core:
         self.places: dict[str, int] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
+        self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
@@ -151,22 +152,24 @@ class Core:
         if self.state is not State.OPEN:
             return False
         return any(outbox.wants_packing for outbox in self._outboxes.values()) or any(
-            inbox.is_urgent for inbox in self._inboxes.values()
+            inbox.is_urgent for inbox in self._stirred.values()
         )
 
     @property
     def has_wishes(self) -> bool:
         """Whether acknowledgements wait."""
-        return self.state is State.OPEN and any(inbox.has_wishes for inbox in self._inboxes.values())
+        return self.state is State.OPEN and any(inbox.has_wishes for inbox in self._stirred.values())
 
     def take_output(self, now_ms: int, *, with_wishes: bool = True) -> list[bytes]:
         """What to send: what was asked, then acknowledgements, then what producers have waiting."""
         if self.state is not State.OPEN:
             output, self._output = self._output, []
             return output
-        for inbox in self._inboxes.values():
+        for inbox in list(self._stirred.values()):
             if inbox.is_urgent or (with_wishes and inbox.has_wishes):
                 self._tell_wishes(inbox)
+            if inbox.is_quiet:
+                self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
         for outbox in self._outboxes.values():
             if outbox.wants_packing:
@@ -260,6 +263,7 @@ class Core:
         consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
         inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
         inbox.acknowledge_session = session.acknowledge
+        inbox.on_stir = lambda: self._stirred.__setitem__(number, inbox)
         self._inboxes[number] = session.inboxes[number] = inbox
 
         on_consumed = partial(self._on_consumed, inbox, on_answer)
@@ -453,7 +457,9 @@ class Core:
         return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
+        inbox.on_stir = lambda: None
         self._inboxes.pop(inbox.number, None)
+        self._stirred.pop(inbox.number, None)
         self._requests.forget(inbox.number, inbox.failure)
         session = self.sessions.get(inbox.session)
         if session is not None:

@@ -59,11 +59,11 @@ class Inbox:
         "guard",
         "held",
         "in_hand",
-        "is_awaited",
         "is_open",
         "mode",
         "number",
         "on_arrival",
+        "on_stir",
         "on_wish",
         "ready",
         "rejected",
@@ -77,10 +77,10 @@ class Inbox:
         self.destination = destination
         self.mode = mode
         self.is_open = True
-        self.is_awaited = False  # the program waits for a message
         self.failure: Error | None = None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
+        self.on_stir: Callable[[], None] = lambda: None  # it is not quiet any more
         self.guard: AbstractContextManager[object] = nullcontext()  # the owner's lock, where threads need one
         self.acknowledge_session: Callable[[], None] = lambda: None
         self.held = RangeSet()
@@ -109,12 +109,21 @@ class Inbox:
         )
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether it has nothing to tell, and will not have before `on_stir` is called."""
+        return not (self._arrivals or length_hint(self.ready) or self.has_wishes)
+
+    @property
     def is_urgent(self) -> bool:
-        """Whether the server should hear at once: the program waits, or much of the prefetch is used up."""
+        """Whether the server should hear at once: much of the prefetch is used up.
+
+        That the program waits is no reason. An acknowledgement that does not wait a little for others is a log entry of
+        its own, with an fsync on every replica.
+        """
         if self.rejected or not self.is_open:
             return self.has_wishes
         done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
-        if self.is_awaited or self.mode is AckMode.CLIENT:
+        if self.mode is AckMode.CLIENT:
             return bool(self.acknowledged) or done > 0
         return len(self.acknowledged) + done > self.consume.prefetch // 4
 
@@ -134,6 +143,7 @@ class Inbox:
             self.held.add(first, final)
             self._arrivals.append(self._arrival_of(frame, blob, first - frame.position, final - frame.position + 1))
         if fresh:
+            self.on_stir()
             self.on_arrival()
 
     def on_closed(self, error: Error) -> None:
@@ -169,6 +179,7 @@ class Inbox:
 
     def finish(self) -> None:
         """The program is done with all that is in hand, where going on says so."""
+        self.on_stir()
         self.in_hand = 0
         self._collect()
         if self.mode.is_automatic:
@@ -314,11 +325,13 @@ class Inbox:
         return first + start, first + end - 1
 
     def _acknowledge_range(self, wanted: Range) -> None:
+        self.on_stir()
         for first, last in self.held.intersection(*wanted):
             self.held.remove(first, last)
             self.acknowledged.add(first, last)
 
     def _return_range(self, wanted: Range, *, delay_ms: int, is_dead: bool, is_unseen: bool = False) -> None:
+        self.on_stir()
         for first, last in self.held.intersection(*wanted):
             self.held.remove(first, last)
             self.rejected.append(((first, last), delay_ms, is_dead, is_unseen))

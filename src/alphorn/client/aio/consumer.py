@@ -110,20 +110,18 @@ class Consumer:
         inbox, line = self._inbox, self._line
         taken = inbox.take(maximum)
         if not taken:
-            inbox.is_awaited = True
-            if inbox.is_urgent:
-                line.schedule()
-            try:
-                await line.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
-            finally:
-                inbox.is_awaited = False
+            self._tell_soon()
+            await line.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
             self._check()
             taken = inbox.take(maximum)
-        if inbox.is_urgent:
-            line.schedule()
-        elif inbox.has_wishes:
-            line.schedule_wishes()
+        self._tell_soon()
         return taken
+
+    def _tell_soon(self) -> None:
+        if self._inbox.is_urgent:
+            self._line.schedule()
+        elif self._inbox.has_wishes:
+            self._line.schedule_wishes()
 
     def _check(self) -> None:
         if FORKS.number != self._line.forks:

@@ -26,7 +26,7 @@ from alphorn.io.tasks import Tasks
 from alphorn.model.conversation import FRAME_BYTES_MAX, AnyClientFrame, Consume
 from alphorn.model.errors import Error, PeerViolation, Unavailable
 
-ACKNOWLEDGE_S = 0.002
+ACKNOWLEDGE_S = 0.01
 CONNECT_S = 5.0
 TICK_S = 1.0
 UNSENT_BYTES_MAX = 1 << 20

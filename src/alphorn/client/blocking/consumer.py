@@ -130,16 +130,12 @@ class Consumer:
                 return None
 
     def _await_arrival(self, timeout: float | None) -> None:
-        """Under the lock: waits for messages, after the server has heard what the program is done with."""
+        """Under the lock: waits for messages; the server hears meanwhile what the program is done with."""
         inbox, line = self._inbox, self._line
         line.check_thread()
-        inbox.is_awaited = True
-        if line.is_asleep and inbox.is_urgent:
+        if (line.is_asleep and inbox.is_urgent) or (line.is_idle and inbox.has_wishes):
             line.wake()
-        try:
-            line.changed.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
-        finally:
-            inbox.is_awaited = False
+        line.changed.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
 
     def _check(self) -> None:
         if FORKS.number != self._forks:

@@ -28,7 +28,7 @@ from alphorn.client.url import Address, Target
 from alphorn.model.conversation import AnyClientFrame, Consume
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 
-ACKNOWLEDGE_S = 0.002
+ACKNOWLEDGE_S = 0.01
 CONNECT_S = 5.0
 FRAMES_PER_WRITE = 64
 

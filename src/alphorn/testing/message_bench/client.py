@@ -98,13 +98,13 @@ def consume(task: Consume) -> Done:
         _receive(task, consumers, task.warm_up)
         with Stopwatch() as watch:
             _receive(task, consumers, task.messages)
-            for consumer in consumers:
+            for consumer in () if task.is_individual else consumers:
                 consumer.close()  # the last of them are acknowledged now
         return watch.done(task.messages * len(consumers))
 
 
 def _open_consumers(connection: Connection, task: Consume) -> list[Consumer]:
-    session = connection.session()
+    session = connection.session(ack="individual" if task.is_individual else "auto")
     if not task.subscribers:
         return [session.consumer(name, prefetch=task.prefetch) for name in task.destinations]
     return [
@@ -122,7 +122,11 @@ def _receive(task: Consume, consumers: list[Consumer], messages: int) -> None:
     missing = dict.fromkeys(consumers, messages) if messages else {}
     while missing:
         for consumer in list(missing):
-            missing[consumer] -= len(consumer.receive_many(min(task.at_once, missing[consumer])))
+            taken = consumer.receive_many(min(task.at_once, missing[consumer]))
+            if task.is_individual:
+                for message in taken:
+                    message.acknowledge()
+            missing[consumer] -= len(taken)
             if not missing[consumer]:
                 del missing[consumer]
 

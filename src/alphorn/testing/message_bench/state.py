@@ -106,5 +106,5 @@ def _cost_with(cluster: Cluster, scale: Scale, count: int) -> dict[str, float]:
     produce = Produce(
         url=cluster.url, destinations=names, messages=each, at_once=BATCH, has_one_producer=True, warm_up=1
     )
-    consume = Consume(url=cluster.url, destinations=names, messages=each, at_once=BATCH, warm_up=1)
+    consume = Consume(url=cluster.url, destinations=names, messages=each, at_once=BATCH, is_individual=True, warm_up=1)
     return run_clients(cluster, [produce, consume]).cost(each * count)

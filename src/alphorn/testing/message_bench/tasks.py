@@ -38,6 +38,7 @@ class Consume(Task, frozen=True, kw_only=True, tag=True):
     is_single: bool = False  # iterates, message by message
     prefetch: int = 1000
     client_id: str = ""
+    is_individual: bool = False  # acknowledges each message; the consumers are not closed while it is measured
     subscribers: int = 0  # to each destination, a topic, with durable subscriptions; 0 for queues
     warm_up: int = 0
 
