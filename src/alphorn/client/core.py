@@ -389,9 +389,9 @@ class Core:
         self._requests[number] = Request(frame, on_consumed, forgives=False)
 
     def _held_by(self, consumer: int) -> list[int]:
-        """What a consumer has: what it holds, and what it gave up without an answer so far."""
+        """What a consumer has: what it holds, and what it gave up without an answer so far, or without saying so."""
         inbox = self._inboxes.get(consumer)
-        held = inbox.held.copy() if inbox is not None else RangeSet()
+        held = inbox.kept() if inbox is not None else RangeSet()
         for frame in self._frames_asked():
             if isinstance(frame, Acknowledge | Return) and frame.consumer == consumer:
                 for first, last in RangeSet.from_flat(frame.positions):

@@ -248,6 +248,14 @@ class Inbox:
         rejected, self.rejected = self.rejected, []
         return acknowledged, rejected
 
+    def kept(self) -> RangeSet:
+        """What the server must not give to anybody else: what is held, and what it has still to hear about."""
+        kept = self.held.copy()
+        kept.update(self.acknowledged)
+        for (first, last), *_ in self.rejected:
+            kept.add(first, last)
+        return kept
+
     def on_acknowledged(self, positions: list[int]) -> None:
         """The server has consumed these."""
         for first, last in zip(positions[::2], positions[1::2], strict=True):
