@@ -17,8 +17,8 @@ endif
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## run a demonstration on this machine; Ctrl-C stops it
-	@$(BIN)/alphorn demo
+run: $(READY) ## run a cluster with demonstration traffic on this machine; Ctrl-C stops it
+	@$(BIN)/alphorn up --client-managers 2 --demo
 
 test: check ## set up, check, and run every test
 	@$(BIN)/pytest -n 2
@@ -41,8 +41,9 @@ mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistak
 chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)
 
-bench: $(READY) ## measure the log on this machine
+bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log
+	@$(BIN)/alphorn bench messages
 
 requirements: $(READY) ## which requirements have a test that proves them
 	@$(BIN)/python -m tools.requirements

@@ -1,8 +1,8 @@
 """Writes the generated pages of docs/ from the source, and checks all pages: `make docs`.
 
-docs/frames.md lists every bus frame, docs/configuration.md every setting. Both are read from the classes as text: a
-class's docstring is its purpose, a field's comment its explanation. A test compares the pages with the source, so
-neither drifts.
+docs/frames.md lists every bus frame, docs/configuration.md and docs/cluster-file.md every setting. They are read from
+the classes as text: a class's docstring is its purpose, a field's comment its explanation. A test compares the pages
+with the source, so neither drifts.
 """
 
 import ast
@@ -52,8 +52,18 @@ def body_types(tree: ast.Module) -> list[tuple[int, str, str]]:
 
 def configuration_page() -> str:
     """Every setting of the bus: its default, and what raising it does."""
-    source = (BUS / "config.py").read_text(encoding="utf-8")
-    lines = ["# Configuration of a group", "", _NOTE.format(source="src/alphorn/bus/config.py"), ""]
+    return settings_page("Configuration of a group", "src/alphorn/bus/config.py")
+
+
+def cluster_file_page() -> str:
+    """Every field of the cluster file."""
+    return settings_page("The cluster file", "src/alphorn/io/cluster_file.py")
+
+
+def settings_page(title: str, path: str) -> str:
+    """The classes of a module with their fields."""
+    source = (ROOT / path).read_text(encoding="utf-8")
+    lines = [f"# {title}", "", _NOTE.format(source=path), ""]
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             lines += [
@@ -93,7 +103,11 @@ def fields_of(node: ast.ClassDef, source: str) -> Iterator[Field]:
         yield name, kind, ast.unparse(value) if value is not None else "", comment
 
 
-PAGES = {"frames.md": frames_page, "configuration.md": configuration_page}
+PAGES = {
+    "frames.md": frames_page,
+    "configuration.md": configuration_page,
+    "cluster-file.md": cluster_file_page,
+}
 
 
 def stale_pages() -> list[str]:

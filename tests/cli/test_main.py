@@ -1,3 +1,4 @@
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -75,6 +76,16 @@ def test_the_help_lists_every_expected_command(capsys: pytest.CaptureFixture[str
     assert cli.run(cli.build_app(cli.load_commands()), ["--help"]) == 0
     words = capsys.readouterr().out.split()
     assert [name for name in cli.COMMANDS if name not in words] == []
+
+
+@pytest.mark.parametrize(("name", "module"), [("send", "send"), ("tail", "receive"), ("inspect", "inspect")])
+def test_only_the_module_of_the_command_that_runs_is_loaded(name: str, module: str) -> None:
+    assert cli.load_commands([name, "x"]) == [importlib.import_module(f"alphorn.cli.{module}")]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["yodel"]])
+def test_without_a_known_command_all_are_loaded(arguments: list[str]) -> None:
+    assert len(cli.load_commands(arguments)) == len(cli.COMMANDS)
 
 
 def test_python_without_assertions_is_refused() -> None:

@@ -120,8 +120,9 @@ def test_the_second_signal_kills(tmp_path):
     started.until("stopping all nodes in good order")
     started.process.send_signal(signal.SIGINT)
     started.until("killing all nodes")
-    started.process.communicate(timeout=DEADLINE_S)
-    assert started.process.returncode == 0
+    _, errors = started.process.communicate(timeout=DEADLINE_S)
+    assert started.process.returncode == 1
+    assert errors.splitlines()[-1].startswith("alphorn: all nodes were killed")
 
 
 def test_nodes_do_not_outlive_a_cluster_that_is_killed_and_the_next_one_waits_for_them(tmp_path):

@@ -52,6 +52,7 @@ class Stream:
     def __init__(self, broker: "Broker", frames: FrameStream) -> None:
         self.broker, self.frames = broker, frames
         self.connection = b""
+        self.port = frames._transport.get_extra_info("sockname")[1]
 
     def send(self, frame: c.ServerFrame) -> None:
         name = type(frame).__name__
@@ -81,6 +82,7 @@ class Broker:
         self.is_confirming = True
         self.is_welcoming = True
         self.forgets = False
+        self.known: set[tuple[int, int]] = set()  # like Client Managers, each port knows only what it was asked for
         self._unconfirmed: list[Callable[[], None]] = []
         self._cuts: dict[str, int] = {}
         self._next_connection = 1
@@ -156,7 +158,7 @@ class Broker:
             server.close()
         for stream in list(self.streams):
             stream.frames.abort("over")
-        while self.streams:
+        while self.streams:  # noqa: ASYNC110 - what is waited for has no event to wait on
             await asyncio.sleep(0)
 
     def _accept(self) -> FrameStream:
@@ -212,7 +214,9 @@ class Broker:
         if frame.destination in self.refusals:
             stream.send(c.Failed(frame.request, *self.refusals[frame.destination]))
             return
-        stream.send(c.Resolved(frame.request, self.queue(frame.destination).place, frame.destination))
+        place = self.queue(frame.destination).place
+        self.known.add((stream.port, place))
+        stream.send(c.Resolved(frame.request, place, frame.destination))
 
     def on_opensession(self, stream: Stream, frame: c.OpenSession) -> None:
         pass
@@ -225,11 +229,12 @@ class Broker:
 
     def on_publish(self, stream: Stream, frame: c.Publish) -> None:
         queue = self._at(frame.place)
-        if queue.name in self.refusals:
-            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
-            return
         key = key_of(stream.connection, frame.producer)
         seen = self.counters.setdefault(key, RangeSet())
+        if queue.name in self.refusals:
+            seen.add(frame.counter, frame.counter + frame.count - 1)
+            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
+            return
         raws = _decode_batch(frame.blob)
         assert len(raws) == frame.count
         for counter, raw in enumerate(raws, frame.counter):
@@ -247,6 +252,9 @@ class Broker:
 
     def on_consume(self, stream: Stream, frame: c.Consume) -> None:
         queue = self._at(frame.place)
+        if (stream.port, frame.place) not in self.known:
+            stream.send(c.Failed(frame.request, "InvalidDestination", "this destination is gone; resolve it anew"))
+            return
         if frame.selector == "nonsense":
             stream.send(c.Failed(frame.request, "InvalidSelector", "nonsense is no selector"))
             return
@@ -383,6 +391,7 @@ class Broker:
             first.producer,
             first.counter,
             first.timestamp,
+            b"",
             memoryview(blob),
         )
 

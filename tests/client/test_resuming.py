@@ -13,6 +13,8 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Hello,
+    Resolve,
+    Resolved,
     Return,
     ServerFrame,
     Welcome,
@@ -68,7 +70,10 @@ def come_back(core: Core) -> list[AnyClientFrame]:
     core.on_connected(1.0)
     core.take_output(0)
     hear(core, Welcome(1, CONNECTION, "cm2", []))
-    return say(core)
+    frames = say(core)
+    for question in [frame for frame in frames if isinstance(frame, Resolve)]:
+        hear(core, Resolved(question.request, 5, question.destination))
+    return frames + say(core)
 
 
 @pytest.mark.requirement("API-11", "API-12")

@@ -87,6 +87,40 @@ def test_a_body_that_is_not_here_is_fetched_from_a_backup_and_later_ones_wait_be
     assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"], ["new"]]
 
 
+def test_a_body_that_left_the_cache_while_it_waited_behind_another_is_fetched_in_its_turn() -> None:
+    managing = Managing(cache_bytes=100)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    new = batch(managing, "new")
+    runs = [link.DeliveredRun(old, 0, 0, 1, 1, 1), link.DeliveredRun(new, 0, 0, 1, 2, 1)]
+    managing.tell(link.Deliver(key, 5, runs))
+    batch(managing, "y" * 99)
+    for name, sequence in (("old", old), ("new", new)):
+        [fetch] = [frame for _, frame in managing.asked if isinstance(frame, link.Fetch)]
+        assert fetch.sequences == [sequence]
+        managing.asked.clear()
+        managing.tell(link.Entries(fetch.request, [(sequence, memoryview(encode(entry_of(name))))]))
+        assert [bodies_of(frame) for frame in client.take(Delivered)] == [[name]]
+    assert managing.manager.describe()["consuming"]["waiting"] == 0  # type: ignore[index]
+
+
+def test_nobody_is_remembered_as_waiting_for_what_was_here_all_the_time() -> None:
+    managing = Managing(cache_bytes=100)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    batch(managing, "x" * 99)
+    new = batch(managing, "new")
+    runs = [link.DeliveredRun(old, 0, 0, 1, 1, 1), link.DeliveredRun(new, 0, 0, 1, 2, 1)]
+    managing.tell(link.Deliver(key, 5, runs))
+    [fetch] = [frame for _, frame in managing.asked if isinstance(frame, link.Fetch)]
+    managing.tell(link.Entries(fetch.request, [(old, memoryview(encode(entry_of("old"))))]))
+    assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"], ["new"]]
+    assert managing.manager.describe()["consuming"]["waiting"] == 0  # type: ignore[index]
+
+
 def test_a_fetch_is_asked_of_another_when_the_backup_is_gone() -> None:
     managing = Managing(cache_bytes=100)
     managing.link_up("mm2", is_primary=False, epoch=1)
@@ -159,10 +193,25 @@ def test_closing_a_consumer_detaches_it_and_is_done_when_the_primary_says_so() -
     key = consuming(managing, client)
     client.say(CloseConsumer(70, 1))
     [detach] = [frame for _, frame in managing.asked if isinstance(frame, link.Detach)]
-    assert detach.consumer == key
+    assert (detach.consumer, detach.held) == (key, [])
     assert client.take(Done) == []
     managing.tell(link.Answered(detach.request))
     assert client.take(Done) == [Done(70)]
+
+
+@pytest.mark.requirement("API-9")
+def test_a_consumer_is_detached_once_its_acknowledgements_are_in_the_log() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    sequence = batch(managing, *range(6))
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 6, 1, 1)]))
+    managing.commits = False
+    client.say(Acknowledge(0, 1, [1, 2]), CloseConsumer(70, 1, [5, 6]))
+    assert not any(isinstance(frame, link.Detach) for _, frame in managing.asked)
+    managing.commit()
+    [detach] = [frame for _, frame in managing.asked if isinstance(frame, link.Detach)]
+    assert detach.held == [3, 4]
 
 
 def test_closing_a_session_ends_its_consumers_and_no_others() -> None:
@@ -187,6 +236,7 @@ def test_a_topics_consumer_subscribes_through_the_log_before_it_attaches() -> No
     managing = Managing()
     client = managing.connect(client_id="me")
     client.consume(client.resolve("topic:t"), subscription="s", is_durable=True, selector="x = 1", no_local=True)
+    managing.tell(link.Answered(claimed(managing).request))
     [subscribe] = managing.entries[-1].commands
     assert isinstance(subscribe, commands.Subscribe)
     assert (subscribe.name, subscribe.client, subscribe.is_durable, subscribe.selector) == ("s", "me", True, "x = 1")
@@ -203,7 +253,70 @@ def test_a_volatile_subscription_ends_with_its_consumer() -> None:
     client.consume(client.resolve("topic:t"))
     managing.answer(number=9)
     client.say(CloseConsumer(5, 1))
-    assert managing.entries[-1].commands == [commands.Unsubscribe(5, 9)]
+    assert managing.entries[-1].commands == [commands.Unsubscribe(5, 9, commands.key_of(client.id, 1))]
+
+
+def claimed(managing: Managing) -> link.Claim:
+    """The one question whether a subscription may be used."""
+    [claim] = [frame for _, frame in managing.asked if isinstance(frame, link.Claim)]
+    return claim
+
+
+def test_a_subscription_that_others_use_is_refused_before_the_log_hears_of_it() -> None:
+    managing = Managing()
+    client = managing.connect(client_id="me")
+    client.consume(client.resolve("topic:t"), subscription="s", is_durable=True)
+    before = len(managing.entries)
+    claim = claimed(managing)
+    assert (claim.subscribe.name, claim.subscribe.client) == ("s", "me")
+    managing.tell(link.Answered(claim.request, 0, "Misuse", "in use"))
+    [failed] = client.take(Failed)
+    assert (failed.error, failed.reason) == ("Misuse", "in use")
+    assert len(managing.entries) == before
+
+
+def test_a_subscription_is_claimed_of_nobody_when_the_primary_is_lost() -> None:
+    managing = Managing()
+    client = managing.connect(client_id="me")
+    client.consume(client.resolve("topic:t"), subscription="s", is_durable=True)
+    managing.tell(link.Role("mm2", 9, True), "mm2")
+    assert any(isinstance(command, commands.Subscribe) for command in managing.entries[-1].commands)
+
+
+def test_a_consumer_of_a_topic_that_is_deleted_while_it_begins_is_told() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.consume(client.resolve("topic:t"))
+    managing.commit_other(commands.DeleteDestination(5))
+    [failed] = client.take(Failed)
+    assert (failed.error, failed.reason) == ("InvalidDestination", "topic:t was deleted")
+
+
+def test_a_temporary_queue_serves_its_own_connection_alone() -> None:
+    managing = Managing()
+    owner, other = managing.connect(), managing.connect()
+    name = f"queue:temporary.{owner.id.hex()}.1"
+    other.say(Resolve(1, name, is_temporary=True))
+    assert other.take(Failed)[0].error == "InvalidDestination"
+    owner.say(Resolve(1, name, is_temporary=True))
+    managing.answer(number=5)
+    [resolved] = owner.take(Resolved)
+    other.consume(resolved.place)
+    assert "belongs to another connection" in other.take(Failed)[0].reason
+    owner.consume(resolved.place)
+    assert len(attached(managing)) == 1
+
+
+def test_temporary_queues_are_forgotten_with_their_connection() -> None:
+    managing = Managing()
+    owner = managing.connect()
+    owner.say(Resolve(1, f"queue:temporary.{owner.id.hex()}.1", is_temporary=True))
+    managing.answer(number=5)
+    owner.take(Resolved)
+    kept = owner.resolve("queue:kept", number=6)
+    managing.commit_other(commands.Forget(owner.id))
+    assert managing.manager.describe()["directory"] == {"known": 1}
+    assert owner.resolve("queue:kept") == kept
 
 
 # --- failover ---
@@ -295,3 +408,21 @@ def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_prima
     managing.commit()
     managing.link_up("mm1", is_primary=True, epoch=3)
     assert [attach.held for attach in attached(managing)] == [[3, 3]]
+
+
+def test_a_consumer_is_detached_only_after_its_acknowledgements_are_in_the_log() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    sequence = batch(managing, "a", "b")
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 2, 1, 1)]))
+    managing.asked.clear()
+    managing.commits = False
+    client.say(Acknowledge(0, 1, [1, 1]), CloseConsumer(70, 1, [2, 2]))
+    assert managing.asked == []
+    managing.commit()
+    [(_, detach)] = managing.asked
+    assert isinstance(detach, link.Detach)
+    assert (detach.consumer, detach.held) == (key, [])
+    managing.tell(link.Answered(detach.request))
+    assert client.take(Done) == [Done(70)]

@@ -118,7 +118,7 @@ def test_the_first_publish_after_a_reconnection_is_confirmed_by_the_primary_who_
 @pytest.mark.parametrize(
     ("counter", "count", "blob", "session"),
     [
-        (7, 1, encode([["x"]]), 1),  # a gap
+        (-1, 1, encode([["x"]]), 1),  # a counter that was before
         (1, 2, encode([["x"]]), 1),  # a wrong count
         (1, 1, b"\x91\x91", 1),  # cut off
         (1, 1, b"", 1),
@@ -150,3 +150,15 @@ def test_a_batch_larger_than_allowed_is_refused() -> None:
     client.publish(client.resolve(), 1, "x" * 200)
     [goodbye] = client.take(Goodbye)
     assert "at most 100" in goodbye.reason
+
+
+def test_after_a_gap_in_the_counters_the_primary_decides_because_what_was_refused_is_not_sent_again() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "a")
+    client.take(Confirmed)
+    client.publish(place, 5, "b")
+    assert client.take(Confirmed) == []
+    managing.answer()
+    assert client.take(Confirmed) == [Confirmed(1, 5)]

@@ -76,6 +76,8 @@ def test_what_was_acknowledged_of_a_subscription_is_said_to_that_subscription_on
     client.say(Acknowledge(80, 1, [1, 3]))
     [question] = named(managing)
     tell_name(managing, question.request, "topic:t")
+    [claim] = [frame for _, frame in managing.asked if isinstance(frame, link.Claim)]
+    managing.tell(link.Answered(claim.request))
     assert [type(command) for entry in managing.entries for command in entry.commands] == [commands.Subscribe]
     managing.answer(number=12)
     [attach] = attached(managing)

@@ -1,6 +1,7 @@
 import os
 import socket
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -164,3 +165,10 @@ def test_the_written_file_is_plain_toml_with_a_comment(tmp_path):
         "clients": f"{HOST}:7700",
         "witness": f"{HOST}:7760",
     }
+
+
+def test_the_example_is_a_cluster_file_with_an_odd_number_of_voters():
+    file = read_cluster_file(Path(__file__).resolve().parent.parent.parent / "examples" / "cluster.toml")
+    config = file.group(0)
+    config.check()
+    assert [member.name for member in config.members if Role.COMMIT in member.roles] == ["mm1", "mm2", "cm1"]

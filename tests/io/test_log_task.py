@@ -130,10 +130,18 @@ def test_a_record_of_another_form_is_kept_as_text():
     assert (event, fields["text"]) == ("said", "plain words")
 
 
+def test_a_form_that_is_an_argument_itself_is_taken_apart():
+    event, fields = fields_of(record("event=%s node=%s %s", "connected", "cm1", "connection=7f resumed=False"))
+    assert event == "connected"
+    assert fields == {"node": "cm1", "connection": "7f", "resumed": "False", "logger": "alphorn.sample"}
+
+
 def test_fields_never_replace_what_every_line_has():
-    _, fields = fields_of(record("event=x node=%s time=%d", "other", 7))
-    assert (fields["node_"], fields["time_"]) == ("other", 7)
-    assert "node" not in fields
+    place = Collected()
+    task = LogTask("mm1", [place])
+    LogHandler([task]).handle(record("event=x node=%s time=%d level=%d", "other", 7, 8))
+    assert task.close(wait_s=30)
+    assert (place.lines[0]["node"], place.lines[0]["time_"], place.lines[0]["level_"]) == ("mm1", 7, 8)
 
 
 def test_a_value_that_is_no_plain_one_becomes_text_at_once():
@@ -161,7 +169,8 @@ def test_nodes_that_share_a_process_log_apart():
     handler.handle(record("event=without_context"))
     token = CURRENT_NODE.set("mm2")
     handler.handle(record("event=within"))
+    handler.handle(record("event=named node=%s", "mm1"))
     CURRENT_NODE.reset(token)
     for task in tasks:
         assert task.close(wait_s=30)
-    assert [place.values("event") for place in places] == [["without_context"], ["within"]]
+    assert [place.values("event") for place in places] == [["without_context", "named"], ["within"]]

@@ -103,3 +103,11 @@ def test_nothing_is_remembered_of_what_is_gone() -> None:
     backlog.remove(1, 10)
     assert (backlog.counts, backlog.deferred, backlog.priorities) == ({}, {}, {})
     assert backlog.release(1, 10, 100) == []
+
+
+def test_a_delay_that_has_not_begun_does_not_end() -> None:
+    backlog = Backlog()
+    backlog.arrive(1, 2)
+    backlog.defer(1, 1, -500)
+    assert backlog.release(1, 2, 10_000) == []
+    assert positions_of(backlog) == [2]

@@ -51,7 +51,7 @@ def test_a_message_that_comes_too_late_is_dead_at_once() -> None:
     bench = Bench()
     queue = bench.create("queue:q")
     bench.tick(1_000)
-    effects = bench.publish(queue, Packed("late", expiration=900), "fine")
+    effects = bench.publish(queue, Packed("late", expiration=1_000), "fine")
     assert arrived(effects) == [(bench.named(DMQ).number, 0, 1, 1), (queue, 0, 2, 2)]
 
 
@@ -203,3 +203,14 @@ def test_purged_histories_are_forgotten() -> None:
     bench.apply(Purge(dead.number))
     dead.sweep()
     assert not dead.histories
+
+
+def test_a_dead_letter_queue_may_have_a_time_to_live() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", dead_letter="dead", delivery_limit=1)
+    dead = bench.create("queue:dead", ttl=1.0)
+    bench.publish(queue, "a")
+    bench.give_back(queue, 1, 1)
+    bench.tick(5_000)
+    assert gone(bench.tick(6_000)) == [(dead, 0, [1, 1])]
+    assert not bench.engine.retained()

@@ -113,3 +113,14 @@ def test_an_empty_engine_has_a_checkpoint_too() -> None:
     bench = Bench()
     bench.engine = twin
     assert arrived(bench.publish(bench.create("queue:q"), "a")) == [(1, 0, 1, 1)]
+
+
+def test_a_checkpoint_holds_nothing_of_what_is_consumed() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", groups=True)
+    bench.publish(queue, *[Packed(expiration=10**12, priority=8, key="k") for _ in range(50)])
+    full = len(checkpoint_of(bench.engine))
+    bench.acknowledge(queue, 1, 50)
+    assert len(checkpoint_of(bench.engine)) < full - 150
+    assert b"expirations" not in checkpoint_of(bench.engine)
+    assert b"segments" not in checkpoint_of(bench.engine)

@@ -167,8 +167,8 @@ def test_a_replica_from_a_checkpoint_goes_on_like_one_that_applied_everything(se
         if random.random() < 0.05:
             restored = Engine.restore(restored.checkpoint())
             assert lived.next_due() == restored.next_due(), sequence
-    assert lived.describe() == restored.describe()
     assert checkpoint_of(lived) == checkpoint_of(restored)
+    assert lived.describe() == restored.describe()
     assert checkpoint_of(lived) == checkpoint_of(Engine.restore([checkpoint_of(lived)]))
     assert lived.retained() == restored.retained()
     assert lived.connections() == restored.connections()

@@ -7,6 +7,7 @@ from alphorn.model.commands import DeleteDestination, Return, SetPolicy, Unsubsc
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse
 from alphorn.model.link import DeliveredRun
+from alphorn.model.ranges import RangeSet
 from tests.message_manager.stage import Stage, first_time, key
 
 
@@ -126,6 +127,25 @@ def test_what_a_consumer_held_when_it_left_is_given_out_only_once_its_return_is_
     assert stage.deliver() == {}
     stage.order(*commands)
     assert stage.deliver() == {"b": [(position, 2) for position in (1, 2, 5, 6, 7, 8, 9, 10)]}
+
+
+def test_what_the_program_of_a_leaving_consumer_never_saw_does_not_count(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.attach("a", queue, prefetch=10)
+    stage.publish(queue, 4)
+    stage.deliver()
+    commands = stage.dispatcher.detach(key("a"), RangeSet([(2, 3)]))
+    stage.order(*commands)
+    stage.attach("b", queue)
+    assert stage.deliver() == {"b": [(1, 1), (2, 2), (3, 2), (4, 1)]}
+
+
+def test_consumers_of_a_deleted_topic_hear_that_it_was_deleted(stage: Stage) -> None:
+    topic = stage.topic()
+    stage.attach("a", topic, subscription=stage.subscribe(topic, "s"))
+    stage.order(DeleteDestination(topic))
+    [(_, detached)] = stage.dispatcher.take_detached()
+    assert "was deleted; create it again" in detached.reason
 
 
 def test_a_late_return_of_one_consumer_takes_nothing_from_another(stage: Stage) -> None:
@@ -335,3 +355,13 @@ def test_a_dead_message_comes_with_its_history(stage: Stage) -> None:
     stage.attach("gravedigger", graves)
     assert [position for position, _ in stage.deliver()["gravedigger"]] == [1, 2]
     assert all(b"queue:orders" in run.history for run in stage.runs["gravedigger"])
+
+
+def test_what_a_leaving_consumers_program_never_saw_comes_back_uncounted(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.attach("a", queue)
+    stage.publish(queue, 10)
+    stage.deliver()
+    [seen, unseen] = stage.dispatcher.detach(key("a"), RangeSet([(1, 2)]))
+    assert (seen.positions, seen.is_unseen) == ([1, 2], False)
+    assert (unseen.positions, unseen.is_unseen) == ([3, 10], True)

@@ -61,6 +61,7 @@ def test_void_items_neither_come_up_nor_pile_up() -> None:
     schedule = Schedule(lambda item: item.number in live)
     for number in range(10_000):
         schedule.push(Item(number, Kind.EXPIRE, number))
+    assert len(schedule) < 2_000
     assert schedule.live() == [Item(5, Kind.EXPIRE, 5)]
     assert schedule.next_due() == 5
     assert schedule.take_due(4) == []

@@ -166,7 +166,8 @@ def test_the_policys_priority_takes_the_place_of_the_senders() -> None:
 def test_the_newest_value_of_a_key_stands() -> None:
     bench = Bench()
     queue = bench.create("queue:q", last_value=True)
-    bench.publish(queue, Packed("a1", key="a"), Packed("b1", key="b"), Packed("a2", key="a"), "no key")
+    values = [Packed("a1", key="a"), Packed("b1", key="b"), Packed("a2", key="a"), "no key"]
+    assert gone(bench.publish(queue, *values)) == [], "nobody had heard of the first one"
     assert bench.pending(queue) == [(2, 4)]
     effects = bench.publish(queue, Packed("b2", key="b"))
     assert gone(effects) == [(queue, 0, [2, 2])]
@@ -190,7 +191,7 @@ def test_a_delayed_message_waits_for_its_time() -> None:
     bench = Bench()
     queue = bench.create("queue:q")
     bench.tick(1_000)
-    effects = bench.publish(queue, "now", Packed("later", deliver_at=5_000), Packed("past", deliver_at=900))
+    effects = bench.publish(queue, "now", Packed("later", deliver_at=5_000), Packed("past", deliver_at=1_000))
     assert arrived(effects) == [(queue, 0, 1, 1), (queue, 0, 3, 3)]
     assert bench.engine.next_due() == 5_000
     assert arrived(bench.tick(4_999)) == []
@@ -276,3 +277,12 @@ def test_a_producer_of_nobody_is_forgotten_after_a_day_without_a_message() -> No
     assert bench.apply(command) == []
     bench.apply(Tick(1_000 + DAY_MS))
     assert arrived(bench.apply(command)) == [(queue, 0, 2, 2)]
+
+
+def test_the_id_of_a_message_is_the_same_when_a_part_of_its_batch_was_stored_before() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    bench.apply(batch(topic, ["a"]))
+    third = bench.subscribe(topic, selector=f"JMSMessageID = 'ID:{key_of(ALICE, 1).hex()}:3'")
+    bench.apply(batch(topic, ["a", "b", "c"]))
+    assert bench.pending(topic, third) == [(3, 3)]

@@ -95,3 +95,11 @@ def test_segments_out_of_order_are_refused() -> None:
     segments = made(1, 2)
     with pytest.raises(msgspec.ValidationError):
         segments.extend(made(1).encode(0, 1))
+
+
+def test_positions_between_segments_keep_none() -> None:
+    segments = Segments()
+    for position in (1, 11):
+        segments.append(Run(position, 0, 0, 5, position))
+    segments.sweep([RangeSet([(7, 8)])])
+    assert len(segments) == 0

@@ -1,7 +1,9 @@
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Deferred, Gone
-from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, key_of
+from alphorn.model.commands import Acknowledge, AnyCommand, Purge, Return, SetPolicy, key_of
+from alphorn.model.destinations import Policy
+from alphorn.model.messages import Packed
 from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
 
 CONSUMER = key_of(BOB, 1)
@@ -52,6 +54,12 @@ def test_what_names_nothing_that_exists_is_answered(bench: Bench, command: AnyCo
     assert answer.error == "InvalidDestination"
 
 
+def test_what_nobody_saw_comes_back_as_if_it_had_never_been_given_out(bench: Bench) -> None:
+    bench.apply(SetPolicy(1, Policy(delivery_limit=1, redelivery_delay=5.0)))
+    assert bench.apply(Return(1, 0, CONSUMER, [2, 3], is_unseen=True)) == [Arrived(1, 0, 2, 3, CONSUMER)]
+    assert bench.queue(1).backlog.counts == {}
+
+
 def test_huge_ranges_cost_by_what_is_there(bench: Bench) -> None:
     assert bench.acknowledge(1, 0, 2**60) == [Gone(1, 0, [1, 10])]
     bench.publish(1, "x")
@@ -66,6 +74,13 @@ def test_returned_messages_are_offered_again_at_their_place_with_a_higher_count(
     assert bench.candidates(1) == list(range(1, 11))
     pieces = [(piece.first, piece.last, piece.deliveries) for piece in bench.queue(1).backlog.pieces(1, 10)]
     assert pieces == [(1, 1, 0), (2, 2, 1), (3, 3, 2), (4, 10, 0)]
+
+
+def test_messages_that_no_program_has_seen_come_back_uncounted_and_do_not_die_of_it(bench: Bench) -> None:
+    bench.apply(SetPolicy(1, Policy(delivery_limit=1)))
+    back = Return(1, 0, CONSUMER, [2, 3], is_unseen=True)
+    assert bench.apply(back) == [Arrived(1, 0, 2, 3, CONSUMER)]
+    assert bench.queue(1).backlog.counts == {}
 
 
 def test_returned_messages_that_were_consumed_meanwhile_stay_gone(bench: Bench) -> None:
@@ -131,3 +146,23 @@ def test_a_topic_cannot_be_purged(bench: Bench) -> None:
     [answer] = bench.apply(Purge(topic))
     assert isinstance(answer, Answer)
     assert answer.error == "InvalidDestination"
+
+
+def test_what_died_does_not_wait_with_the_rest() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", delivery_limit=2, redelivery_delay=1.0)
+    bench.publish(queue, "a", "b")
+    bench.give_back(queue, 1, 1, delay_ms=0)
+    assert bench.give_back(queue, 1, 2)[-1] == Deferred(queue, 0, [2, 2], CONSUMER)
+    assert list(bench.queue(queue).backlog.deferred) == [2]
+
+
+def test_a_new_delay_outlasts_an_old_one() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.publish(queue, Packed("a", deliver_at=2_000), Packed("b", deliver_at=2_000))
+    bench.tick(1_000)
+    bench.tick(1_999)
+    bench.give_back(queue, 1, 1, delay_ms=5_000)
+    assert bench.tick(2_000) == [Arrived(queue, 0, 2, 2)]
+    assert bench.tick(7_000) == [Arrived(queue, 0, 1, 1)]

@@ -94,6 +94,21 @@ def test_a_shared_volatile_subscription_lives_as_long_as_any_of_its_consumers(be
     assert bench.engine.find_subscription("", "s") is None
 
 
+def test_a_shared_volatile_subscription_ends_when_the_last_consumer_leaves_it(bench: Bench) -> None:
+    number = bench.subscribe(1, CAROL, name="s", is_shared=True)
+    bench.subscribe(1, BOB, name="s", is_shared=True)
+    assert bench.apply(Unsubscribe(1, number, key_of(CAROL, 1))) == []
+    assert CAROL not in bench.engine.connections()
+    assert bench.apply(Unsubscribe(1, number, key_of(CAROL, 1))) == []
+    assert bench.apply(Unsubscribe(1, number, key_of(BOB, 1))) == [Unsubscribed(1, number)]
+
+
+def test_a_consumer_that_leaves_does_not_end_a_durable_subscription(bench: Bench) -> None:
+    number = bench.subscribe(1, ALICE, name="s", is_durable=True)
+    assert bench.apply(Unsubscribe(1, number, key_of(ALICE, 1))) == []
+    assert bench.engine.find_subscription("", "s") == (1, number)
+
+
 def test_a_shared_volatile_subscription_changes_only_for_one_who_has_it_alone(bench: Bench) -> None:
     bench.subscribe(1, ALICE, name="s", is_shared=True)
     assert bench.answer(subscription(1, BOB, name="s", is_shared=True, selector="n = 1")).error == "Misuse"

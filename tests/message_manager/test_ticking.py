@@ -155,3 +155,22 @@ def test_a_backlog_of_millions_is_a_few_bytes_a_batch() -> None:
     assert held.count == 900_000
     assert held.backlog.pending.intervals == 1
     assert sum(len(column) for column in held.segments.encode(0, 5_000)) == 2_000 * 32
+
+
+def test_a_topic_that_is_just_full_lets_nothing_go() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t", retain_bytes=len(batch(1, ["x" * 50]).blob) * 2)
+    for now_ms in (1_000, 2_000, 3_000):
+        bench.publish(topic, "x" * 50)
+        bench.tick(now_ms)
+    assert bench.topic(topic).retained.flat() == [2, 3]
+
+
+def test_the_bytes_of_a_topic_that_keeps_nothing_any_more_are_none() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t", retain_s=1_000.0)
+    bench.publish(topic, *(Packed("xxxxx", expiration=1_000 * number) for number in range(1, 8)))
+    for number in range(1, 8):
+        bench.tick(1_000 * number)
+    assert not bench.topic(topic).retained
+    assert bench.topic(topic).retained_bytes == 0

@@ -102,6 +102,15 @@ def test_a_cluster_whose_node_cannot_start_says_why_and_leaves_nothing(tmp_path)
         pass
 
 
+def test_a_node_that_hangs_at_its_start_is_not_waited_for_without_end(tmp_path):
+    (tmp_path / "mm1.does").write_text("hang")
+    with (
+        pytest.raises(Unavailable, match=r"node mm1 \(pid \d+\) does not take part after 0 s; see .*log.jsonl"),
+        alphorn.testing.cluster(directory=tmp_path, deadline_s=0.2),
+    ):
+        pass
+
+
 def test_clusters_run_beside_each_other():
     with alphorn.testing.cluster(backups=0) as one, alphorn.testing.cluster(backups=0) as other:
         assert one.url != other.url

@@ -89,9 +89,8 @@ class Receiver:
         events: list[Output] = []
         match entry:
             case EpochBegun():
-                # What this member was in an earlier run, or before another took over, it is not any more.
-                is_begun_here = station.sequencer == station.number and entry.epoch == station.epoch
-                is_self = entry.number == station.number and is_begun_here
+                # A member that starts again hears of its own past epochs, and leads in none of them.
+                is_self = entry.number == station.number == station.sequencer and entry.epoch == station.epoch
                 events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
             case MemberJoined():
                 events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))

@@ -5,21 +5,17 @@
 
 import asyncio
 import os
-import platform
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from alphorn.cli import bench_messages
 from alphorn.cli.failover import failover
-from alphorn.model.errors import Misuse
+from alphorn.cli.measuring import check_directory, describe_machine, show_progress, show_verdict, temporary_folder
 from alphorn.testing.limit import LimitResult, run_limit
 from alphorn.testing.log_bench import LogResult, measure_log
 
@@ -47,6 +43,7 @@ def register(app: typer.Typer) -> None:
     bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
     bench.callback()(_describe)
     bench.command("log")(log)
+    bench.command("messages")(bench_messages.messages)
     bench.command("failover")(failover)
     app.add_typer(bench, name="bench")
 
@@ -65,8 +62,7 @@ def log(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Order and replicate batches between real processes, with fsync on two copies, and print what it cost."""
-    if directory is not None and not directory.is_dir():
-        raise Misuse(f"{directory} is no directory; make it, or choose another")
+    check_directory(directory)
     console = Console(stderr=as_json)
     report = _measure(console, directory, backups=backups, size=size, seconds=seconds, has_wire=wire)
     if as_json:
@@ -81,11 +77,11 @@ def _measure(
     load = os.getloadavg()[0]
     counts = sorted({*WIRE_BACKUPS, backups} if has_wire else {backups})
     results: dict[int, LogResult] = {}
-    with _progress(console) as progress:
+    with show_progress(console) as progress:
         task = progress.add_task("", total=len(counts) + 1)
         for count in counts:
             progress.update(task, description=f"log with {count} backup{'s' * (count > 1)}")
-            with _folder(directory) as folder:
+            with temporary_folder(directory) as folder:
                 work = measure_log(folder, backups=count, size=size, seconds=seconds)
                 results[count] = asyncio.run(work)
             progress.advance(task)
@@ -103,25 +99,6 @@ def _measure(
         wire=wire,
         wire_growth=wire[counts[-1]] / wire[counts[0]] - 1,
     )
-
-
-def describe_machine() -> str:
-    """Processor, cores, kernel and Python, in one line."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {name}, Linux {platform.release()}, Python {platform.python_version()}"
-
-
-@contextmanager
-def _folder(directory: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="alphorn-bench-", dir=directory) as made:
-        yield Path(made)
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True)
 
 
 def _print(console: Console, report: Report) -> None:
@@ -149,7 +126,7 @@ def _throughput_table(report: Report) -> Table:
         f"{result.megabytes_per_s:.0f}",
         f"{report.limit.megabytes_per_s:.0f}",
         f"{report.ratio:.2f}",
-        _verdict(f">= {TARGET_MEGABYTES_PER_S:.0f}", is_met=result.megabytes_per_s >= TARGET_MEGABYTES_PER_S),
+        show_verdict(f">= {TARGET_MEGABYTES_PER_S:.0f}", is_met=result.megabytes_per_s >= TARGET_MEGABYTES_PER_S),
     )
     table.add_row("batches", str(result.batches), str(report.limit.batches), "", "")
     table.add_row("batches per fsync at the primary", f"{result.batches_per_fsync:.1f}", "", "", "")
@@ -160,7 +137,7 @@ def _cost_table(result: LogResult, limit: LimitResult) -> Table:
     table = Table("CPU ms per batch", "user", "system", "of it commit", "outside", "yardstick", "target")
     for name, cost in result.cost.items():
         is_client = name in CLIENTS
-        target = _verdict(f"< {TARGET_CPU_MS}", is_met=cost.outside_ms < TARGET_CPU_MS) if is_client else ""
+        target = show_verdict(f"< {TARGET_CPU_MS}", is_met=cost.outside_ms < TARGET_CPU_MS) if is_client else ""
         table.add_row(
             CLIENTS.get(name, name),
             f"{cost.user_ms:.3f}",
@@ -179,9 +156,5 @@ def _wire_table(report: Report) -> Table:
     for count, ratio in report.wire.items():
         table.add_row(str(count), f"{ratio:.5f}", f"{ratio / first - 1:+.3%}")
     is_met = report.wire_growth < TARGET_WIRE_GROWTH
-    table.add_row("target", "", _verdict(f"< {TARGET_WIRE_GROWTH:.0%}", is_met=is_met))
+    table.add_row("target", "", show_verdict(f"< {TARGET_WIRE_GROWTH:.0%}", is_met=is_met))
     return table
-
-
-def _verdict(target: str, *, is_met: bool) -> str:
-    return f"[green]{target}[/]" if is_met else f"[red]{target} missed[/]"

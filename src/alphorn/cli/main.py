@@ -1,8 +1,8 @@
 """The entry point of the `alphorn` command.
 
-Each sub-command is a module of this room with a function `register(app)`; modules are imported when the command runs,
-not when this one is imported. An `Error` becomes one sentence on standard error and exit code 1, never a traceback: it
-was raised on purpose and its text says the way out. Everything else is a bug and keeps its traceback.
+Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
+imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
+traceback: it was raised on purpose and its text says the way out. Everything else is a bug and keeps its traceback.
 """
 
 import importlib
@@ -17,6 +17,8 @@ from alphorn.model.errors import Error, Misuse
 
 COMMANDS = ("up", "single", "node", "send", "receive", "status", "demo", "sim", "chaos", "bench", "inspect")
 
+MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
+
 
 class Command(Protocol):
     """What a sub-command's module offers."""
@@ -25,9 +27,12 @@ class Command(Protocol):
         """Adds the sub-command to the application."""
 
 
-def load_commands() -> list[Command]:
-    """The modules of all sub-commands, in the order in which the help lists them."""
-    return [cast(Command, importlib.import_module(f"alphorn.cli.{name}")) for name in COMMANDS]
+def load_commands(arguments: Sequence[str] = ()) -> list[Command]:
+    """The module of the sub-command that comes first in the arguments, else all, in the order of the help."""
+    named = MODULES.get(arguments[0], arguments[0]) if arguments else ""
+    return [
+        cast(Command, importlib.import_module(f"alphorn.cli.{name}")) for name in COMMANDS if named in ("", name)
+    ] or load_commands()
 
 
 def build_app(commands: Iterable[Command]) -> typer.Typer:
@@ -60,7 +65,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(build_app(load_commands())))
+    sys.exit(run(build_app(load_commands(sys.argv[1:]))))
 
 
 def _show_version(asked: bool) -> None:

@@ -13,10 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from alphorn import Producer
 from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.client.packing import MESSAGE_BYTES_MAX
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import MessageTooLarge, Misuse
 
-BODY_BYTES_MAX = 8 << 20
+BODY_BYTES_MAX = MESSAGE_BYTES_MAX
 BATCH = 1_000  # messages handed over in one call
 PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
 

@@ -1,9 +1,11 @@
 """`alphorn status`: the nodes, channels and destinations of a cluster."""
 
 import json
+import sys
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +17,8 @@ COLUMNS = {
     "channels": ("name",),
     "destinations": ("name", "channel", "depth", "consumers"),
 }
+
+WIDTH = 160  # where there is no terminal to ask
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +33,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for title, first in COLUMNS.items():
         console.print(table_of(title, first, found.get(title, [])))
 
@@ -38,7 +42,9 @@ def table_of(title: str, first: tuple[str, ...], rows: list[dict[str, Any]]) -> 
     """A table of these rows: the columns that are always there, then whatever else the rows tell in one word."""
     more = {key: None for row in rows for key, value in row.items() if not isinstance(value, dict | list)}
     columns = [*first, *(key for key in more if key not in first)]
-    table = Table(*(column.replace("_", " ") for column in columns), title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), no_wrap=column in first[:3], overflow="fold")
     for row in rows:
         table.add_row(*(_cell(column, row.get(column)) for column in columns))
     return table

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from alphorn.cli.demonstration import run_traffic
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     BASE_PORT,
@@ -66,6 +67,9 @@ def up(
             show_default=str(BASE_PORT),
         ),
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Send a trickle of demonstration traffic, and tell of it.")
+    ] = False,
     console: Annotated[
         bool, typer.Option("--console/--no-console", help="The web console; not there yet.", show_default=False)
     ] = False,
@@ -88,7 +92,7 @@ def up(
         file = read_cluster_file(path)
         say(f"{'a new cluster' if is_new else 'the cluster'} in {directory}: {describe_shape(file)}")
         say("all nodes bind to 127.0.0.1, so only this machine reaches them: there are no users and passwords yet")
-        asyncio.run(_run(path, file))
+        asyncio.run(_run(path, file, has_demo=demo))
     finally:
         os.close(lock)
 
@@ -109,63 +113,78 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-class _Signals:
-    """The first asks for a stop in good order, the second ends everything at once."""
+class _Events:
+    """What may end a cluster: signals, of which the second kills, and nodes that are given up."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self.stop = asyncio.Event()
+    def __init__(self) -> None:
+        self.is_told = False  # to stop
+        self.is_killed = False
+        self.down: list[str] = []  # sentences about nodes that were given up
+        self._changed = asyncio.Event()
+
+    def listen(self, supervisor: Supervisor) -> None:
+        """Takes signals from here on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, supervisor)
 
-    def _on_signal(self) -> None:
-        if self.stop.is_set():
+    def on_given_up(self, sentence: str) -> None:
+        """A node stays down."""
+        self.down.append(sentence)
+        self._changed.set()
+
+    async def until_down(self, nodes: int) -> None:
+        """Waits until so many nodes are given up, or until told to stop."""
+        while not self.is_told and len(self.down) < nodes:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _on_signal(self, supervisor: Supervisor) -> None:
+        if self.is_told:
             say("killing all nodes")
-            self._supervisor.kill()
+            self.is_killed = True
+            supervisor.kill()
         else:
             say("stopping all nodes in good order; Ctrl-C again kills them")
-            self.stop.set()
+            self.is_told = True
+            self._changed.set()
 
 
-async def _run(path: Path, file: ClusterFile) -> None:
-    down: list[str] = []  # sentences about nodes that were given up
-    changed = asyncio.Event()
-
-    def on_given_up(sentence: str) -> None:
-        down.append(sentence)
-        changed.set()
-
-    supervisor = Supervisor(path, file, say=say, on_given_up=on_given_up)
+async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
+    events = _Events()
+    supervisor = Supervisor(path, file, say=say, on_given_up=events.on_given_up)
     await supervisor.until_free()
     check_ports(file)
-    signals = _Signals(supervisor)
-    tasks = Tasks()
+    events.listen(supervisor)
     try:
         await supervisor.start()
-        told = tasks.start(signals.stop.wait(), name="stop")
-        lost = tasks.start(changed.wait(), name="node given up")
-        serving = asyncio.ensure_future(until_serving(file, deadline_s=SERVING_S))
-        await asyncio.wait((told, lost, serving), return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            serving.cancel()
-            await asyncio.wait((serving,))
-        else:
-            serving.result()
+        if await _serves(file, events):
             print(f"ready {url_of(file)}", flush=True)
             say(f"try: alphorn send queue:orders hello --url {url_of(file)}")
-        while not told.done() and not _is_over(file, down, serving):
-            changed.clear()
-            lost = tasks.start(changed.wait(), name="node given up")
-            await asyncio.wait((told, lost), return_when=asyncio.FIRST_COMPLETED)
+            async with Tasks() as tasks:
+                if has_demo:
+                    tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")
+                await events.until_down(len(file.nodes))  # It serves on while any node is left.
     finally:
         await supervisor.stop()
-        await tasks.close()
-        say("stopped; the data is kept, the next `alphorn up` continues")
-    if not signals.stop.is_set():
-        raise Unavailable(down[-1])
+    if events.is_killed:
+        raise Unavailable("all nodes were killed; nothing confirmed is lost, and the next `alphorn up` continues")
+    if not events.is_told:
+        raise Unavailable(events.down[-1])
+    say("stopped; the data is kept, the next `alphorn up` continues")
 
 
-def _is_over(file: ClusterFile, down: list[str], serving: "asyncio.Future[None]") -> bool:
-    """A cluster that serves goes on while any node is left; one that does not yet serve needs all of them."""
-    return len(down) >= (len(file.nodes) if not serving.cancelled() else 1)
+async def _serves(file: ClusterFile, events: _Events) -> bool:
+    """Waits until the cluster serves; False when told to stop, or when a node is given up before."""
+    serving = asyncio.ensure_future(until_serving(file, deadline_s=SERVING_S))
+    ended = asyncio.ensure_future(events.until_down(1))
+    try:
+        await asyncio.wait((serving, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            return False
+        serving.result()
+        return True
+    finally:
+        serving.cancel()
+        ended.cancel()
+        await asyncio.wait((serving, ended))

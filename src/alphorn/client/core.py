@@ -1,9 +1,9 @@
 """The protocol of a connection, without hands: frames of the server and wishes of the API in, bytes to send out.
 
-Rules. A connection is OPEN between `Welcome` and the loss of the stream. Whatever was asked and not answered stands in
-`_requests`, and unconfirmed messages in their outboxes, so coming back is one act: name the connection, open the
-sessions again, consume again naming what is held, repeat what was not answered, resend what was not confirmed. Requests
-are such that a repetition does no harm; counters make repeated messages harmless.
+Rules. Whatever was asked and not answered stands in `_requests`, and unconfirmed messages in their outboxes, so coming
+back is one act: name the connection, make the new Client Manager find the destinations of all consumers (RESUMING),
+then (OPEN) open the sessions again, consume again naming what is held, repeat what was not answered, resend what was
+not confirmed. Requests are such that a repetition does no harm; counters make repeated messages harmless.
 
 The owner calls everything under one lock; callbacks are called within it and only note or notify. Time is seconds of
 any clock that does not jump; `now_ms` is the calendar's.
@@ -16,9 +16,11 @@ from typing import Any
 
 import msgspec
 
+from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.refusals import error_of
+from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     Acknowledge,
@@ -39,11 +41,13 @@ from alphorn.model.conversation import (
     Ping,
     Pong,
     Refused,
+    Resolve,
     Resolved,
     Return,
     StatusAnswer,
     Welcome,
 )
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.ranges import RangeSet
 
@@ -51,8 +55,6 @@ PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
 PLACES_MAX = 10_000
 
-Answer = Resolved | Done | StatusAnswer
-OnAnswer = Callable[[Answer | Error], None]
 OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
 
@@ -60,42 +62,9 @@ class State(enum.Enum):
     """Where a connection stands."""
 
     CONNECTING = "connecting"  # no stream, or one without Welcome yet
+    RESUMING = "resuming"  # welcome again; destinations are being found
     OPEN = "open"
     CLOSED = "closed"
-
-
-class Request:
-    """Something asked and not answered."""
-
-    __slots__ = ("forgives", "frame", "is_repeated", "on_answer")
-
-    def __init__(self, frame: AnyClientFrame, on_answer: OnAnswer, *, forgives: bool) -> None:
-        self.frame = frame
-        self.on_answer = on_answer
-        self.forgives = forgives  # asked twice, the second answer may be that it is gone: the first time did it
-        self.is_repeated = False
-
-
-class SessionState:
-    """One flow: its mode, producers and consumers."""
-
-    __slots__ = ("inboxes", "mode", "number", "outboxes")
-
-    def __init__(self, number: int, mode: AckMode) -> None:
-        self.number = number
-        self.mode = mode
-        self.outboxes: dict[int, Outbox] = {}
-        self.inboxes: dict[int, Inbox] = {}
-
-    def acknowledge(self) -> None:
-        """All that was handed out is consumed."""
-        for inbox in self.inboxes.values():
-            inbox.acknowledge_handed()
-
-    def recover(self) -> None:
-        """All that is not acknowledged comes back."""
-        for inbox in self.inboxes.values():
-            inbox.recover()
 
 
 class Core:
@@ -121,7 +90,8 @@ class Core:
         self.places: dict[str, int] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
-        self._requests: dict[int, Request] = {}
+        self._requests = Requests()
+        self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
         self._output: list[bytes] = []
         self._number = 0
@@ -159,7 +129,7 @@ class Core:
 
     def on_time(self, now: float) -> None:
         """A quiet server is asked whether it is there, and left when it does not answer."""
-        if self.state is not State.OPEN:
+        if self.state not in (State.OPEN, State.RESUMING):
             return
         if now - self._heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
@@ -169,7 +139,7 @@ class Core:
 
     def next_deadline(self) -> float | None:
         """When `on_time` has something to do, unless the server says something before."""
-        if self.state is not State.OPEN:
+        if self.state not in (State.OPEN, State.RESUMING):
             return None
         return min(max(self._heard_at, self._pinged_at) + PING_AFTER_S, self._heard_at + DEAD_AFTER_S)
 
@@ -213,9 +183,7 @@ class Core:
             outbox.on_failed(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
-        requests, self._requests = self._requests, {}
-        for request in requests.values():
-            request.on_answer(error)
+        self._requests.fail(error)
         self._on_event("closed", str(error))
 
     def unknown_outcomes(self) -> list[Error]:
@@ -236,10 +204,10 @@ class Core:
             on_answer(self.failure)
             return
         number = self.next_number()
-        request = Request(make(number), on_answer, forgives=forgives)
-        self._requests[number] = request
+        frame = make(number)
+        self._requests.add(number, frame, on_answer, forgives=forgives)
         if self.state is State.OPEN:
-            self._output.append(encode(request.frame))
+            self._output.append(encode(frame))
 
     def remember_place(self, destination: str, answer: Answer) -> int:
         """Where a destination is, from the answer to `Resolve`."""
@@ -260,8 +228,7 @@ class Core:
 
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
-        for inbox in session.inboxes.values():
-            self._let_go(inbox)
+        unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -271,7 +238,7 @@ class Core:
             self.sessions.pop(session.number, None)
             on_answer(answer)
 
-        self.request(lambda number: CloseSession(number, session.number), on_closed)
+        self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
     def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
         """Begins to send."""
@@ -284,7 +251,8 @@ class Core:
         """Ends sending; it must be flushed before."""
         outbox.is_open = False
         self._outboxes.pop(outbox.number, None)
-        self.sessions[outbox.session].outboxes.pop(outbox.number, None)
+        if session := self.sessions.get(outbox.session):
+            session.outboxes.pop(outbox.number, None)
 
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
@@ -294,24 +262,19 @@ class Core:
         inbox.acknowledge_session = session.acknowledge
         self._inboxes[number] = session.inboxes[number] = inbox
 
-        def on_consumed(answer: Answer | Error) -> None:
-            if isinstance(answer, Error) and self.failure is None:
-                self._drop_inbox(inbox)
-                inbox.on_closed(answer)
-            on_answer(answer)
-
+        on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
-        self._let_go(inbox)
+        unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
             self._drop_inbox(inbox)
             on_answer(answer)
 
-        self.request(lambda request: CloseConsumer(request, inbox.number), on_closed)
+        self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
@@ -357,60 +320,81 @@ class Core:
             return
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
-        self.state = State.OPEN
-        self._resume(is_resumed=is_resumed)
-        self._on_event("resumed" if is_resumed else "connected", frame.server)
+        self.places.clear()
+        self._resolving = {self.next_number(): name for name in self._destinations_in_use()}
+        if self._resolving:
+            self.state = State.RESUMING
+            self._output = [
+                encode(Resolve(number, name, parse_destination(name).is_temporary))
+                for number, name in self._resolving.items()
+            ]
+        else:
+            self._resume(is_resumed=is_resumed)
+
+    def _destinations_in_use(self) -> list[str]:
+        """Those that the new Client Manager must know before anything can be said about their consumers."""
+        inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+
+    def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
+        if isinstance(frame, Resolved):
+            self.places[name] = frame.place
+        elif isinstance(frame, Failed):
+            for inbox in [inbox for inbox in self._inboxes.values() if inbox.destination == name]:
+                inbox.on_closed(error_of(frame.error, frame.reason))
+                self._drop_inbox(inbox)
+        if not self._resolving:
+            self._resume(is_resumed=True)
 
     def _resume(self, *, is_resumed: bool) -> None:
+        """Everything that the Client Manager must know, in an order in which it can take it."""
+        self.state = State.OPEN
         output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
-        consuming = {frame.consumer for frame in self._frames_asked() if isinstance(frame, Consume)}
+        asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
-            if inbox.number not in consuming:
+            if inbox.number not in asked:
                 self._consume_again(inbox)
-        for request in self._requests.values():  # in the order of their numbers, with those made just now last
-            request.is_repeated = is_resumed
-        consumes = [request.frame for request in self._requests.values() if isinstance(request.frame, Consume)]
-        output += [encode(msgspec.structs.replace(frame, held=self._held_by(frame.consumer))) for frame in consumes]
-        output += [encode(frame) for frame in self._frames_asked() if not isinstance(frame, Consume)]
+        output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
-            self._browsing.recover()
+            self._browsing.recover()  # the page begins anew
         self._output = output
+        self._on_event("resumed" if is_resumed else "connected", self.server)
 
     def _consume_again(self, inbox: Inbox) -> None:
-        def on_consumed(answer: Answer | Error) -> None:
-            if isinstance(answer, Error) and self.failure is None:
-                self._drop_inbox(inbox)
-                inbox.on_closed(answer)
-
         number = self.next_number()
         frame = msgspec.structs.replace(inbox.consume, request=number)
-        self._requests[number] = Request(frame, on_consumed, forgives=False)
+        self._requests.add(number, frame, partial(self._on_consumed, inbox, lambda answer: None))
 
-    def _held_by(self, consumer: int) -> list[int]:
-        """What a consumer has: what it holds, and what it gave up without an answer so far, or without saying so."""
-        inbox = self._inboxes.get(consumer)
-        held = inbox.kept() if inbox is not None else RangeSet()
-        for frame in self._frames_asked():
-            if isinstance(frame, Acknowledge | Return) and frame.consumer == consumer:
-                for first, last in RangeSet.from_flat(frame.positions):
-                    held.add(first, last)
-        return held.flat()
+    def _on_consumed(self, inbox: Inbox, on_answer: OnAnswer, answer: Answer | Error) -> None:
+        if isinstance(answer, Error) and self.failure is None:
+            inbox.on_closed(answer)
+            self._drop_inbox(inbox)
+        on_answer(answer)
 
-    def _frames_asked(self) -> list[AnyClientFrame]:
-        return [request.frame for request in self._requests.values()]
+    def _renewed(self, frame: Consume, given_up: list[int]) -> Consume:
+        """The frame again: at its place of today, with what the consumer has, be it held or given up just now.
 
-    def _on_answer(self, frame: Resolved | Done | StatusAnswer | Failed) -> None:
-        request = self._requests.pop(frame.request, None)
-        if request is None:
-            return
-        if not isinstance(frame, Failed):
-            request.on_answer(frame)
-            return
-        error = error_of(frame.error, frame.reason)
-        is_forgiven = request.forgives and request.is_repeated and isinstance(error, InvalidDestination)
-        request.on_answer(Done(frame.request) if is_forgiven else error)
+        What the program was done with while there was no stream is told after this, so it counts as well.
+        """
+        inbox = self._inboxes.get(frame.consumer)
+        if inbox is None:
+            return frame
+        held = inbox.unsettled()
+        for first, last in zip(given_up[::2], given_up[1::2], strict=True):
+            held.add(first, last)
+        place = self.places.get(inbox.destination, frame.place)
+        return msgspec.structs.replace(frame, place=place, held=held.flat())
+
+    def _on_answer(self, frame: Answer | Failed) -> None:
+        if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
+            self.places.clear()  # one of them is gone; the others are soon found again
+        name = self._resolving.pop(frame.request, None)
+        if name is not None:
+            self._on_resolved_again(name, frame)
+        else:
+            self._requests.on_answer(frame)
 
     def _on_confirmed(self, frame: Confirmed) -> None:
         if outbox := self._outboxes.get(frame.producer):
@@ -432,8 +416,8 @@ class Core:
 
     def _on_consumer_closed(self, frame: ConsumerClosed) -> None:
         if inbox := self._inboxes.get(frame.consumer):
-            self._drop_inbox(inbox)
             inbox.on_closed(error_of(frame.error, frame.reason))
+            self._drop_inbox(inbox)
 
     def _on_pong(self, frame: Pong) -> None:
         """That it came is all it says."""
@@ -460,14 +444,17 @@ class Core:
             back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
             self.request(partial(_numbered, back), lambda answer: None)
 
-    def _let_go(self, inbox: Inbox) -> None:
-        """Tells what is to tell, then takes nothing more."""
+    def _let_go(self, inbox: Inbox) -> list[int]:
+        """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
         if self.state is not State.CLOSED:
             self._tell_wishes(inbox)
+        unseen = inbox.unseen().flat()
         inbox.close()
+        return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
         self._inboxes.pop(inbox.number, None)
+        self._requests.forget(inbox.number, inbox.failure)
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)

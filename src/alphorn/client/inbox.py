@@ -10,6 +10,7 @@ threads that share a consumer never get the same message; everything else happen
 """
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,8 @@ from alphorn.model.conversation import Consume, Delivered
 from alphorn.model.errors import Error, PeerViolation
 from alphorn.model.messages import count_of
 from alphorn.model.ranges import Range, RangeSet
+
+_log = logging.getLogger("alphorn.client")
 
 
 class AckMode(enum.Enum):
@@ -185,13 +188,13 @@ class Inbox:
                 break
         return taken
 
-    def unhand(self) -> None:
-        """What is in hand was not used: it is returned, not acknowledged."""
+    def unhand(self, *, is_closing: bool = False) -> None:
+        """What is in hand was not used: it is returned, not acknowledged; by closing where that follows."""
         if self.mode.is_automatic:
             self._collect()
             handed = self._handed_count
             wanted = [*self._in_hand_before, *([self._range(self._collected, handed)] if self.in_hand else [])]
-            for part in wanted:
+            for part in wanted if not is_closing else ():
                 self._return_range(part, delay_ms=-1, is_dead=False)
             self._in_hand_before.clear()
             self._collected, self.in_hand = handed, 0
@@ -226,18 +229,23 @@ class Inbox:
     def recover(self) -> None:
         """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
         self._collect()
-        handed = self._handed()
-        prefetched = self.held.copy()
-        for first, last in handed:
-            prefetched.remove(first, last)
-            self._return_range((first, last), delay_ms=-1, is_dead=False)
-        for first, last in prefetched:
-            self._return_range((first, last), delay_ms=-1, is_dead=False, is_unseen=True)
+        unseen = self.unseen()
+        for part in self._handed():
+            self._return_range(part, delay_ms=-1, is_dead=False)
+        for part in unseen:
+            self._return_range(part, delay_ms=-1, is_dead=False, is_unseen=True)
         self._arrivals.clear()
         self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    def unseen(self) -> RangeSet:
+        """What is here and was never handed to the program."""
+        unseen = self.held.copy()
+        for first, last in self._handed():
+            unseen.remove(first, last)
+        return unseen
 
     def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool, bool]]]:
         """What to tell the server: positions acknowledged (flat pairs), and what comes back."""
@@ -248,13 +256,12 @@ class Inbox:
         rejected, self.rejected = self.rejected, []
         return acknowledged, rejected
 
-    def kept(self) -> RangeSet:
-        """What the server must not give to anybody else: what is held, and what it has still to hear about."""
-        kept = self.held.copy()
-        kept.update(self.acknowledged)
-        for (first, last), *_ in self.rejected:
-            kept.add(first, last)
-        return kept
+    def unsettled(self) -> RangeSet:
+        """What the server has not been told about: what is held, and what waits to be told."""
+        positions = self.held.copy()
+        for first, last in [*self.acknowledged, *(rejected[0] for rejected in self.rejected)]:
+            positions.add(first, last)
+        return positions
 
     def on_acknowledged(self, positions: list[int]) -> None:
         """The server has consumed these."""
@@ -291,13 +298,14 @@ class Inbox:
             self._collected = done
 
     def _unpack(self, arrival: Arrival) -> list[Message]:
-        """What nobody can read is dead: it would come back for ever."""
+        """What nobody can read is dead: it would come back for ever, and its sender's fault is not this program's."""
         try:
             return arrival.unpack()
-        except PeerViolation:
+        except PeerViolation as error:
             spoilt = (arrival.position + arrival.start, arrival.position + arrival.end - 1)
             self._return_range(spoilt, delay_ms=-1, is_dead=True)
-            raise
+            _log.error("event=message_unreadable destination=%s error=%r", self.destination, str(error))
+            return []
 
     def _range(self, start: int, end: int) -> Range:
         """The positions of messages in hand."""

@@ -91,7 +91,7 @@ class Arrival:
         """Its messages; raises `PeerViolation` for bytes that are no batch."""
         try:
             messages = _decode(self.blob)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"messages from {self.keeper.destination} cannot be read: {error}") from None
         self.blob = b""
         index = 0

@@ -46,12 +46,13 @@ class SentBatch(msgspec.Struct, frozen=True, gc=False):
     frame: bytes
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct):
     """Messages that the cluster did not take."""
 
     first: int
     last: int
     error: Error
+    is_told: bool = False  # the program has heard of it
 
 
 class Outbox:
@@ -63,7 +64,6 @@ class Outbox:
         "_bytes_packed",
         "_refusals",
         "_refusals_forgotten",
-        "_refusals_unreported",
         "bytes_added",
         "bytes_max",
         "confirmed",
@@ -103,7 +103,6 @@ class Outbox:
         self._bytes_confirmed = 0
         self._batches: deque[SentBatch] = deque()
         self._refusals: deque[Refusal] = deque()
-        self._refusals_unreported: Refusal | None = None
         self._refusals_forgotten = 0
 
     def add_plain(self, data: bytes) -> int:
@@ -171,9 +170,7 @@ class Outbox:
             return
         self._bytes_confirmed += sum(batch.size for batch in self._batches) - sum(batch.size for batch in kept)
         self._batches = kept
-        refusal = Refusal(counter, last, error)
-        self._refusals.append(refusal)
-        self._refusals_unreported = self._refusals_unreported or refusal
+        self._refusals.append(Refusal(counter, last, error))
         if len(self._refusals) > REFUSALS_MAX:
             self._refusals_forgotten = self._refusals.popleft().last
         self._move()
@@ -202,9 +199,17 @@ class Outbox:
         return UnknownOutcome(f"whether the message was committed cannot be found out any more: {self.failure}")
 
     def take_refusal(self) -> Error | None:
-        """The first refusal that was not asked for yet."""
-        refusal, self._refusals_unreported = self._refusals_unreported, None
-        return refusal.error if refusal else None
+        """The first refusal that the program has not heard of; it hears of all of them now."""
+        fresh = [refusal for refusal in self._refusals if not refusal.is_told]
+        for refusal in fresh:
+            refusal.is_told = True
+        return fresh[0].error if fresh else None
+
+    def note_told(self, counter: int) -> None:
+        """The program has heard what became of this message."""
+        for refusal in self._refusals:
+            if refusal.first <= counter <= refusal.last:
+                refusal.is_told = True
 
     def id_of(self, connection: bytes, counter: int) -> str:
         """The id of one of its messages."""

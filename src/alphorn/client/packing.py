@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from alphorn.model.errors import MessageTooLarge, Misuse
-from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed
+from alphorn.model.messages import BATCH_BYTES_MAX, PRIORITY_DEFAULT, Flag, Packed
 
-MESSAGE_BYTES_MAX = 8 << 20
+MESSAGE_BYTES_MAX = BATCH_BYTES_MAX - 16  # alone in a batch, which begins with its count
 BATCH_BYTES_TARGET = 64 << 10
 BATCH_MESSAGES_TARGET = 1_000
+DEPTH_MAX = 100  # of lists and dicts in each other
 
 SIMPLE_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
@@ -25,10 +26,10 @@ encode = msgspec.msgpack.Encoder().encode
 def pack_body(body: Any) -> bytes:
     """A message that is nothing but a body."""
     try:
-        if type(body) not in SIMPLE_TYPES:
+        if type(body) not in SIMPLE_TYPES and not _is_sendable(body, DEPTH_MAX):
             _check_value(body, "body")
         data = encode((body,))
-    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError) as error:
+    except (OverflowError, UnicodeEncodeError, TypeError) as error:
         raise refusal_of(body, "body", error) from None
     if len(data) > MESSAGE_BYTES_MAX:
         raise too_large(len(data))
@@ -56,7 +57,7 @@ def pack_bodies(bodies: Sequence[Any]) -> list[tuple[int, bytes]]:
     """Batches of messages that are nothing but bodies: how many, and their bytes."""
     if not SIMPLE_TYPES.issuperset(map(type, bodies)):
         for place, body in enumerate(bodies):
-            if type(body) not in SIMPLE_TYPES:
+            if type(body) not in SIMPLE_TYPES and not _is_sendable(body, DEPTH_MAX):
                 _check_value(body, f"bodies[{place}]")
     made: list[tuple[int, bytes]] = []
     start, size = 0, _first_guess(bodies)
@@ -149,14 +150,10 @@ def check_text(name: str, value: Any) -> str | None:
 
 def refusal_of(body: Any, place: str, error: BaseException) -> Misuse:
     """Why a value cannot be sent, found by looking at its parts."""
-    if isinstance(error, RecursionError):
-        return Misuse(f"{place} is nested too deeply, or contains itself; send something flatter")
     try:
         _check_value(body, place)
     except Misuse as found:
         return found
-    except RecursionError:
-        return refusal_of(body, place, RecursionError())
     return Misuse(f"{place} cannot be sent: {error}")
 
 
@@ -176,27 +173,42 @@ def _first_guess(bodies: Sequence[Any]) -> int:
 def _encode_bodies(bodies: Sequence[Any], start: int) -> bytes:
     try:
         return encode([(body,) for body in bodies])
-    except (OverflowError, UnicodeEncodeError, RecursionError, TypeError) as error:
+    except (OverflowError, UnicodeEncodeError, TypeError) as error:
         for place, body in enumerate(bodies, start):
             try:
                 encode(body)
-            except (OverflowError, UnicodeEncodeError, RecursionError, TypeError) as inner:
+            except (OverflowError, UnicodeEncodeError, TypeError) as inner:
                 raise refusal_of(body, f"bodies[{place}]", inner) from None
         raise refusal_of(list(bodies), "bodies", error) from None
 
 
-def _check_value(value: Any, place: str) -> None:
+def _is_sendable(value: Any, depth: int) -> bool:
+    """The quick look: whether nothing in a value needs words. Ints are left to the encoder."""
     kind = type(value)
+    if kind is dict:
+        return depth > 0 and all(
+            type(key) is str and (type(part) in SIMPLE_TYPES or _is_sendable(part, depth - 1))
+            for key, part in value.items()
+        )
+    if kind is list:
+        return depth > 0 and all(type(part) in SIMPLE_TYPES or _is_sendable(part, depth - 1) for part in value)
+    return kind in SIMPLE_TYPES
+
+
+def _check_value(value: Any, place: str, depth: int = DEPTH_MAX) -> None:
+    """The slow look: raises `Misuse` for the first thing that cannot be sent."""
+    kind = type(value)
+    if kind in (dict, list) and depth == 0:
+        raise Misuse(f"{place[:20]}... is nested deeper than {DEPTH_MAX}, or contains itself; send something flatter")
     if kind is dict:
         for key, part in value.items():
             if type(key) is not str:
                 raise Misuse(f"{place} has the key {key!r} of type {_type_name(key)}; keys are str")
-            if type(part) is not str:
-                _check_value(part, f"{place}[{key!r}]")
+            _check_value(key, f"a key of {place}")
+            _check_value(part, f"{place}[{key!r}]", depth - 1)
     elif kind is list:
         for index, part in enumerate(value):
-            if type(part) is not str:
-                _check_value(part, f"{place}[{index}]")
+            _check_value(part, f"{place}[{index}]", depth - 1)
     elif kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
             raise Misuse(f"{place} is an int of more than 64 bits; send it as str or bytes")

@@ -7,6 +7,7 @@ from alphorn.model.errors import Misuse, Unavailable
 
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 2.0
+STEADY_S = 1.0
 
 
 class Route:
@@ -15,7 +16,7 @@ class Route:
     Pauses double up to `PAUSE_S_MAX`, each shortened by chance, so that clients of a lost node do not return as one.
     """
 
-    __slots__ = ("_addresses", "_attempts", "_given", "_place", "_random", "_reasons")
+    __slots__ = ("_addresses", "_attempts", "_given", "_named", "_opened_at", "_place", "_random", "_reasons")
 
     def __init__(self, addresses: tuple[Address, ...], random: Random) -> None:
         self._given = addresses
@@ -23,10 +24,22 @@ class Route:
         self._random = random
         self._place = random.randrange(len(addresses))
         self._attempts = 0
+        self._named: list[str] = []
+        self._opened_at: float | None = None
         self._reasons: dict[Address, str] = {}
 
-    def learn(self, addresses: list[str]) -> None:
-        """A Client Manager named all of them; what it named wrongly is left out."""
+    def on_open(self, now: float, addresses: list[str]) -> None:
+        """A Client Manager lets us work, and named all of them; what it named wrongly is left out.
+
+        Pauses begin anew only after `STEADY_S`: one that lets us in and out at once is no place to hurry back to.
+        """
+        self._opened_at = now if self._opened_at is None else self._opened_at
+        if now - self._opened_at >= STEADY_S:
+            self._attempts = 0
+            self._reasons.clear()
+        if addresses == self._named:
+            return
+        self._named = addresses
         named = []
         for text in addresses:
             try:
@@ -39,16 +52,12 @@ class Route:
         """The one after the last."""
         self._place = (self._place + 1) % len(self._addresses)
         self._attempts += 1
+        self._opened_at = None
         return self._addresses[self._place]
 
     def on_failure(self, address: Address, reason: str) -> None:
         """This one did not answer."""
         self._reasons[address] = reason
-
-    def on_success(self) -> None:
-        """The last one answered."""
-        self._attempts = 0
-        self._reasons.clear()
 
     def pause_s(self) -> float:
         """How long to wait before the next attempt: not at all until each address was tried once."""

@@ -6,24 +6,26 @@ from typing import Any
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.consuming import delivered
+from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
     Browse,
-    ConsumerClosed,
     Done,
+    Failed,
     Resolve,
     Resolved,
     Status,
     StatusAnswer,
     Unsubscribe,
 )
-from alphorn.model.destinations import TEMPORARY, Destination, Policy, parse_destination
+from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 
@@ -31,13 +33,36 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_describing", "_desk", "_finding")
+    __slots__ = ("_browsing", "_consuming", "_describing", "_desk", "_finding", "_is_asking_for_log", "_log_lines")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming) -> None:
         self._desk = desk
         self._finding = finding
+        self._consuming = consuming
+        self._log_lines: LogLines | None = None
+        self._is_asking_for_log = False
         self._browsing: dict[tuple[int, int], tuple[Connection, int]] = {}
         self._describing: dict[tuple[int, int], _Gathering] = {}
+
+    def on_logged(self, run: bytes, item: Logged) -> None:
+        """This node's own log lines go to the `_LOG` topic of the first channel; until that is known they wait."""
+        desk = self._desk
+        if self._log_lines is None:
+            self._log_lines = LogLines(run)
+        lines = self._log_lines
+        lines.add(item.lines)
+        listed = desk.directory.find(LOG_TOPIC)
+        if listed is not None:
+            desk.channels[0].want(lines.publish(parts_of(listed.place)[1], item.now_ms))
+        elif not self._is_asking_for_log:
+            self._is_asking_for_log = True
+            desk.channels[0].request(LogLines.create(), lambda answer: self._on_log_topic(lines, item.now_ms, answer))
+
+    def _on_log_topic(self, lines: LogLines, now_ms: int, answer: link.Answered) -> None:
+        self._is_asking_for_log = False
+        if not answer.error:
+            self._desk.directory.learn(place_of(0, answer.number), LOG_TOPIC, answer.policy or Policy())
+            self._desk.channels[0].want(lines.publish(answer.number, now_ms))
 
     def on_resolve(self, connection: Connection, frame: Resolve) -> None:
         """Finds a destination, or creates it."""
@@ -45,8 +70,9 @@ class Administration:
         try:
             destination = parse_destination(frame.destination)
             policy = self._read_policy(destination, frame.policy)
-            if frame.is_temporary and not destination.is_temporary:
-                raise InvalidDestination(f"the name of a temporary destination begins with {TEMPORARY}")
+            prefix = temporary_prefix(connection.id)
+            if frame.is_temporary and not destination.name.startswith(prefix):
+                raise InvalidDestination(f"the name of a temporary destination begins with {prefix} here")
         except Error as error:
             desk.fail(connection.stream, frame.request, error)
             return
@@ -77,7 +103,7 @@ class Administration:
             return Policy()
         try:
             policy = _decode_policy(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidDestination(f"the policy of {destination} cannot be read: {error}") from None
         policy.check(destination)
         return policy
@@ -150,26 +176,15 @@ class Administration:
             return
         for consumer in [consumer for consumer in self._desk.consumers.values() if consumer.place == place]:
             connection = self._desk.connections.get(consumer.stream)
-            self._desk.consumers.pop(consumer.key, None)
-            if connection is not None and connection.consumers.pop(consumer.number, None) is not None:
+            if connection is not None:
                 reason = f"{listed.destination} was deleted"
-                self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, "InvalidDestination", reason))
+                self._consuming.close(connection, consumer, InvalidDestination.__name__, reason)
 
     def on_unsubscribe(self, connection: Connection, frame: Unsubscribe) -> None:
-        """Ends a durable subscription of this client."""
-        desk = self._desk
-        if any(
-            connection.subscriptions.get(frame.name) == (c.channel, c.destination, c.subscription)
-            for c in connection.consumers.values()
-        ):
-            error = Misuse(f"the subscription {frame.name!r} has an open consumer; close it first")
-            desk.fail(connection.stream, frame.request, error)
-            return
-        known = connection.subscriptions.get(frame.name)
-        if known is not None:
-            self._unsubscribe(connection, frame, *known)
-            return
-        # Which topic it belongs to is the primary's to know; every channel is asked in turn.
+        """Ends a durable or shared subscription of this client.
+
+        Which topic it belongs to, and whether it is in use, is the primary's to know; every channel is asked in turn.
+        """
         self._find_subscription(connection, frame, 0)
 
     def _find_subscription(self, connection: Connection, frame: Unsubscribe, channel: int) -> None:
@@ -182,8 +197,10 @@ class Administration:
         def on_answer(answer: link.Answered) -> None:
             if not desk.is_there(connection):
                 return
-            if answer.error:
+            if answer.error == InvalidDestination.__name__:
                 self._find_subscription(connection, frame, channel + 1)
+            elif answer.error:
+                desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
             else:
                 destination, subscription = answer.number >> 32, answer.number & 0xFFFFFFFF
                 self._unsubscribe(connection, frame, channel, destination, subscription)
@@ -196,8 +213,6 @@ class Administration:
     def _unsubscribe(
         self, connection: Connection, frame: Unsubscribe, channel: int, destination: int, subscription: int
     ) -> None:
-        connection.subscriptions.pop(frame.name, None)
-
         def on_done(answer: link.Answered) -> None:
             self._desk.reply(connection.stream, Done(frame.request))
 
@@ -302,4 +317,8 @@ def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]
             destinations += part["destinations"]
             for other in part["client_managers"]:
                 nodes.setdefault(other["name"], other)
+    newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
+    for node in nodes.values():
+        if node["role"] == "backup":
+            node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
     return {"nodes": list(nodes.values()), "channels": list(channels.values()), "destinations": destinations}

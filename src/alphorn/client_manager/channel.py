@@ -15,6 +15,12 @@ from alphorn.model.link import Answered
 
 ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
 _COMMAND_BYTES = 64
+_POSITION_BYTES = 9  # at most
+
+
+def bytes_of(positions: list[int]) -> int:
+    """What positions may take in an entry."""
+    return _POSITION_BYTES * len(positions)
 
 
 class Pending(msgspec.Struct, gc=False):
@@ -84,6 +90,7 @@ class Channel:
         if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
             return False
         last.positions.extend(command.positions)
+        self._size += bytes_of(command.positions)
         return True
 
     def request(self, command: AnyCommand, answer: Callable[[Answered], None], *, size: int = 0) -> int:
@@ -145,6 +152,17 @@ class Channel:
             self.in_flight[self._handle] = then
             taken.append((self._handle, payload))
         return taken
+
+    def after_all(self, then: Callable[[], None]) -> None:
+        """Calls `then` once everything that was wanted so far is committed and heard."""
+        if self._commands:
+            self._then.append(then)
+        elif self.waiting:
+            self.waiting[-1][1].append(then)
+        elif self.in_flight:
+            self.in_flight[max(self.in_flight)].append(then)
+        else:
+            then()
 
     @property
     def unordered_bytes(self) -> int:

@@ -30,9 +30,10 @@ class Consumer:
         "destination",
         "held",
         "is_attached",
+        "is_volatile",
         "key",
         "number",
-        "owns_subscription",
+        "on_settled",
         "place",
         "postponed",
         "prefetch",
@@ -56,7 +57,7 @@ class Consumer:
         self.channel = channel
         self.destination = destination
         self.subscription = 0
-        self.owns_subscription = False  # a volatile one, which ends with this consumer
+        self.is_volatile = False  # its subscription ends with its last consumer
         self.selector = ""
         self.prefetch = 0
         self.request = 0  # of its client, while that waits to hear that the consumer is there
@@ -64,12 +65,16 @@ class Consumer:
         self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
+        self.on_settled: Callable[[], None] | None = None  # called once, when nothing is settling any more
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged or returned in the log."""
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
+        if not self.settling and self.on_settled is not None:
+            then, self.on_settled = self.on_settled, None
+            then()
 
     def claims(self) -> list[int]:
         """What a primary must not give to anybody else, or again."""
@@ -81,17 +86,7 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = (
-        "client_id",
-        "consumers",
-        "id",
-        "is_writable",
-        "producers",
-        "resumption",
-        "sessions",
-        "stream",
-        "subscriptions",
-    )
+    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "resumption", "sessions", "stream")
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
@@ -101,7 +96,6 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.subscriptions: dict[str, tuple[int, int, int]] = {}  # name → channel, destination, subscription
         self.is_writable = True
 
     def describe(self) -> dict[str, object]:

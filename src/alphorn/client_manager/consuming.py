@@ -4,8 +4,9 @@ A consumer's deliveries reach its client in the order in which the primary gave 
 it comes with the log or is fetched from a backup, and what came later for the same consumer waits behind it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed, parts_of
@@ -22,22 +23,25 @@ from alphorn.model.conversation import (
     Failed,
     Return,
 )
-from alphorn.model.destinations import DestinationKind
+from alphorn.model.destinations import DestinationKind, temporary_prefix
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
 from alphorn.model.messages import cut_batch
-from alphorn.model.ranges import RangeSet
+from alphorn.model.ranges import Range, RangeSet
+
+PREFETCH_MAX = 1_000_000
 
 
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_finding", "_waiters", "delivered", "fetching")
+    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching")
 
     def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
         self._finding = finding
         self.fetching = Fetching(desk, self.on_heard)
         self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
+        self._ending: dict[tuple[bytes, int], int] = {}  # connection and session → consumers that are not gone yet
         self.delivered = 0
 
     # --- beginning and ending ---
@@ -50,6 +54,9 @@ class Consuming:
         channel, destination = parts_of(frame.place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+        if not 0 <= number <= commands.NUMBER_MAX:
+            raise PeerViolation(f"consumers have numbers from 0 to {commands.NUMBER_MAX}, and {number} is none")
+        held = pairs_of(frame.held)
         key = commands.key_of(connection.id, number)
         consumer = Consumer(
             number=number,
@@ -60,9 +67,9 @@ class Consuming:
             channel=channel,
             destination=destination,
         )
-        consumer.prefetch = max(1, frame.prefetch)
+        consumer.prefetch = min(max(1, frame.prefetch), PREFETCH_MAX)
         consumer.request = frame.request
-        consumer.held = RangeSet(zip(frame.held[::2], frame.held[1::2], strict=False))
+        consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
         self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
 
@@ -71,6 +78,11 @@ class Consuming:
             return
         if listed is None:
             reason = "this destination is gone; resolve it anew"
+            self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
+            return
+        found = listed.destination
+        if found.is_temporary and not found.name.startswith(temporary_prefix(connection.id)):
+            reason = f"{found} belongs to another connection; only that one receives from it"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
         elif listed.destination.kind is DestinationKind.TOPIC:
             self._subscribe(connection, consumer, frame)
@@ -118,12 +130,35 @@ class Consuming:
                 self._refuse(connection, consumer, Failed(frame.request, answer.error, answer.reason))
                 return
             consumer.subscription = answer.number
-            consumer.owns_subscription = not command.is_durable and not command.is_shared
-            if is_named:
-                connection.subscriptions[frame.subscription] = (consumer.channel, consumer.destination, answer.number)
+            consumer.is_volatile = not command.is_durable
             self._enter(connection, consumer)
 
-        self._desk.channels[consumer.channel].request(command, on_answer)
+        if is_named:
+            self._claim(connection, consumer, command, on_answer)
+        else:
+            self._desk.channels[consumer.channel].request(command, on_answer)
+
+    def _claim(
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        command: commands.Subscribe,
+        on_answer: Callable[[link.Answered], None],
+    ) -> None:
+        """Subscribes where nobody's active use of the name forbids it, which the primary knows.
+
+        While no primary is there nobody receives, and nobody asks; then the log alone decides.
+        """
+        channel = self._desk.channels[consumer.channel]
+
+        def subscribe() -> None:
+            if self._is_current(connection, consumer):
+                channel.request(command, on_answer)
+
+        request = channel.ask(lambda answer: on_answer(answer) if answer.error else subscribe(), lost=subscribe)
+        if not self._desk.ask_primary(consumer.channel, link.Claim(request, command)):
+            channel.pending.pop(request)
+            subscribe()
 
     def _attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
@@ -171,19 +206,41 @@ class Consuming:
         if consumer is None:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {frame.consumer} is not open"))
             return
-        self.end(connection, consumer, lambda: self._desk.reply(connection.stream, Done(frame.request)))
+        done = Done(frame.request)
+        self.end(connection, consumer, lambda: self._desk.reply(connection.stream, done), frame.unseen)
 
-    def end(self, connection: Connection, consumer: Consumer, then: Callable[[], None] = lambda: None) -> None:
-        """Detaches a consumer for good; `then` is called when what it held has come back."""
+    def end(
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        then: Callable[[], None] = lambda: None,
+        unseen: Sequence[int] = (),
+    ) -> None:
+        """Detaches a consumer for good; `then` is called when what it held has come back.
+
+        Of what it holds, its program was never handed the `unseen`.
+
+        First everything it said of its messages must be in the log, or the primary would give out again what the
+        consumer has acknowledged.
+        """
         if not consumer.is_attached:
-            consumer.postponed.append(lambda: self.end(connection, consumer, then))
+            consumer.postponed.append(lambda: self.end(connection, consumer, then, unseen))
             return
+        for first, last in pairs_of(unseen):
+            consumer.held.remove(first, last)
         self._forget(connection, consumer)
         channel = self._desk.channels[consumer.channel]
-        if consumer.owns_subscription:
-            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription))
-        request = channel.ask(lambda answer: then(), lost=then)
-        self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key))
+        if consumer.is_volatile:
+            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
+
+        def detach() -> None:
+            request = channel.ask(lambda answer: then(), lost=then)
+            self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, consumer.held.flat()))
+
+        if consumer.settling:
+            consumer.on_settled = detach
+        else:
+            detach()
 
     def _forget(self, connection: Connection, consumer: Consumer) -> None:
         connection.consumers.pop(consumer.number, None)
@@ -206,10 +263,14 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
         command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
         if frame.request:
-            channel.want(command, lambda: self._settled(connection, consumer, frame.request, frame.positions))
+            channel.want(
+                command,
+                lambda: self._settled(connection, consumer, frame.request, frame.positions),
+                size=bytes_of(frame.positions),
+            )
         elif not channel.join(command):
             # The list grows with what joins the command, so all of it is settled together.
-            channel.want(command, lambda: consumer.settle(command.positions))
+            channel.want(command, lambda: consumer.settle(command.positions), size=bytes_of(frame.positions))
 
     def on_return(self, connection: Connection, frame: Return) -> None:
         """Messages come back, to be given out again or as dead."""
@@ -229,9 +290,12 @@ class Consuming:
             frame.positions,
             frame.delay_ms,
             frame.is_dead,
+            frame.is_unseen,
         )
         self._desk.channels[consumer.channel].want(
-            command, lambda: self._settled(connection, consumer, frame.request, frame.positions)
+            command,
+            lambda: self._settled(connection, consumer, frame.request, frame.positions),
+            size=bytes_of(frame.positions),
         )
 
     def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
@@ -245,15 +309,14 @@ class Consuming:
         if consumer is None:
             self._desk.fail(connection.stream, request, Misuse(f"consumer {number} is not open"))
             return None
-        if len(positions) % 2 or any(a > b for a, b in zip(positions[::2], positions[1::2], strict=True)):
-            raise PeerViolation("positions come in pairs, the first not after the last")
+        pairs = pairs_of(positions)
         held = consumer.held
-        for first, last in zip(positions[::2], positions[1::2], strict=True):
+        for first, last in pairs:
             if held.intersection(first, last) != [(first, last)]:
                 error = Misuse(f"consumer {number} does not hold all of the messages {first} to {last}")
                 self._desk.fail(connection.stream, request, error)
                 return None
-        for first, last in zip(positions[::2], positions[1::2], strict=True):
+        for first, last in pairs:
             held.remove(first, last)
             consumer.settling.add(first, last)
         return consumer
@@ -283,13 +346,18 @@ class Consuming:
         self._await(channel, consumer, run)
 
     def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
-        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched."""
+        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched.
+
+        One that is here needs nobody to wait for it: it is looked for again when its turn comes.
+        """
+        ground = self._desk.channels[channel]
+        if ground.cache.find(run.sequence, run.command) is not None:
+            return
         waiters = self._waiters.setdefault((channel, run.sequence), [])
         if consumer not in waiters:
             waiters.append(consumer)
-        ground = self._desk.channels[channel]
         is_to_come = 0 < ground.heard < run.sequence
-        if not is_to_come and ground.cache.find(run.sequence, run.command) is None:
+        if not is_to_come:
             self.fetching.fetch(channel, run.sequence)
 
     def on_heard(self, channel: int, sequence: int) -> None:
@@ -312,8 +380,15 @@ class Consuming:
         consumer = self._desk.consumers.get(frame.consumer)
         connection = self._desk.connections.get(consumer.stream) if consumer is not None else None
         if consumer is not None and connection is not None:
-            self._forget(connection, consumer)
-            self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, frame.error, frame.reason))
+            self.close(connection, consumer, frame.error, frame.reason)
+
+    def close(self, connection: Connection, consumer: Consumer, error: str, reason: str) -> None:
+        """A consumer gets nothing any more; its client hears why, also while it still waits for the beginning."""
+        self._forget(connection, consumer)
+        if consumer.request:
+            self._desk.reply(consumer.stream, Failed(consumer.request, error, reason))
+        else:
+            self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, error, reason))
 
     def describe(self) -> dict[str, object]:
         """For people."""
@@ -323,6 +398,14 @@ class Consuming:
             "fetched": self.fetching.fetched,
             "waiting": len(self._waiters),
         }
+
+
+def pairs_of(positions: Sequence[int]) -> list[Range]:
+    """The pairs that a client wrote flat; raises `PeerViolation` for what are none."""
+    pairs = list(zip(positions[::2], positions[1::2], strict=False))
+    if len(positions) % 2 or any(not 0 <= first <= last for first, last in pairs):
+        raise PeerViolation("positions come in pairs, the first not after the last")
+    return pairs
 
 
 def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:

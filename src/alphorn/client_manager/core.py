@@ -19,6 +19,7 @@ from alphorn.client_manager.machine import (
     Hang,
     Input,
     Linked,
+    Logged,
     Lost,
     Opened,
     Order,
@@ -45,7 +46,7 @@ class ClientManager:
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
-        self._administration = Administration(self._desk, finding)
+        self._administration = Administration(self._desk, finding, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -86,6 +87,8 @@ class ClientManager:
                 self._on_writable(item)
             case Lost():
                 self._on_lost(item)
+            case Logged():
+                self._administration.on_logged(self._origins[0], item)
 
     def on_time(self, now: float) -> None:
         """Fetches that are not answered are asked of others."""
@@ -203,7 +206,7 @@ class ClientManager:
                 self._desk.reply(connection.stream, conversation.Done(frame.request))
 
         for consumer in ending:
-            self._consuming.end(connection, consumer, on_ended)
+            self._consuming.end(connection, consumer, on_ended, frame.unseen.get(consumer.number, ()))
         if not ending:
             on_ended()
 
@@ -241,6 +244,8 @@ class ClientManager:
                     self._administration.on_deleted(place_of(channel, number))
                 case commands.SetPolicy(number, policy):
                     self._desk.directory.set_policy(place_of(channel, number), policy)
+                case commands.Forget(connection):
+                    self._desk.directory.forget_connection(channel, connection)
         return entry
 
     def _on_lost(self, item: Lost) -> None:

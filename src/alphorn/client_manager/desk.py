@@ -12,6 +12,7 @@ from alphorn.model.conversation import Failed, ServerFrame
 from alphorn.model.errors import Error
 from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered, Asked
+from alphorn.model.messages import BATCH_BYTES_MAX
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channels: int = 1
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     cache_bytes: int = 64 << 20  # per channel
-    batch_bytes_max: int = 8 << 20  # of one publish
+    batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
 
 
 class Desk:

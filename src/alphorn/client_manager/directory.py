@@ -3,10 +3,12 @@
 A place is a channel and a number within it, as one whole number that clients keep.
 """
 
-from alphorn.model.destinations import Destination, Policy
+from alphorn.model.commands import CONNECTION_BYTES
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, temporary_prefix
 
 _CHANNEL_SHIFT = 40
 _NUMBER_MASK = (1 << _CHANNEL_SHIFT) - 1
+_PREFIX_CHARACTERS = len(temporary_prefix(bytes(CONNECTION_BYTES)))
 
 
 def place_of(channel: int, number: int) -> int:
@@ -33,20 +35,23 @@ class Listed:
     def may_refuse(self) -> bool:
         """Whether a publish may be refused after it is in the log, so that only the primary can confirm it.
 
-        Temporary destinations vanish with their owner, which no command names.
+        Temporary destinations vanish with their owner, which no command names; dead messages come from nobody's client.
         """
-        return self.destination.is_temporary or (self.policy.max_length > 0 and self.policy.overflow == "reject")
+        if self.destination.is_temporary or self.destination.name == DEAD_MESSAGES:
+            return True
+        return self.policy.max_length > 0 and self.policy.overflow == "reject"
 
 
 class Directory:
     """Known destinations by name and by place."""
 
-    __slots__ = ("_by_name", "_by_place", "_channels")
+    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries")
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
         self._by_name: dict[Destination, Listed] = {}
         self._by_place: dict[int, Listed] = {}
+        self._temporaries: dict[str, set[int]] = {}  # by how the names of one connection's begin
 
     def find(self, destination: Destination) -> Listed | None:
         """A destination by its name."""
@@ -57,13 +62,20 @@ class Directory:
         return self._by_place.get(place)
 
     def channel_for(self, destination: Destination) -> int:
-        """Where a new destination goes: the same on every Client Manager, spread evenly over the channels."""
+        """Where a new destination goes: the same on every Client Manager, spread evenly over the channels.
+
+        What belongs to the system is on the first channel.
+        """
+        if destination.is_reserved:
+            return 0
         return sum(str(destination).encode()) % self._channels if self._channels > 1 else 0
 
     def learn(self, place: int, destination: Destination, policy: Policy) -> Listed:
         """A destination exists."""
         listed = Listed(place, destination, policy)
         self._by_name[destination] = self._by_place[place] = listed
+        if destination.is_temporary:
+            self._temporaries.setdefault(destination.name[:_PREFIX_CHARACTERS], set()).add(place)
         return listed
 
     def set_policy(self, place: int, policy: Policy) -> None:
@@ -77,7 +89,19 @@ class Directory:
         listed = self._by_place.pop(place, None)
         if listed is not None:
             self._by_name.pop(listed.destination, None)
+            if listed.destination.is_temporary:
+                prefix = listed.destination.name[:_PREFIX_CHARACTERS]
+                self._temporaries.get(prefix, set()).discard(place)
         return listed
+
+    def forget_connection(self, channel: int, connection: bytes) -> None:
+        """A connection has ended, and its temporary destinations of this channel with it."""
+        prefix = temporary_prefix(connection)
+        for place in list(self._temporaries.get(prefix, ())):
+            if parts_of(place)[0] == channel:
+                self.forget(place)
+        if not self._temporaries.get(prefix, True):
+            del self._temporaries[prefix]
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -81,6 +81,13 @@ class Told(Input, frozen=True, gc=False):
     frame: AnyTold
 
 
+class Logged(Input, frozen=True, gc=False):
+    """This node wrote log lines, which belong on the `_LOG` topic too."""
+
+    lines: list[str]
+    now_ms: int
+
+
 class Output(msgspec.Struct, frozen=True, gc=False):
     """Something to do."""
 

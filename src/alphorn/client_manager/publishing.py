@@ -15,7 +15,7 @@ from alphorn.model import commands
 from alphorn.model.conversation import Confirmed, Publish, Refused
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
-from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
 
 _check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
@@ -44,15 +44,17 @@ class Publishing:
 
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
+        self._check(connection, frame)
         producer = connection.producers.get(frame.producer)
         if producer is None:
             producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
-        if frame.counter != producer.expected:
+        if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
             )
-        self._check(connection, frame)
-        producer.expected += frame.count
+        if frame.counter > producer.expected:
+            producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
+        producer.expected = frame.counter + frame.count
         channel_number, number = parts_of(frame.place)
         channel = self._desk.channels[channel_number]
         command = commands.Publish(
@@ -79,15 +81,20 @@ class Publishing:
         settings, size = self._desk.settings, len(frame.blob)
         if frame.session not in connection.sessions:
             raise PeerViolation(f"session {frame.session} is not open")
+        if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
+            raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if size > settings.batch_bytes_max:
             raise PeerViolation(f"a batch of {size} bytes is too large; at most {settings.batch_bytes_max} go at once")
         if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
             raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
+        if frame.flags:  # servers will look into it, and must not find surprises there
+            headers_of(frame.blob)
+            return
         try:
             _check_msgpack(frame.blob)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
     def _on_committed(self, batch: _Batch) -> None:

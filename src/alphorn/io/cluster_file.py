@@ -43,17 +43,17 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One channel: one log."""
 
     name: str
-    group: int
+    group: int  # 32-bit id on the network, different for each channel of each cluster
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
-    checkpoint_interval: int = 4096
+    checkpoint_interval: int = 4096  # log numbers between checkpoints; raising it lengthens replay and saves work
 
 
 class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node."""
 
-    name: str
-    kind: NodeKind
+    name: str  # also of its folder below the cluster's directory
+    kind: NodeKind  # "message_manager" or "client_manager"
     channel: str = ""  # of a Message Manager
     bus: str = ""  # "host:port" of a Message Manager's member
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
@@ -65,8 +65,8 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole cluster."""
 
-    name: str
-    directory: str
+    name: str  # for people
+    directory: str  # each node keeps its stores and its log in a folder of its own name below
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open

@@ -31,8 +31,8 @@ Place = Callable[[list[bytes]], None]  # takes lines, each with its end; may blo
 
 CURRENT_NODE: contextvars.ContextVar[str] = contextvars.ContextVar("alphorn node")  # whose task or callback runs
 
-_FIELD = re.compile(r"(\w+)=(%[srd]|\S+)")
-_TEMPLATE = re.compile(r"(?:\w+=\S+)(?: \w+=\S+)*")
+_PAIR = re.compile(r"(\w+)=(\S+)")
+_PAIRS = re.compile(r"\w+=\S+(?: \w+=\S+)*")
 _PLAIN = (str, int, float, bool, type(None))
 _encode = msgspec.json.Encoder().encode
 
@@ -163,8 +163,8 @@ class LogTask:
 class LogHandler(logging.Handler):
     """Brings what Python's logging is told to the log of the node that said it.
 
-    Which node that is follows from the context (`CURRENT_NODE`), which tasks and callbacks inherit. What has no
-    context, such as a thread of a store, goes to the first node of the process.
+    Which node that is follows from the field `node` of the line, else from the context (`CURRENT_NODE`), which tasks
+    and callbacks inherit. What has neither, such as a thread of a store, goes to the first node of the process.
     """
 
     def __init__(self, tasks: Sequence[LogTask]) -> None:
@@ -174,41 +174,41 @@ class LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Called by logging."""
-        task = self._tasks.get(CURRENT_NODE.get(""), self._first)
         try:
             event, fields = fields_of(record)
         except Exception:
             self.handleError(record)
             return
+        task = self._tasks.get(str(fields.pop("node", CURRENT_NODE.get(""))), self._first)
         task.say(record.levelname.lower(), event, fields)
 
 
 def fields_of(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
     """The event and its fields, from a record in our form (`event=name key=%s ...`) or any other.
 
-    Values are taken as they are handed to logging, so numbers stay numbers and texts may hold blanks. A record of any
-    other form is kept as its text. Values are turned into text here, since they may change once the caller goes on.
+    Values are taken as they are handed to logging, so numbers stay numbers and texts may hold blanks; where the form
+    itself is an argument, its text is taken apart. A record of any other form is kept as its text. Values become text
+    here, since they may change once the caller goes on.
     """
-    fields: dict[str, object] = {}
     template = str(record.msg)
     arguments = record.args if isinstance(record.args, tuple) else (record.args,)
-    event = "said"
-    if _TEMPLATE.fullmatch(template) and template.count("%") == len(arguments):
+    fields: dict[str, object] = {}
+    if _PAIRS.fullmatch(template) and template.count("%") == len(arguments):
         values = iter(arguments)
-        for key, value in _FIELD.findall(template):
+        for key, value in _PAIR.findall(template):
             fields[key] = _plain(next(values)) if value.startswith("%") else value
-        event = str(fields.pop("event", event))
+    elif _PAIRS.fullmatch(text := record.getMessage()[:TEXT_CHARACTERS_MAX]):
+        fields |= _PAIR.findall(text)
+    elif found := re.match(r"event=(\S+) ?", text):
+        fields |= {"event": found[1], "text": text[found.end() :]}
     else:
-        text = record.getMessage()
-        if found := re.match(r"event=(\S+) ?", text):
-            event, text = found[1], text[found.end() :]
-        fields["text"] = text[:TEXT_CHARACTERS_MAX]
-    for taken in ("time", "level", "node"):
+        fields["text"] = text
+    for taken in ("time", "level"):
         if taken in fields:
             fields[f"{taken}_"] = fields.pop(taken)
     if record.exc_info and record.exc_info[0] is not None:
         fields["exception"] = "".join(traceback.format_exception(*record.exc_info))[-TEXT_CHARACTERS_MAX:]
-    return event, {**fields, "logger": record.name}
+    return str(fields.pop("event", "said")), {**fields, "logger": record.name}
 
 
 def _plain(value: object) -> object:

@@ -1,6 +1,7 @@
 """Settings of the whole process that the data path wants."""
 
 import ctypes
+import resource
 
 KEPT_BYTES = 64 << 20  # freed memory that stays with the process instead of going back to the kernel
 MAPPED_BYTES_MIN = 32 << 20  # only larger blocks are mapped on their own; the C library allows no more
@@ -22,3 +23,15 @@ def keep_freed_memory() -> bool:
     settings = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_TOP_PAD, KEPT_BYTES // 4), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN))
     answers = [tell(name, value) for name, value in settings]
     return 0 not in answers
+
+
+def raise_file_limit() -> int:
+    """Lets the process open as many files as it is allowed to ask for; gives that number.
+
+    The limit that processes start with is often 1024, for programs that use select(2); a Client Manager with more
+    clients than that would refuse them.
+    """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most

@@ -19,7 +19,10 @@ def read_buffer() -> bytearray:
 
 
 class FrameStream(asyncio.BufferedProtocol):
-    """One connection. `on_frames` gets the frames; `on_closed` the reason, once."""
+    """One connection. `on_frames` gets the frames; `on_closed` the reason, once.
+
+    `on_oversized` gets the reason when the peer announced too large a frame, and must close; by default that is all.
+    """
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class FrameStream(asyncio.BufferedProtocol):
         on_frames: Callable[["FrameStream", list[memoryview]], None],
         on_closed: Callable[["FrameStream", str], None],
         on_open: Callable[["FrameStream"], None] = lambda stream: None,
+        on_oversized: "Callable[[FrameStream, str], None] | None" = None,
         on_writable: Callable[["FrameStream", bool], None] = lambda stream, is_writable: None,
         frame_bytes_max: int,
         buffered_bytes_max: int = 8 << 20,
@@ -38,6 +42,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._on_frames = on_frames
         self._on_closed = on_closed
         self._on_open = on_open
+        self._on_oversized = on_oversized or FrameStream.close
         self._on_writable = on_writable
         self._frame_bytes_max = frame_bytes_max
         self._buffered_bytes_max = buffered_bytes_max
@@ -79,7 +84,8 @@ class FrameStream(asyncio.BufferedProtocol):
             self._on_frames(self, frames)
         if wanted - LENGTH_BYTES > self._frame_bytes_max:
             announced = wanted - LENGTH_BYTES
-            self.close(f"a frame of {announced} bytes was announced; at most {self._frame_bytes_max} are allowed")
+            reason = f"a frame of {announced} bytes was announced; at most {self._frame_bytes_max} are allowed"
+            self._on_oversized(self, reason)
             return
         self._keep(view[start:end], wanted, is_moved=self._part is None or start > 0)
 

@@ -24,6 +24,12 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
+    async def __aenter__(self) -> "Tasks":
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Runs `work` until it ends or `close` cancels it."""
         assert not self._is_closed, f"task {name} is started after closing"

@@ -86,10 +86,10 @@ class Backlog:
                         del self.priorities[priority]
         return removed
 
-    def give_back(self, first: int, last: int) -> list[Range]:
+    def give_back(self, first: int, last: int, *, is_counted: bool = True) -> list[Range]:
         """These were given out and came back; gives those that are still pending, each counted once more."""
         returned = self.pending.intersection(first, last)
-        for start, end in returned:
+        for start, end in returned if is_counted else ():
             for position in range(start, end + 1):
                 self.counts[position] = self.counts.get(position, 0) + 1
         return returned

@@ -24,6 +24,7 @@ from alphorn.message_manager.machine import (
     LinkClosed,
     LinkOpened,
     Log,
+    Logged,
     Order,
     Output,
     Promoted,
@@ -32,7 +33,6 @@ from alphorn.message_manager.machine import (
 )
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.status import About, status_of
-from alphorn.message_manager.topic import Topic
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -45,6 +45,8 @@ from alphorn.model.commands import (
     encode_entry,
 )
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
+from alphorn.model.log_lines import LOG_TOPIC, LogLines
+from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
@@ -80,6 +82,8 @@ class MessageManager:
         self._then: list[Callable[[], None] | None] = []
         self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
         self._request = 0
+        self._log_lines: LogLines | None = None
+        self._has_asked_for_log = False
         self._ticked_ms = 0
 
     @property
@@ -92,6 +96,8 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item)
+                if self._log_lines is not None and self._log_lines.is_waiting:
+                    self._publish_log(self._log_lines, now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
@@ -103,6 +109,8 @@ class MessageManager:
                 self._on_promoted(item, now)
             case Demoted():
                 self._on_demoted(item.epoch)
+            case Logged():
+                self._on_logged(item, now)
             case ClientManagerLeft():
                 self._on_client_manager_left(item.origin)
 
@@ -205,6 +213,22 @@ class MessageManager:
         self._outbox.append(Order(payload))
         self._commands, self._then = [], []
 
+    def _on_logged(self, item: Logged, now: float) -> None:
+        """Any replica publishes its own lines; while nobody is primary they wait."""
+        if self._log_lines is None:
+            self._log_lines = LogLines(item.run)
+        self._log_lines.add(item.lines)
+        if self._epoch:
+            self._publish_log(self._log_lines, now)
+
+    def _publish_log(self, lines: LogLines, now: float) -> None:
+        number = self.engine.numbers.get(LOG_TOPIC)
+        if number is not None:
+            self._order(lines.publish(number, self._wall_ms(now)))
+        elif not self._has_asked_for_log:
+            self._has_asked_for_log = True
+            self._order(LogLines.create())
+
     # --- being primary ---
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
@@ -275,8 +299,9 @@ class MessageManager:
                 self._lose(dispatcher, connection, keys, now, is_away=is_away)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
-            case link.Detach(request, consumer):
-                self._detach(consumer, lambda: self._tell(number, link.Answered(request)))
+            case link.Detach(request, consumer, held):
+                seen = RangeSet(zip(held[::2], held[1::2], strict=True))
+                self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Look():
                 self._look(number, frame)
             case link.Locate(request, destination):
@@ -285,7 +310,9 @@ class MessageManager:
                 is_there = place in self.engine.destinations
                 self._locate(number, request, place if is_there else None, f"destination number {place}")
             case link.FindSubscription():
-                self._find(number, frame)
+                self._find(dispatcher, number, frame)
+            case link.Claim():
+                self._claim(dispatcher, number, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -326,10 +353,10 @@ class MessageManager:
             self._absent.back(connection)
             self._tell(number, link.Answered(frame.request))
 
-    def _detach(self, consumer: bytes, then: Callable[[], None] | None) -> None:
+    def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
         assert self._dispatcher is not None
-        returns = self._dispatcher.detach(consumer)
+        returns = self._dispatcher.detach(consumer, seen)
         for place, command in enumerate(returns, 1):
             self._order(command, then if place == len(returns) else None)
         if not returns and then is not None:
@@ -375,14 +402,29 @@ class MessageManager:
             found = self.engine.destinations[place]
             self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
 
-    def _find(self, number: int, frame: link.FindSubscription) -> None:
-        for destination in self.engine.destinations.values():
-            if isinstance(destination, Topic):
-                for subscription, known in destination.subscriptions.items():
-                    if (known.client, known.name) == (frame.client, frame.name):
-                        self._tell(number, link.Answered(frame.request, destination.number << 32 | subscription))
-                        return
-        self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
+    def _find(self, dispatcher: Dispatcher, number: int, frame: link.FindSubscription) -> None:
+        found = self.engine.find_subscription(frame.client, frame.name)
+        if found is None:
+            self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
+        elif dispatcher.is_used(*found):
+            error = Misuse(f"the subscription {frame.name!r} has an active consumer; close it first")
+            self._refuse(number, frame.request, error)
+        else:
+            self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
+
+    def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
+        """Who is active decides whether a subscription may be begun anew, which the log cannot know."""
+        wanted = frame.subscribe
+        try:
+            found = self.engine.find_claimed(wanted)
+            if found is not None:
+                topic, known, is_same = found
+                if dispatcher.is_used(topic, known.number, besides=wanted.consumer):
+                    _check_use(wanted.name, is_shared=known.is_shared, is_same=is_same)
+        except Error as error:
+            self._refuse(number, frame.request, error)
+        else:
+            self._tell(number, link.Answered(frame.request))
 
     # --- saying ---
 
@@ -416,3 +458,13 @@ class MessageManager:
             "engine": self.engine.describe(),
             "dispatcher": self._dispatcher.describe() if self._dispatcher is not None else None,
         }
+
+
+def _check_use(name: str, *, is_shared: bool, is_same: bool) -> None:
+    if not is_shared:
+        raise Misuse(
+            f"the subscription {name!r} has an active consumer and is not shared; "
+            "close that one first, or share the subscription"
+        )
+    if not is_same:
+        raise Misuse(f"others share the subscription {name!r} with another topic or selector; use theirs")

@@ -12,7 +12,7 @@ for the sake of order. A message that may have been delivered before says so in 
 Only queues and subscriptions that something happened to are looked at, so idle ones cost nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +27,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Acknowledge, Return, connection_of
+from alphorn.model.destinations import Destination
 from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.link import Deliver, Detached
 from alphorn.model.ranges import Range, RangeSet
@@ -115,14 +116,17 @@ class Dispatcher:
         outlet.attach(attached, understood, claimed)
         self._dirty[outlet] = None
 
-    def detach(self, consumer: bytes) -> list[Return]:
-        """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing."""
+    def detach(self, consumer: bytes, seen: RangeSet | None = None) -> list[Return]:
+        """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing.
+
+        `seen` are the positions that its program was given; None where nobody can tell, so that all of them count.
+        """
         outlet = self._places.pop(consumer, None)
         if outlet is None:
             return []
-        command = outlet.detach(outlet.consumers[consumer])
+        commands = outlet.detach(outlet.consumers[consumer], seen)
         self._settle(outlet)
-        return [] if command is None else [command]
+        return commands
 
     def lose_client_manager(self, number: int) -> list[Return]:
         """A Client Manager has left: its consumers are gone, and it will claim nothing any more."""
@@ -137,6 +141,11 @@ class Dispatcher:
     def consumers_at(self, client_manager: int) -> list[bytes]:
         """The attached consumers that are reached through a Client Manager."""
         return [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == client_manager]
+
+    def is_used(self, destination: int, subscription: int, besides: bytes = b"") -> bool:
+        """Whether consumers, or others than this one, are attached there."""
+        outlet = self._find(destination, subscription)
+        return outlet is not None and any(key != besides for key in outlet.consumers)
 
     def suspend(self, consumers: Iterable[bytes]) -> None:
         """These cannot be reached: they keep what they hold, and get nothing more until they attach again."""
@@ -159,8 +168,9 @@ class Dispatcher:
         if self._grace.leave(self._grace.missing):
             self._end_grace()
 
-    def on_effects(self, effects: Iterable[Effect]) -> None:
+    def on_effects(self, effects: Sequence[Effect]) -> None:
         """The engine has applied commands, with these effects."""
+        deleted: dict[int, Destination] | None = None  # worked out when a subscription ends
         for effect in effects:
             match effect:
                 case Arrived():
@@ -189,7 +199,11 @@ class Dispatcher:
                     for subscription in list(self._outlets.get(effect.number, {})):
                         self._close(effect.number, subscription, reason)
                 case Unsubscribed():
+                    if deleted is None:
+                        deleted = {gone.number: gone.destination for gone in effects if isinstance(gone, Deleted)}
                     reason = f"subscription {effect.subscription} has ended; subscribe again to go on"
+                    if effect.destination in deleted:
+                        reason = f"{deleted[effect.destination]} was deleted; create it again to go on"
                     self._close(effect.destination, effect.subscription, reason)
 
     def take_deliveries(self) -> list[Delivery]:

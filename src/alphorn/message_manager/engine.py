@@ -22,9 +22,9 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.state import State
-from alphorn.message_manager.subscribing import forget, subscribe, unsubscribe
+from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
 from alphorn.message_manager.ticking import tick
-from alphorn.message_manager.topic import Topic
+from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import (
     Acknowledge,
     Command,
@@ -115,6 +115,10 @@ class Engine:
         """The topic and the number of the subscription with this name: the durable one, else the shared one."""
         names = self._state.names
         return names.get((True, client, name)) or names.get((False, client, name))
+
+    def find_claimed(self, command: Subscribe) -> tuple[int, Subscription, bool] | None:
+        """Topic and subscription that this would use, and whether as it is; None for a new one. Raises an `Error`."""
+        return find_named(self._state, command)
 
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed."""

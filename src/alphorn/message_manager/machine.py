@@ -42,6 +42,13 @@ class ClientManagerLeft(Input, frozen=True, gc=False):
     origin: bytes
 
 
+class Logged(Input, frozen=True, gc=False):
+    """This node wrote log lines, which belong on the `_LOG` topic too; `run` names this run of the node."""
+
+    run: bytes
+    lines: list[str]
+
+
 class LinkOpened(Input, frozen=True, gc=False):
     """A Client Manager connected."""
 

@@ -102,16 +102,25 @@ class Outlet:
         consumer.prefetch = 0
         self._seat(consumer)
 
-    def detach(self, consumer: Consumer) -> Return | None:
-        """A consumer goes. What it holds is given to nobody before the command that this gives is applied."""
+    def detach(self, consumer: Consumer, seen: RangeSet | None) -> list[Return]:
+        """A consumer goes. What it holds is given to nobody before the commands that this gives are applied.
+
+        What is not among the `seen` never reached the program, or is settled by a command before these.
+        """
         self._remove(consumer)
         held = self._locks.of(consumer)
         if not held:
             self._let_go(consumer)
-            return None
+            return []
         self._leaving[consumer] = None
+        unseen = RangeSet() if seen is None else held.difference(seen)
+        parts = [(held.difference(unseen), False), (unseen, True)]
         # No delay: nobody refused these messages.
-        return Return(self.destination, self.subscription, consumer.key, held.flat(), delay_ms=0)
+        return [
+            Return(self.destination, self.subscription, consumer.key, part.flat(), delay_ms=0, is_unseen=is_unseen)
+            for part, is_unseen in parts
+            if part
+        ]
 
     def abandon(self, consumer: Consumer) -> None:
         """A consumer turned elsewhere; what it held is free, and may have been given out."""

@@ -13,20 +13,19 @@ from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
-from alphorn.model.commands import CONNECTION_BYTES, Publish, connection_of
+from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
 from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
 _KEY_BYTES = CONNECTION_BYTES + 4
-_COUNTER_MAX = 1 << 62
 
 
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
     count, counter, key = command.count, command.counter, command.producer
-    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < _COUNTER_MAX or len(key) != _KEY_BYTES:
+    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < COUNTER_MAX or len(key) != _KEY_BYTES:
         raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
     if count_of(command.blob) != count:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")

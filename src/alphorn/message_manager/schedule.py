@@ -40,6 +40,10 @@ class Schedule:
         self._is_live = is_live
         self._sweep_at = _ITEMS_MIN
 
+    def __len__(self) -> int:
+        """How many items, void ones among them."""
+        return len(self._heap)
+
     def push(self, item: Item) -> None:
         """Adds an item."""
         heapq.heappush(self._heap, item)

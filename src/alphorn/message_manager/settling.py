@@ -24,11 +24,11 @@ def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Ef
 
 
 def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
-    """These messages come back and count once more: to be given out again, now or later, or as dead."""
+    """These messages come back, counted once more if they were seen: for others, now or later, or as dead."""
     destination, backlog = state.find_backlog(command.destination, command.subscription)
     returned = RangeSet()
     for first, last in RangeSet(ranges_of(command.positions)):
-        for start, end in backlog.give_back(first, last):
+        for start, end in backlog.give_back(first, last, is_counted=not command.is_unseen):
             returned.add(start, end)
     policy = destination.policy
     number, subscription = destination.number, command.subscription
@@ -36,13 +36,13 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
         if returned:
             bury(state, destination, subscription, list(returned), REJECTED, effects)
         return
-    if policy.delivery_limit:
+    if policy.delivery_limit and not command.is_unseen:
         dead = _beyond(backlog.counts, returned, policy.delivery_limit)
         if dead:
             bury(state, destination, subscription, dead, DELIVERY_LIMIT, effects)
             returned = returned.difference(RangeSet(dead))
     delay_ms = command.delay_ms if command.delay_ms >= 0 else int(policy.redelivery_delay * 1000)
-    if delay_ms and returned:
+    if delay_ms and returned and not command.is_unseen:
         state.defer(number, subscription, backlog, returned, -min(delay_ms, TIME_MS_MAX))
         effects.append(Deferred(number, subscription, returned.flat(), command.consumer))
         return

@@ -11,6 +11,8 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.link import Introduce
 
+_COUNTER_SHIFT = 16  # an epoch's low bits name its sequencer
+
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """What a node knows of itself."""
@@ -34,7 +36,8 @@ def status_of(
         "channel": about.channel,
         "role": "primary" if dispatcher is not None else "backup",
         "rank": about.rank,
-        "epoch": epoch,
+        "epoch": epoch >> _COUNTER_SHIFT,
+        "lag": 0,
         "applied": engine.sequence,
     }
     if dispatcher is None:
@@ -45,7 +48,7 @@ def status_of(
         "channel": {
             "name": about.channel,
             "primary": about.name,
-            "epoch": epoch,
+            "epoch": epoch >> _COUNTER_SHIFT,
             "sequence": engine.sequence,
             "destinations": len(engine.destinations),
         },

@@ -46,11 +46,30 @@ def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect
 
 
 def unsubscribe(state: State, command: Unsubscribe, place: int, effects: list[Effect]) -> None:
-    """A subscription ends, for all who share it."""
+    """A subscription ends, for all who share it; or one consumer is off a volatile one."""
     topic = _topic(state, command.destination)
-    if command.subscription not in topic.subscriptions:
+    subscription = topic.subscriptions.get(command.subscription)
+    if subscription is None:
         raise InvalidDestination(f"{topic.destination} has no subscription {command.subscription}; it ended before")
-    state.unsubscribe(topic, command.subscription, effects)
+    staying = [consumer for consumer in subscription.consumers if consumer != command.consumer]
+    if not command.consumer or (not staying and not subscription.is_durable):
+        state.unsubscribe(topic, command.subscription, effects)
+    elif not subscription.is_durable:
+        subscription.consumers = staying
+        leaving = connection_of(command.consumer)
+        if all(connection_of(consumer) != leaving for consumer in staying):
+            state.disown(leaving, topic.number, subscription.number)
+
+
+def find_named(state: State, command: Subscribe) -> tuple[int, Subscription, bool] | None:
+    """The named subscription that is meant, with its topic and whether it is wanted as it is; None for a new one."""
+    topic = _topic(state, command.destination)
+    selector = parse(command.selector) if command.selector.strip() else None
+    known = _find(state, topic, command)
+    if known is None:
+        return None
+    owner, subscription = known
+    return owner.number, subscription, owner is topic and _is_same(subscription, selector, command)
 
 
 def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> None:
@@ -74,7 +93,6 @@ def _leave(state: State, topic: Topic, subscription: Subscription, connection: b
     staying = [consumer for consumer in subscription.consumers if connection_of(consumer) != connection]
     if staying:
         subscription.consumers = staying
-        state.disown(connection, topic.number, subscription.number)
     else:
         state.unsubscribe(topic, subscription.number, effects)
 

@@ -18,6 +18,8 @@ from alphorn.model.errors import PeerViolation
 
 CONNECTION_BYTES = 16
 _KEY_NUMBER_BYTES = 4
+NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of producers and consumers
+COUNTER_MAX = 1 << 62
 
 
 def key_of(connection: bytes, number: int) -> bytes:
@@ -61,7 +63,10 @@ class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Return(Command, frozen=True, array_like=True, gc=False, tag=3):
-    """These messages were given out and come back unacknowledged; their delivery count is raised."""
+    """These messages were given out and come back unacknowledged; their delivery count is raised.
+
+    Not so for those that no program has seen (`is_unseen`): they are where they were, as if never given out.
+    """
 
     destination: int
     subscription: int
@@ -69,6 +74,7 @@ class Return(Command, frozen=True, array_like=True, gc=False, tag=3):
     positions: list[int]
     delay_ms: int = -1  # -1: as the destination's policy says
     is_dead: bool = False  # the consumer wants them dead, whatever the limit
+    is_unseen: bool = False  # no program has seen them: their delivery does not count
 
 
 class CreateDestination(Command, frozen=True, array_like=True, gc=False, tag=4):
@@ -111,10 +117,14 @@ class Subscribe(Command, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Unsubscribe(Command, frozen=True, array_like=True, gc=False, tag=8):
-    """Ends a subscription; what it had not consumed is let go."""
+    """Ends a subscription, or lets one consumer off a volatile one, which ends with its last.
+
+    What the subscription had not consumed is let go.
+    """
 
     destination: int
     subscription: int
+    consumer: bytes = b""  # key of who leaves; empty ends it for all
 
 
 class Forget(Command, frozen=True, array_like=True, gc=False, tag=9):

@@ -45,10 +45,14 @@ class OpenSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class CloseSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=4):
-    """Ends a flow and its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+    """Ends a flow and its consumers; what they had not acknowledged comes back. Answered by `Done`.
+
+    What the program was never handed is `unseen`, consumer → positions: deliveries that do not count.
+    """
 
     request: int
     session: int
+    unseen: dict[int, list[int]] = {}
 
 
 class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
@@ -102,10 +106,11 @@ class Return(ClientFrame, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class CloseConsumer(ClientFrame, frozen=True, array_like=True, gc=False, tag=9):
-    """Ends receiving; what was not acknowledged comes back. Answered by `Done`."""
+    """Ends receiving; what was not acknowledged comes back. Answered by `Done`, unless `request` is 0."""
 
     request: int
     consumer: int
+    unseen: list[int] = []  # positions that the program was never handed: deliveries that do not count
 
 
 class Unsubscribe(ClientFrame, frozen=True, array_like=True, gc=False, tag=10):

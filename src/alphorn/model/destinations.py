@@ -14,6 +14,11 @@ TEMPORARY = "temporary."  # how the names of temporary destinations begin
 DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
 
 
+def temporary_prefix(connection: bytes) -> str:
+    """How the names of a connection's temporary destinations begin; nobody else's do."""
+    return f"{TEMPORARY}{connection.hex()}."
+
+
 class DestinationKind(enum.IntEnum):
     """How messages of a destination are given out."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from alphorn.model.commands import Subscribe
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 
@@ -59,10 +60,15 @@ class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
-    """A consumer wants no more. What it holds comes back, by a command that the primary orders; then `Answered`."""
+    """A consumer wants no more. What it holds comes back, by a command that the primary orders; then `Answered`.
+
+    It is sent when all that the consumer said of its messages is in the log. What the program was given and did not
+    settle is `held`; the rest of what was given out never reached it.
+    """
 
     request: int
     consumer: bytes
+    held: list[int]
 
 
 class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):
@@ -96,7 +102,10 @@ class Locate(Asked, frozen=True, array_like=True, gc=False, tag=9):
 
 
 class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
-    """Asks which subscription of any topic has this name; `Answered.number` is destination << 32 | subscription."""
+    """Asks which subscription of any topic has this name; `Answered.number` is destination << 32 | subscription.
+
+    One that has consumers is refused with `Misuse`, because it cannot be ended.
+    """
 
     request: int
     client: str
@@ -108,6 +117,13 @@ class Name(Asked, frozen=True, array_like=True, gc=False, tag=12):
 
     request: int
     destination: int
+
+
+class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
+    """Asks whether a named subscription may be used so; `Misuse` where its active consumers forbid it."""
+
+    request: int
+    subscribe: Subscribe
 
 
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
@@ -127,6 +143,7 @@ AnyAsked = (
     | FindSubscription
     | Settled
     | Name
+    | Claim
 )
 
 

@@ -16,6 +16,7 @@ from alphorn.model.nesting import DEPTH_MAX, is_too_deep
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 PRIORITY_DEFAULT = 4
 BATCH_MESSAGES_MAX = 65_536
+BATCH_BYTES_MAX = 3 << 20  # with what else one log entry holds it must fit a batch of the bus
 
 Properties = dict[str, Any]  # values are bool, int, float, str, bytes or None; senders' libraries see to it
 

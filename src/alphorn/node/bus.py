@@ -263,7 +263,7 @@ class BusNode:
         if not self._driver.is_closed:
             self._driver.receive(Goodbye())
             self._driver.finish_turn()
-            self._halt("it was told to stop")
+            self._halt("it was told to stop", level=logging.INFO)
         await self._installing.close()
         await self._transport.close()
         self._store.close()
@@ -365,13 +365,13 @@ class BusNode:
     def _on_failure(self, error: BaseException) -> None:
         self._halt(f"{type(error).__name__}: {error}")
 
-    def _halt(self, reason: str) -> None:
+    def _halt(self, reason: str, *, level: int = logging.ERROR) -> None:
         self._driver.close()
         if self.stopped.done():
             return
         self._installing.cancel()
         self._retained.fail(reason)
-        _log.error("event=member_stopped member=%s reason=%s", self._settings.me.name, reason)
+        _log.log(level, "event=member_stopped member=%s reason=%s", self._settings.me.name, reason)
         self.stopped.set_result(reason)
         self._upper.on_stop(reason)
 

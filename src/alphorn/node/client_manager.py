@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from alphorn.bus.config import MemberConfig, Role
+from alphorn.bus.config import Budget, MemberConfig, Role
 from alphorn.bus.entries import Assignment, Member
+from alphorn.client_manager.channel import ENTRY_BYTES
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.machine import (
@@ -25,6 +26,7 @@ from alphorn.client_manager.machine import (
     Input,
     Linked,
     Log,
+    Logged,
     Lost,
     Opened,
     Order,
@@ -44,12 +46,15 @@ from alphorn.model import link
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
+from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 
 UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
 CLIENT_MANAGER_TAG = "client_manager"
+
+assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +87,16 @@ class ClientManagerNode:
                 f"{self._me.name} cannot listen for clients at {self._me.clients}: {error.strerror}; "
                 "end what uses the port, or choose another"
             ) from None
-        for witness in self._witnesses:
-            await witness.start()
-        for channel in self._channels:
-            await channel.bus.start()
+        started: list[BusNode] = []
+        try:
+            for member in (*self._witnesses, *(channel.bus for channel in self._channels)):
+                await member.start()
+                started.append(member)
+        except BaseException:
+            self._server.close()
+            for member in started:
+                await member.stop()
+            raise
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
@@ -112,6 +123,10 @@ class ClientManagerNode:
         await self._tasks.close()
         for member in (*(channel.bus for channel in self._channels), *self._witnesses):
             await member.stop()
+
+    def publish_log(self, lines: list[str]) -> None:
+        """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
+        self.receive(Logged(lines, int(time.time() * 1000)))
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -166,6 +181,7 @@ class ClientManagerNode:
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, reason),
+            on_oversized=_send_away,
             on_writable=lambda stream, is_writable: self.receive(Writable(number, is_writable)),
             frame_bytes_max=FRAME_BYTES_MAX,
             shared=self._shared,
@@ -181,8 +197,7 @@ class ClientManagerNode:
         try:
             said = [Said(number, native.decode_client(frame)) for frame in frames]
         except PeerViolation as error:
-            stream.send(native.encode(Goodbye("PeerViolation", str(error))))
-            stream.close(str(error))
+            _send_away(stream, str(error))
             return
         self._driver.receive_all(said)
 
@@ -238,6 +253,11 @@ class ClientManagerNode:
 
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _send_away(stream: FrameStream, reason: str) -> None:
+    stream.send(native.encode(Goodbye(PeerViolation.__name__, reason)))
+    stream.close(reason)
 
 
 def _key(file: ClusterFile) -> Path | None:

@@ -28,6 +28,7 @@ from alphorn.io.cluster_file import ClusterFile, NodeTable, read_cluster_file
 from alphorn.io.control import NodeDescribe, NodeDescribed, NodeEvent, NodeFailed, NodeStarted, encode_line
 from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
 from alphorn.io.node_directory import NodeDirectory
+from alphorn.io.process import raise_file_limit
 from alphorn.model.errors import Error, Misuse, Unavailable
 from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, SWITCH_S, write_whole
 
@@ -37,7 +38,7 @@ KINDS = {  # imported when a process runs one
 }
 STOP_ORDER = ("client_manager", "message_manager")  # so that nothing clients ordered is left unanswered
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("alphorn.node.main")  # also when it is the main module
 _decode_word = msgspec.json.Decoder(NodeDescribe).decode
 
 
@@ -51,6 +52,9 @@ class Node(Protocol):
 
     async def stop(self) -> None:
         """Leaves in good order."""
+
+    def publish_log(self, lines: list[str]) -> None:
+        """Puts its log lines onto the `_LOG` topic."""
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -136,8 +140,19 @@ class NodeRunner:
         if founding:
             self.directories[table.name].mark_founded()
         self._running[table.name] = node
+        self.logs[table.name].publish = self._publisher(node)
         node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
         _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), founding)
+
+    @staticmethod
+    def _publisher(node: Node) -> Place:
+        """Hands log lines over to the node's event loop, where they go onto the `_LOG` topic."""
+        loop = asyncio.get_running_loop()
+
+        def publish(lines: list[bytes]) -> None:
+            loop.call_soon_threadsafe(node.publish_log, [line.rstrip(b"\n").decode() for line in lines])
+
+        return publish
 
     def _decide_founding(self, table: NodeTable, *, found: bool) -> bool:
         directory = self.directories[table.name]
@@ -254,6 +269,7 @@ def run_process(
 ) -> None:
     """`run_nodes` with the settings of a process of its own."""
     logging.getLogger().setLevel(logging.INFO)
+    raise_file_limit()
     sys.setswitchinterval(SWITCH_S)
     gc.set_threshold(COLLECT_AFTER)
     work = run_nodes(file, names, found=found, is_controlled=is_controlled, find=find, on_started=on_started)

@@ -27,6 +27,7 @@ from alphorn.message_manager.machine import (
     LinkClosed,
     LinkOpened,
     Log,
+    Logged,
     Order,
     Output,
     Promoted,
@@ -102,11 +103,15 @@ class MessageManagerNode:
 
     async def stop(self) -> None:
         """Leaves in good order: another replica takes over at once."""
+        self._driver.close()
         await self._bus.stop()
         self._server.close()
-        self._driver.close()
         for stream in list(self._streams.values()):
             stream.close("the node stops")
+
+    def publish_log(self, lines: list[str]) -> None:
+        """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
+        self._driver.receive(Logged(self._bus.origin, lines))
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

@@ -202,7 +202,7 @@ class Cluster:
         await self._supervisor.until_free()
         await self._supervisor.start()
         for node in self._supervisor.nodes.values():
-            await node.until_started()
+            await self._until_started(node)
         await until_serving(self._file, deadline_s=self._deadline_s, whole=True)
 
     async def _status(self) -> dict[str, Any]:
@@ -239,7 +239,17 @@ class Cluster:
         node = self._node(name)
         await node.stop()
         await node.start()
-        await node.until_started()
+        await self._until_started(node)
+
+    async def _until_started(self, node: NodeProcess) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await node.until_started()
+        except TimeoutError:
+            raise Unavailable(
+                f"node {node.name} (pid {node.pid}) does not take part after {self._deadline_s:.0f} s; "
+                f"see {node.directory.log}"
+            ) from None
 
     def _node(self, name: str) -> NodeProcess:
         self._file.node(name)

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from alphorn.client.aio.line import AsyncLine
-from alphorn.client.core import Answer, OnAnswer
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.refusals import again
+from alphorn.client.requests import Answer, OnAnswer
 from alphorn.model.conversation import Browse, Done
 from alphorn.model.errors import Error, Misuse
 
@@ -25,6 +25,7 @@ class Consumer:
         self._line = line
         self._inbox = inbox
         self._listening = listening
+        self._is_automatic = inbox.mode.is_automatic
         inbox.on_wish = self._on_wish
 
     def __repr__(self) -> str:
@@ -35,7 +36,7 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if kind is not None:
-            self._inbox.unhand()
+            self._inbox.unhand(is_closing=True)
         await self.close()
 
     def __aiter__(self) -> "Consumer":
@@ -43,6 +44,13 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
+        inbox = self._inbox
+        message = next(inbox.ready, None)
+        if message is not None and FORKS.number == self._line.forks:
+            inbox.in_hand = 1
+            if self._is_automatic:
+                self._line.schedule_wishes()
+            return message
         try:
             message = await self.receive()
         except Misuse:
@@ -64,9 +72,7 @@ class Consumer:
             taken = await self._take(1, timeout)
             return taken[0] if taken else None
         inbox.in_hand = 1
-        if inbox.is_urgent:
-            self._line.schedule()
-        elif inbox.mode.is_automatic:
+        if self._is_automatic:
             self._line.schedule_wishes()
         return message
 

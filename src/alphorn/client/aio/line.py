@@ -13,10 +13,12 @@ from random import Random
 
 import msgspec
 
-from alphorn.client.core import Answer, Core, OnAnswer, SessionState, State
+from alphorn.client.core import Core, State
+from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
+from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
 from alphorn.io.streams import FrameStream
@@ -245,11 +247,12 @@ class AsyncLine:
             stream.abort(str(error))
         if self.core.state is State.OPEN:
             self._give_up_s = self._reconnect_timeout
-            self._route.on_success()
-            self._route.learn(self.core.addresses)
+            self._route.on_open(time.monotonic(), self.core.addresses)
         self.notify()
         if self.core.has_output:
             self._flush()
+        elif self.core.has_wishes:
+            self.schedule_wishes()
         self._leave_if_wanted()
 
     def _flush(self) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
-from alphorn.model.errors import PeerViolation
 
 _log = logging.getLogger("alphorn.client")
 Callback = Callable[[Message], object]
@@ -66,11 +65,7 @@ class Listening:
             await asyncio.sleep(0)  # a callback that never waits must not stop the loop
 
     def _take(self, inbox: Inbox) -> Message | None:
-        try:
-            taken = inbox.take(1)
-        except PeerViolation as error:
-            _log.error("event=message_unreadable destination=%s error=%r", inbox.destination, str(error))
-            return None
+        taken = inbox.take(1)
         return taken[0] if taken else None
 
     async def _call(self, inbox: Inbox, callback: Callback, message: Message) -> None:

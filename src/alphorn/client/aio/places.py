@@ -3,6 +3,7 @@
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.choices import DestinationLike, check_destination
 from alphorn.model.conversation import Resolve
+from alphorn.model.destinations import TEMPORARY
 
 
 class Places:
@@ -28,7 +29,7 @@ class Places:
     async def make_temporary(self, kind: str) -> str:
         """Creates a destination that lives as long as the connection."""
         core = self._line.core
-        name = f"{kind}:temporary.{core.connection.hex()}.{core.next_number()}"
+        name = f"{kind}:{TEMPORARY}{core.connection.hex()}.{core.next_number()}"
         answer = await self._line.ask(lambda request: Resolve(request, name, is_temporary=True))
         core.remember_place(name, answer)
         return name

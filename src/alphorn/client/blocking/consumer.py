@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from alphorn.client.blocking.line import Line
-from alphorn.client.core import Answer
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.refusals import again
+from alphorn.client.requests import Answer
 from alphorn.model.conversation import Browse, Done
 from alphorn.model.errors import Error, Misuse
 
@@ -152,7 +152,7 @@ class Consumer:
     def _unhand(self) -> None:
         if FORKS.number == self._forks:
             with self._line.lock:
-                self._inbox.unhand()
+                self._inbox.unhand(is_closing=True)
 
     def _on_wish(self) -> None:
         if self._line.is_idle or (self._line.is_asleep and self._inbox.is_urgent):

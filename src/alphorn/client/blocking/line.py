@@ -17,10 +17,12 @@ from random import Random
 import msgspec
 
 from alphorn.client.blocking.intake import Intake
-from alphorn.client.core import Answer, Core, SessionState, State
+from alphorn.client.core import Core, State
+from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
+from alphorn.client.requests import Answer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
 from alphorn.model.conversation import AnyClientFrame, Consume
@@ -48,6 +50,7 @@ class Line:
         self._events: list[tuple[str, str]] = []
         self._route = Route(target.addresses, Random(os.urandom(16)))
         self._give_up_s = connect_timeout
+        self._give_up_at = 0.0
         self._reconnect_timeout = reconnect_timeout
         self._is_ending = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -56,6 +59,7 @@ class Line:
     def start(self, on_event: OnEvent | None) -> None:
         """Connects; raises what went wrong."""
         self._on_event = on_event
+        self._give_up_at = time.monotonic() + self._give_up_s
         self._thread.start()
         with self.lock:
             self.changed.wait_for(lambda: self.core.state is not State.CONNECTING)
@@ -154,6 +158,8 @@ class Line:
                     with stream:
                         reason = self._serve_safely(stream)
                     with self.lock:
+                        if self.core.state is State.OPEN:
+                            self._give_up_at = time.monotonic() + self._give_up_s
                         self.core.on_disconnected(reason)
                     self._tell_events()
         except BaseException as error:  # nobody else would hear it, and everybody would wait
@@ -166,7 +172,7 @@ class Line:
 
     def _connect(self) -> socket.socket | None:
         """A stream to some Client Manager; None when it is over."""
-        deadline = time.monotonic() + self._give_up_s
+        deadline = self._give_up_at
         while True:
             with self.lock:
                 pause = min(self._route.pause_s(), max(0.0, deadline - time.monotonic()))
@@ -209,7 +215,7 @@ class Line:
         intake = Intake()
         unsent: list[bytes | memoryview] = []
         told_at = 0.0
-        welcome_by = time.monotonic() + CONNECT_S
+        welcome_by = min(time.monotonic() + CONNECT_S, self._give_up_at)
         with self.lock:
             self.core.on_connected(time.monotonic())
         while True:
@@ -229,17 +235,19 @@ class Line:
                 return "closed"
             if self.core.state is State.CONNECTING and now > welcome_by:
                 return "no welcome"
-            is_readable = self._sleep(poller, stream, told_at, is_full=bool(unsent))
+            is_readable = self._sleep(poller, stream, told_at, welcome_by, is_full=bool(unsent))
             if is_readable and not self._receive(stream, intake):
                 return "the Client Manager closed the connection"
 
-    def _sleep(self, poller: select.poll, stream: socket.socket, told_at: float, *, is_full: bool) -> bool:
+    def _sleep(
+        self, poller: select.poll, stream: socket.socket, told_at: float, welcome_by: float, *, is_full: bool
+    ) -> bool:
         """Waits for something to do; says whether the stream can be read."""
         core = self.core
         poller.modify(stream, select.POLLIN | select.POLLOUT if is_full else select.POLLIN)
         self.is_asleep = True
-        deadline = core.next_deadline()
-        timeout = min(1.0, max(0.0, deadline - time.monotonic())) if deadline is not None else 1.0
+        deadline = welcome_by if core.state is State.CONNECTING else core.next_deadline()
+        timeout = 1.0 if deadline is None else min(1.0, max(0.001, deadline - time.monotonic()))
         with self.lock:
             if not is_full and (core.has_output or self._is_ending):
                 timeout = 0.0
@@ -247,8 +255,8 @@ class Line:
                 timeout = min(timeout, max(0.0, told_at + ACKNOWLEDGE_S - time.monotonic()))
             else:
                 self.is_idle = True
-        if self.is_idle and core.has_wishes:
-            timeout = 0.0
+                if self.core.has_wishes:  # a program's thread went on before it could see that this one is idle
+                    timeout = 0.0
         events = poller.poll(timeout * 1000) if timeout else poller.poll(0)
         self.is_asleep = self.is_idle = False
         is_readable = False
@@ -273,8 +281,7 @@ class Line:
                 self.core.receive(frames, time.monotonic())
                 if self.core.state is State.OPEN:
                     self._give_up_s = self._reconnect_timeout
-                    self._route.on_success()
-                    self._route.learn(self.core.addresses)
+                    self._route.on_open(time.monotonic(), self.core.addresses)
                 self.changed.notify_all()
             self._tell_events()
         return True

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from alphorn.client.blocking.line import Line
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
-from alphorn.model.errors import PeerViolation
 
 _log = logging.getLogger("alphorn.client")
 Callback = Callable[[Message], object]
@@ -74,11 +73,7 @@ class Listening:
         return next((inbox for inbox in self._callbacks if inbox.has_prefetched), None)
 
     def _take(self, inbox: Inbox) -> Message | None:
-        try:
-            taken = inbox.take(1)
-        except PeerViolation as error:
-            _log.error("event=message_unreadable destination=%s error=%r", inbox.destination, str(error))
-            return None
+        taken = inbox.take(1)
         return taken[0] if taken else None
 
     def _call(self, inbox: Inbox, callback: Callback, message: Message) -> None:

@@ -3,6 +3,7 @@
 from alphorn.client.blocking.line import Line
 from alphorn.client.choices import DestinationLike, check_destination
 from alphorn.model.conversation import Resolve
+from alphorn.model.destinations import TEMPORARY
 
 
 class Places:
@@ -29,7 +30,7 @@ class Places:
         """Creates a destination that lives as long as the connection."""
         core = self._line.core
         with self._line.lock:
-            name = f"{kind}:temporary.{core.connection.hex()}.{core.next_number()}"
+            name = f"{kind}:{TEMPORARY}{core.connection.hex()}.{core.next_number()}"
         answer = self._line.ask(lambda request: Resolve(request, name, is_temporary=True))
         core.remember_place(name, answer)
         return name

@@ -241,6 +241,7 @@ class Producer:
             raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
         outcome = outbox.outcome(counter)
         if isinstance(outcome, Error):
+            outbox.note_told(counter)
             raise again(outcome)
         return outbox.id_of(self._line.core.connection, counter)
 

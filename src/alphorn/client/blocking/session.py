@@ -17,10 +17,11 @@ from alphorn.client.choices import (
     choose_consume,
     choose_sending,
 )
-from alphorn.client.core import Answer, SessionState
+from alphorn.client.flow import SessionState
 from alphorn.client.message import Message
 from alphorn.client.packing import check_text
 from alphorn.client.replies import Replies
+from alphorn.client.requests import Answer
 from alphorn.model.conversation import Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse
@@ -127,7 +128,14 @@ class Session:
             durable=durable,
             start=start,
         )
-        inbox = self._line.open_inbox(self._state, consume, name, self._places.find(name))
+        is_known = name in self._line.core.places
+        try:
+            inbox = self._line.open_inbox(self._state, consume, name, self._places.find(name))
+        except InvalidDestination:
+            if not is_known:
+                raise
+            # It was deleted since this connection used it: looked up again, it is created anew.
+            inbox = self._line.open_inbox(self._state, consume, name, self._places.find(name))
         consumer = Consumer(self._line, inbox, self._listening)
         self._consumers = [known for known in self._consumers if known._inbox.is_open]
         self._consumers.append(consumer)
@@ -230,7 +238,7 @@ class Session:
         def wish(on_answer: Callable[[Answer | Error], None]) -> None:
             for consumer in self._consumers:
                 if is_failed:
-                    consumer._inbox.unhand()
+                    consumer._inbox.unhand(is_closing=True)
                 else:
                     consumer._inbox.finish()
             self._line.core.close_session(self._state, on_answer)

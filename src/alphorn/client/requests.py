@@ -1,0 +1,97 @@
+"""What was asked and not answered: each question is repeated on a new stream until its answer comes."""
+
+from collections.abc import Callable
+
+from alphorn.client.refusals import error_of
+from alphorn.model.conversation import (
+    Acknowledge,
+    AnyClientFrame,
+    Consume,
+    Done,
+    Failed,
+    Resolved,
+    Return,
+    StatusAnswer,
+)
+from alphorn.model.errors import Error, InvalidDestination
+
+Answer = Resolved | Done | StatusAnswer
+OnAnswer = Callable[[Answer | Error], None]
+
+
+class Request:
+    """One question."""
+
+    __slots__ = ("forgives", "frame", "is_repeated", "on_answer")
+
+    def __init__(self, frame: AnyClientFrame, on_answer: OnAnswer, *, forgives: bool) -> None:
+        self.frame = frame
+        self.on_answer = on_answer
+        self.forgives = forgives  # asked twice, the second answer may be that it is gone: the first time did it
+        self.is_repeated = False
+
+
+class Requests:
+    """All open questions of a connection, in the order in which they were asked."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[int, Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, number: int, frame: AnyClientFrame, on_answer: OnAnswer, *, forgives: bool = False) -> None:
+        """A question with this number is asked."""
+        self._open[number] = Request(frame, on_answer, forgives=forgives)
+
+    def on_answer(self, frame: Answer | Failed) -> None:
+        """An answer; one to nothing that is open comes from before a reconnection and is dropped."""
+        request = self._open.pop(frame.request, None)
+        if request is None:
+            return
+        if not isinstance(frame, Failed):
+            request.on_answer(frame)
+            return
+        error = error_of(frame.error, frame.reason)
+        is_forgiven = request.forgives and request.is_repeated and isinstance(error, InvalidDestination)
+        request.on_answer(Done(frame.request) if is_forgiven else error)
+
+    def fail(self, error: Error) -> None:
+        """No answer comes any more."""
+        ended, self._open = self._open, {}
+        for request in ended.values():
+            request.on_answer(error)
+
+    def forget(self, consumer: int, error: Error | None) -> None:
+        """A consumer is over: nothing about it is repeated; who waits for it to begin hears the error."""
+        asked = Consume | Acknowledge | Return
+        numbers = [
+            number
+            for number, request in self._open.items()
+            if isinstance(request.frame, asked) and request.frame.consumer == consumer
+        ]
+        ended = [self._open.pop(number) for number in numbers]
+        for request in ended:
+            if error is not None:
+                request.on_answer(error)
+
+    def consumes(self) -> list[Consume]:
+        """Those that begin to receive."""
+        return [request.frame for request in self._open.values() if isinstance(request.frame, Consume)]
+
+    def repeat(self, renew: Callable[[Consume, list[int]], Consume], *, is_resumed: bool) -> list[AnyClientFrame]:
+        """Everything to ask on a new stream: consumers first, then the rest.
+
+        `renew` makes a consumer's frame anew, with the positions it gave up without an answer so far.
+        """
+        given_up: dict[int, list[int]] = {}
+        for request in self._open.values():
+            request.is_repeated = is_resumed
+            if isinstance(request.frame, Acknowledge | Return):
+                given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
+        frames: list[AnyClientFrame] = [
+            renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()
+        ]
+        return frames + [request.frame for request in self._open.values() if not isinstance(request.frame, Consume)]

@@ -1,0 +1,255 @@
+"""Sending, on both shells: receipts, refusals, blocking, and what cannot be sent."""
+
+from typing import Any
+
+import pytest
+
+import alphorn
+from alphorn.model.conversation import Publish
+from alphorn.model.messages import BATCH_BYTES_MAX
+from tests.client.broker import Broker
+from tests.client.shells import Connect
+
+BODIES = ["text", b"\x00bytes", None, {"id": 1, "tags": ["a", 2.5, None, True]}, [], "", 2**63, -(2**63), 1.5, False]
+
+
+@pytest.mark.requirement("API-4")
+def test_bodies_come_back_as_what_they_were(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        session.producer("queue:q").send_many(BODIES).result(10)
+        received = session.consumer("queue:q").receive_many(100, timeout=10)
+        assert [message.body for message in received] == BODIES
+        assert [type(message.body) for message in received] == [type(body) for body in BODIES]
+
+
+def test_a_message_keeps_all_that_its_sender_said(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        producer = session.producer(session.queue("q"))
+        properties = {"region": "eu", "n": 3, "x": 0.5, "raw": b"\xff", "none": None, "yes": True}
+        receipt = producer.send(
+            "body",
+            properties=properties,
+            priority=7,
+            ttl=30.0,
+            key="k",
+            type="t",
+            correlation_id="c",
+            reply_to="queue:answers",
+        )
+        message = session.consumer("queue:q").receive(timeout=10)
+        assert message.properties == properties
+        assert (message.priority, message.key, message.type) == (7, "k", "t")
+        assert (message.correlation_id, message.reply_to) == ("c", "queue:answers")
+        assert message.expiration == pytest.approx(message.timestamp + 30, abs=5)
+        assert message.id == receipt.result(10)
+        assert (message.destination, message.sequence, message.delivery_count) == ("queue:q", 101, 1)
+        assert not message.redelivered
+
+
+def test_a_plain_message_has_defaults(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        session.producer("queue:q").send("plain")
+        message = session.consumer("queue:q").receive(timeout=10)
+        assert (message.properties, message.priority, message.expiration, message.key) == ({}, 4, None, None)
+
+
+def test_ids_name_the_producer_and_count_from_one(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        ids = [producer.send("a").result(10), *producer.send_many(["b", "c"]).result(10)]
+        assert [text.split(":")[0] for text in ids] == ["ID"] * 3
+        assert [text.split(":")[2] for text in ids] == ["1", "2", "3"]
+
+
+def test_messages_keep_their_order_however_they_are_sent(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        for start in range(0, 3000, 30):
+            for number in range(start, start + 10):
+                producer.send(number)
+            producer.send_many(range(start + 10, start + 20))
+            for number in range(start + 20, start + 30):
+                producer.send(number, properties={"n": number})
+        producer.flush(10)
+    assert broker.bodies("queue:q") == list(range(3000))
+
+
+def test_a_body_that_changes_after_sending_does_not_change_the_message(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        body = {"n": 1}
+        producer.send(body)
+        body["n"] = 2
+        producer.flush(10)
+    assert broker.bodies("queue:q") == [{"n": 1}]
+
+
+def test_a_producer_without_a_destination_sends_where_each_message_says(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer()
+        for number in range(6):
+            producer.send(number, destination=f"queue:{'ab'[number % 2]}")
+        producer.flush(10)
+        with pytest.raises(alphorn.Misuse, match="no destination"):
+            producer.send("x")
+    assert (broker.bodies("queue:a"), broker.bodies("queue:b")) == ([0, 2, 4], [1, 3, 5])
+
+
+def test_batches_hold_at_most_a_thousand_messages_and_about_64_kilobytes(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        producer.send_many(["x" * 10] * 5000)
+        producer.send_many(["x" * 1000] * 500)
+        producer.send("x" * 1_000_000, wait=True)
+    batches = broker.frames(Publish)
+    assert sum(batch.count for batch in batches) == 5501
+    assert max(batch.count for batch in batches) <= 1000
+    assert max(len(batch.blob) for batch in batches if batch.count > 1) <= 2 * 65_536
+
+
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (object(), "body is object"),
+        ({"a": [1, {2}]}, r"body\['a'\]\[1\] is set"),
+        ({1: 2}, "key 1 of type int"),
+        ((1, 2), "body is tuple"),
+        (2**64, "more than 64 bits"),
+        ([1, -(2**63) - 1], r"body\[1\] is an int of more than 64 bits"),
+        ("\ud800", "no valid Unicode"),
+        (bytearray(b"x"), "bytearray"),
+        (CIRCLE, "contains itself"),
+    ],
+)
+def test_a_body_that_cannot_come_back_is_refused_by_name(
+    broker: Broker, connect: Connect, body: Any, words: str
+) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        with pytest.raises(alphorn.Misuse, match=words):
+            producer.send(body)
+        with pytest.raises(alphorn.Misuse, match=words.replace("body", r"bodies\[2\]")):
+            producer.send_many(["fine", "fine", body])
+        assert producer.send("still works").result(10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"priority": 10}, "0 .last. to 9"),
+        ({"priority": "high"}, "priority"),
+        ({"ttl": -1}, "ttl is -1"),
+        ({"delay": float("nan")}, "delay"),
+        ({"key": 5}, "key is int"),
+        ({"type": b"t"}, "type is bytes"),
+        ({"reply_to": "nowhere"}, "names no kind"),
+        ({"properties": {"a": []}}, "property 'a' is list"),
+        ({"properties": {1: "a"}}, "names of properties are str"),
+        ({"properties": [1]}, "properties are a dict"),
+        ({"properties": {"n": 2**70}}, "64 bits"),
+        ({"destination": "nowhere"}, "names no kind"),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_refused(
+    broker: Broker, connect: Connect, fields: dict[str, Any], words: str
+) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        with pytest.raises(alphorn.Misuse, match=words):
+            producer.send("body", **fields)
+        with pytest.raises(alphorn.Misuse, match=words):
+            producer.send_many(["body"], **fields)
+    assert broker.bodies("queue:q") == []
+
+
+def test_a_message_above_the_limit_is_too_large_and_nothing_is_sent(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        for send in (producer.send, lambda body: producer.send_many([body])):
+            with pytest.raises(alphorn.MessageTooLarge, match="send it in parts"):
+                send(b"x" * BATCH_BYTES_MAX)
+        producer.send(b"x" * (BATCH_BYTES_MAX - 100), wait=True)
+
+
+def test_a_refused_message_fails_its_receipt_and_is_not_told_twice(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        good = producer.send("good")
+        producer.flush(10)
+        broker.refusals["queue:q"] = ("AccessDenied", "queue:q is not yours")
+        bad = producer.send("bad")
+        with pytest.raises(alphorn.AccessDenied, match="not yours"):
+            bad.result(10)
+        producer.flush(10)
+        assert good.result(0)
+        broker.refusals.clear()
+        assert producer.send("again").result(10)
+    assert broker.bodies("queue:q") == ["good", "again"]
+
+
+def test_a_receipt_times_out_and_the_message_is_still_on_its_way(broker: Broker, connect: Connect) -> None:
+    broker.is_confirming = False
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        receipt = producer.send("a")
+        with pytest.raises(TimeoutError, match="still on its way"):
+            receipt.result(0.01)
+        with pytest.raises(TimeoutError, match="1 messages"):
+            producer.flush(0.01)
+        broker.confirm()
+        assert receipt.result(10)
+
+
+@pytest.mark.requirement("API-14", "API-15", "API-16")
+def test_a_producer_that_may_not_wait_raises_when_too_much_is_unconfirmed(broker: Broker, connect: Connect) -> None:
+    broker.is_confirming = False
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q", on_block="raise")
+        producer.send_many(range(100_000))
+        assert producer.is_blocked()
+        assert producer.try_send("x") is None
+        with pytest.raises(alphorn.Blocked, match="100000 messages"):
+            producer.send("x")
+        broker.confirm()
+        producer.flush(30)
+        assert not producer.is_blocked()
+        assert producer.try_send("x").result(10)
+
+
+def test_a_producer_that_waits_goes_on_when_there_is_room(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        producer.send_many(["x" * 1000] * 150_000)
+        producer.flush(30)
+    assert len(broker.bodies("queue:q")) == 150_000
+
+
+def test_closing_flushes_and_a_closed_producer_says_so(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        producer.send("a")
+        producer.close()
+        assert broker.bodies("queue:q") == ["a"]
+        producer.close()
+        with pytest.raises(alphorn.Misuse, match="producer is closed"):
+            producer.send("b")
+
+
+def test_producer_defaults_hold_unless_the_message_says_otherwise(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        producer = session.producer("queue:q", priority=2, ttl=60)
+        producer.send("a")
+        producer.send("b", priority=9)
+        one, two = session.consumer("queue:q").receive_many(2, timeout=10)
+        assert (one.priority, two.priority) == (2, 9)
+        assert two.expiration is not None
+        with pytest.raises(alphorn.Misuse, match="on_block"):
+            session.producer("queue:q", on_block="maybe")

@@ -1,0 +1,145 @@
+"""Real nodes in real processes, as users run them: started, used, killed, wiped, continued."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import alphorn
+import alphorn.testing
+from alphorn.io.local_cluster import FILE_NAME, LocalShape, lay_out, url_of, write_cluster_file
+from tests.node.fake_nodes import ROOT
+
+pytestmark = pytest.mark.processes
+
+DEADLINE_S = 120
+PORT = 12_000 + os.getpid() % 100 * 80  # below the ports that the system gives out, and other tests' choice
+
+
+def command_line(*arguments: str) -> list[str]:
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); from alphorn.cli.main import main; main()"
+    return [sys.executable, "-c", code, *arguments]
+
+
+class Server:
+    """`alphorn up` or `alphorn single`, ready, until the block ends."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(command_line(*arguments), stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("ready alphorn://")
+        return line.split()[1]
+
+    def __exit__(self, *error: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        rest, _ = self._process.communicate(timeout=DEADLINE_S)
+        assert (self._process.returncode, rest) == (0, "")
+
+
+def call(url: str, *arguments: str) -> str:
+    ended = subprocess.run(
+        command_line(*arguments, "--url", url), capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
+    return ended.stdout
+
+
+def users_destinations(status: dict) -> list[dict]:
+    """All but the system's own, whose names begin with _."""
+    return [found for found in status["destinations"] if ":_" not in found["name"]]
+
+
+@pytest.mark.parametrize(
+    ("command", "port"),
+    [("up", "--base-port"), pytest.param("single", "--port", marks=pytest.mark.requirement("API-22"))],
+)
+def test_messages_outlive_the_server_that_took_them(tmp_path, command, port):
+    with Server(command, "--dir", str(tmp_path), port, str(PORT)) as url:
+        call(url, "send", "orders", "hello", "--property", "n=5")
+        call(url, "send", "orders", "x", "--count", "2000")
+    with Server(command, "--dir", str(tmp_path)) as url:
+        assert call(url, "browse", "orders", "--count", "1") == "hello\n"
+        first, *rest = call(url, "receive", "orders", "--count", "2001", "--json").splitlines()
+        assert json.loads(first)["properties"] == {"n": 5}
+        assert {json.loads(line)["body"] for line in rest} == {"x"}
+        (found,) = users_destinations(json.loads(call(url, "status", "--json")))
+        assert (found["name"], found["depth"]) == ("queue:orders", 0)
+
+
+def roles(cluster: alphorn.testing.Cluster) -> dict[str, str]:
+    return {node["name"]: node["role"] for node in cluster.status()["nodes"] if node["kind"] == "message_manager"}
+
+
+def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
+    with alphorn.testing.cluster() as cluster, cluster.connect() as connection:
+        session = connection.session()
+        producer = session.producer("queue:orders")
+        producer.send_many([str(number) for number in range(500)])
+        producer.flush(timeout=DEADLINE_S)
+        (primary,) = [name for name, role in roles(cluster).items() if role == "primary"]
+        cluster.kill(primary)
+        producer.send_many([str(number) for number in range(500, 1000)])
+        producer.flush(timeout=DEADLINE_S)
+        consumer = session.consumer("queue:orders")
+        received = []
+        while len(received) < 1000:
+            messages = consumer.receive_many(1000, timeout=DEADLINE_S)
+            assert messages, f"only {len(received)} came"
+            received += [message.body for message in messages]
+        assert received == [str(number) for number in range(1000)]
+        cluster.restart(primary)
+        cluster.wait()
+        assert set(roles(cluster)) == {"mm1", "mm2"}
+
+
+def test_a_backup_that_lost_its_disk_is_told_the_log_by_the_others():
+    with alphorn.testing.cluster() as cluster, cluster.connect() as connection:
+        producer = connection.session().producer("queue:orders")
+        producer.send_many(["x"] * 100)
+        producer.flush(timeout=DEADLINE_S)
+        (backup,) = [name for name, role in roles(cluster).items() if role == "backup"]
+        cluster.kill(backup)
+        shutil.rmtree(cluster.directory / backup)
+        cluster.restart(backup)
+        cluster.wait()
+        first = (cluster.directory / backup / "log.jsonl").read_text().splitlines()[0]
+        assert json.loads(first)["event"] == "disk_lost"
+        producer.send("after")
+        producer.flush(timeout=DEADLINE_S)
+
+
+def test_two_clusters_on_one_machine_do_not_hear_each_other():
+    with alphorn.testing.cluster(backups=0) as one, alphorn.testing.cluster(backups=0) as other:
+        with one.connect() as connection:
+            producer = connection.session().producer("queue:only.here")
+            producer.send("x")
+            producer.flush(timeout=DEADLINE_S)
+        assert [found["name"] for found in users_destinations(one.status())] == ["queue:only.here"]
+        assert users_destinations(other.status()) == []
+
+
+@pytest.mark.requirement("MM-15")
+def test_several_message_managers_share_a_process(tmp_path):
+    file = lay_out(tmp_path, LocalShape(backups=1, base_port=PORT))
+    write_cluster_file(tmp_path / FILE_NAME, file)
+    arguments = ["node", "--config", str(tmp_path / FILE_NAME), "--found"]
+    for name in ("mm1", "mm2", "cm1"):
+        arguments += ["--name", name]
+    with subprocess.Popen(command_line(*arguments), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("alphorn: mm1 runs, pid ")
+        with alphorn.connect(url_of(file)) as connection:
+            producer = connection.session().producer("queue:orders")
+            producer.send("x")
+            producer.flush(timeout=DEADLINE_S)
+            nodes = connection.status()["nodes"]
+            assert {node["pid"] for node in nodes} == {process.pid}
+            assert len(nodes) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0

@@ -1,0 +1,30 @@
+"""Every example runs as its own program, against one cluster."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import alphorn.testing
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "start.py")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with alphorn.testing.cluster() as cluster:
+        yield cluster.url
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_an_example_runs_to_its_end(program: Path, url: str) -> None:
+    environment = {**os.environ, "ALPHORN_URL": url}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
