@@ -34,13 +34,14 @@ ME = b"m" * 10
 FIRST, SECOND = b"1" * 10, b"2" * 10
 CONNECTION = b"c" * 16
 CONSUMER = key_of(CONNECTION, 1)
+OTHER = key_of(b"d" * 16, 1)
 QUEUE = 1
 
 
 class Serving:
     """A primary with one queue; links 1 and 2 are Client Managers `cm1` and `cm2`."""
 
-    def __init__(self, *, known: tuple[tuple[bytes, str], ...] = ()) -> None:
+    def __init__(self, *, known: tuple[bytes, ...] = ()) -> None:
         about = About(name="mm1", pid=1, address="", channel="main")
         self.entries: dict[int, bytes] = {}
         self.manager = MessageManager(about, wall_ms=lambda now: int(now * 1000), read=self.entries.get)
@@ -169,22 +170,29 @@ def test_a_client_manager_that_speaks_for_an_earlier_stream_does_not_take_the_co
     assert serving.delivered(2) == [(1, 1)]
 
 
-@pytest.mark.requirement("HA-9")
-def test_a_client_manager_that_started_anew_is_not_waited_for_in_its_earlier_run() -> None:
-    serving = Serving(known=((FIRST, "cm1"),))
+@pytest.mark.requirement("HA-9", "API-12")
+def test_clients_of_a_client_manager_that_died_with_the_primary_have_time_to_claim_what_they_hold_elsewhere() -> None:
+    serving = Serving()
     serving.publish(1)
-    serving.introduce(1, SECOND, CONNECTION)
-    serving.attach(1)
-    serving.ask(1, link.Settled())
-    assert serving.delivered(1) == [(1, 1)]
+    serving.receive(Promoted(2, ME, (FIRST,)))
+    serving.pass_time(UNLINKED_S / 2)
+    serving.introduce(2, SECOND)
+    serving.ask(2, link.Settled())
+    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, [], 0))
+    serving.pass_time(UNLINKED_S / 2)
+    assert serving.delivered(2) == [], "its time begins anew when there is somebody to come back through"
+    serving.attach(2, held=(1, 1), resumption=1)
+    serving.publish(2)
+    serving.pass_time(UNLINKED_S)
+    assert serving.delivered(2) == [(2, 1)]
 
 
 @pytest.mark.requirement("HA-9", "HA-20")
 def test_what_was_there_at_the_change_waits_until_every_client_manager_has_answered_or_left() -> None:
-    serving = Serving(known=())
+    serving = Serving()
     serving.publish(1)
     serving.introduce(2, SECOND)
-    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
     serving.introduce(1, FIRST, CONNECTION)
     serving.attach(1)
     serving.ask(1, link.Settled())
@@ -196,9 +204,9 @@ def test_what_was_there_at_the_change_waits_until_every_client_manager_has_answe
 
 @pytest.mark.requirement("HA-9", "HA-20")
 def test_a_client_manager_that_died_with_the_primary_is_not_waited_for_until_it_is_evicted() -> None:
-    serving = Serving(known=())
+    serving = Serving()
     serving.publish(1)
-    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
     serving.introduce(1, FIRST, CONNECTION)
     serving.attach(1)
     serving.ask(1, link.Settled())
@@ -209,10 +217,10 @@ def test_a_client_manager_that_died_with_the_primary_is_not_waited_for_until_it_
 
 
 def test_a_client_manager_that_dies_before_it_has_answered_is_not_waited_for_either() -> None:
-    serving = Serving(known=())
+    serving = Serving()
     serving.publish(1)
     serving.introduce(2, SECOND)
-    serving.receive(Promoted(2, ME, ((FIRST, "cm1"), (SECOND, "cm2"))))
+    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
     serving.ask(2, link.Introduce("cm2", SECOND, 1, "", []))
     serving.introduce(1, FIRST, CONNECTION)
     serving.attach(1)

@@ -50,7 +50,7 @@ from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
-UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager that has no link to it
+UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
 
 class MessageManager:
@@ -73,8 +73,8 @@ class MessageManager:
         self._links: dict[int, link.Introduce | None] = {}
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
-        self._names: dict[bytes, str] = {}  # by origin: Client Managers that were there when this one became primary
-        self._unlinked: dict[bytes, float] = {}  # by origin: those of them without a link, and until when they may be
+        self._awaited: set[bytes] = set()  # origins of Client Managers that were there when this one became primary
+        self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
         self._outbox: list[Output] = []
@@ -236,9 +236,9 @@ class MessageManager:
         self._waiting.clear()
         self._link_of.clear()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
-        self._names = dict(item.client_managers)
-        self._unlinked = {origin: now + UNLINKED_S for origin in self._names if origin not in linked}
-        known = [self._number_of(origin) for origin in self._names]
+        self._awaited = set(item.client_managers)
+        self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
+        known = [self._number_of(origin) for origin in item.client_managers]
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
         self._absent = Absent()
         self._presence = Presence()
@@ -286,7 +286,7 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
-                self._on_introduced(number, frame)
+                self._on_introduced(number, frame, now)
             case link.Settled() if introduced is not None:
                 dispatcher.introduce(self._number_of(introduced.origin))
             case link.ConnectionOpened(connection):
@@ -314,20 +314,19 @@ class MessageManager:
             case link.Claim():
                 self._claim(dispatcher, number, frame)
 
-    def _on_introduced(self, number: int, frame: link.Introduce) -> None:
+    def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
         self._unlinked.pop(frame.origin, None)
+        for origin in self._unlinked:  # clients of the others come back through this one
+            self._unlinked[origin] = now + UNLINKED_S
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
-        for origin, name in list(self._names.items()):
-            if name == frame.name and origin != frame.origin:  # an earlier run of it, which will not answer any more
-                self._on_client_manager_left(origin)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
-        self._names.pop(origin, None)
+        self._awaited.discard(origin)
         self._unlinked.pop(origin, None)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
@@ -367,7 +366,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         if introduced is None or self._link_of.get(introduced.origin) != number:
             return
-        if introduced.origin in self._names:
+        if introduced.origin in self._awaited:
             self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:

@@ -27,7 +27,7 @@ class Promoted(Input, frozen=True, gc=False):
 
     epoch: int
     origin: bytes  # of this replica's run on the bus
-    client_managers: tuple[tuple[bytes, str], ...]  # origin and name of those that are members now
+    client_managers: tuple[bytes, ...]  # origins of those that are members now
 
 
 class Demoted(Input, frozen=True, gc=False):

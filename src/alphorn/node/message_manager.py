@@ -141,9 +141,8 @@ class MessageManagerNode:
     def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
         """See `Upper`."""
         if is_self:
-            members = [m for m in self._bus.members() if m.tag == CLIENT_MANAGER_TAG and m.is_live]
-            known = tuple((member.origin, member.name) for member in members)
-            self._driver.receive(Promoted(epoch, self._bus.origin, known))
+            origins = tuple(m.origin for m in self._bus.members() if m.tag == CLIENT_MANAGER_TAG and m.is_live)
+            self._driver.receive(Promoted(epoch, self._bus.origin, origins))
         else:
             self._driver.receive(Demoted(epoch))
 
