@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import cast
 
 LENGTH_BYTES = 4
-_READ_BYTES = 256 << 10
+_READ_BYTES = 1 << 20
+_ROOM_BYTES = 64 << 10  # beyond an incomplete frame, for the beginning of the next ones
 
 
 def read_buffer() -> bytearray:
@@ -95,7 +96,7 @@ class FrameStream(asyncio.BufferedProtocol):
             self._part, self._part_bytes = None, 0
             return
         if is_moved or self._part is None or len(self._part) == len(rest):
-            room = _READ_BYTES if wanted > _READ_BYTES else 4096
+            room = _ROOM_BYTES if wanted > _ROOM_BYTES else 4096
             part = bytearray(max(min(wanted, self._frame_bytes_max), len(rest)) + room)
             part[: len(rest)] = rest
             self._part = part
