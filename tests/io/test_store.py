@@ -433,3 +433,20 @@ def test_memory_for_uncommitted_writes_is_given_back(real: RealStorage) -> None:
     real.flush()
     real.store.end_turn()
     assert real.store.describe()["uncommitted"] == 0
+
+
+def test_a_store_that_lingers_writes_what_came_meanwhile_in_one_go(tmp_path: Path) -> None:
+    durable: list[int] = []
+    reached = threading.Event()
+
+    def on_durable(token: int) -> None:
+        durable.append(token)
+        if token == 3:
+            reached.set()
+
+    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=pytest.fail, linger_s=0.2)
+    for token in (1, 2, 3):
+        store.submit(Persist(token, [PutMeta(b"meta")]))
+    assert reached.wait(20)
+    assert durable == [3], "one fsync for all three, and the last token stands for all"
+    store.close()

@@ -77,10 +77,12 @@ class Store:
         on_durable: Callable[[int], None],
         on_failure: Callable[[str], None],
         map_bytes: int = MAP_BYTES,
+        linger_s: float = 0.0,
     ) -> None:
         """Opens the store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
         self.path = Path(path)
         self._map_bytes = map_bytes
+        self._linger_s = linger_s
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._owner = store_files.take_ownership(self.path)
@@ -340,6 +342,8 @@ class Store:
         """Everything that arrived meanwhile, up to the size of one transaction; nothing when closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._is_closing)
+            if self._linger_s:
+                self._changed.wait_for(lambda: self._is_closing, self._linger_s)
             size = count = 0
             while count < len(self._queue) and size < TRANSACTION_BYTES_MAX:
                 size += self._queue[count].size

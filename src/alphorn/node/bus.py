@@ -162,6 +162,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     me: MemberConfig  # its address is IPv4 host:port; port 0 takes a free one, for members that are not configured
     store: Path | None = None  # directory of the store; None for a client, which keeps nothing
     store_bytes_max: int = MAP_BYTES
+    linger_s: float = 0.0  # how long its store waits for more before it writes; for witnesses, seldom waited for
     founding: bool = False  # only at the very first start of a configured member
     site: int | None = None  # site id, where addresses are private and may repeat between sites
     interface: str = ""  # by name, where the address is not the first of its interface
@@ -383,6 +384,7 @@ class BusNode:
             on_durable=self._on_durable,
             on_failure=self._on_store_failure,
             map_bytes=self._settings.store_bytes_max,
+            linger_s=self._settings.linger_s,
         )
 
     def _build_machine(self) -> BusMachine:

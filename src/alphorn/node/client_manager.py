@@ -51,6 +51,9 @@ from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 
 UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
+# A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
+# many of them leaves disk and processor to those that are waited for.
+WITNESS_LINGER_S = 0.003
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
 CLIENT_MANAGER_TAG = "client_manager"
 
@@ -167,6 +170,7 @@ class ClientManagerNode:
                 store=Path(self._file.directory) / self._me.name / f"witness-{number}",
                 founding=self._founding,
                 reads=False,
+                linger_s=WITNESS_LINGER_S,
                 cluster_key=_key(self._file),
             )
             found.append(BusNode(settings, _Witness(self)))
