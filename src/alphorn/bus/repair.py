@@ -6,7 +6,7 @@ and then not again for that long. Repairs spend a byte budget; over it they are 
 
 import msgspec
 
-from alphorn.bus.entries import digest_of
+from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.frames import Absent, Data, Fetch, Frame, fragment_batch
 from alphorn.bus.machine import DATA_GROUP
 from alphorn.bus.station import Station
@@ -80,14 +80,32 @@ class Repairer:
         if whole is not None:
             payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
         else:
-            assignment = station.ledger.get(sequence) if sequence else None
-            stored = self.payload_of(sequence) if sequence else None
-            if assignment is None or stored is None:
+            found = self._stored(sequence) if sequence else self._stray(batch)
+            if found is None:
                 return False
-            payload, timestamp, digest = stored, assignment.timestamp, assignment.digest
+            payload, timestamp, digest = found
         data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=station.budget.datagram_bytes)
         self._send(to, sequence, data[first:last] if last else data, now)
         return True
+
+    def _stored(self, sequence: int) -> tuple[bytes | memoryview, int, int] | None:
+        """A numbered batch with its timestamp and digest."""
+        assignment, stored = self._station.ledger.get(sequence), self.payload_of(sequence)
+        return None if assignment is None or stored is None else (stored, assignment.timestamp, assignment.digest)
+
+    def _stray(self, batch: bytes) -> tuple[bytes | memoryview, int, int] | None:
+        """A batch behind a number that this disk cannot read any more: the ledger ends before it, the disk may not.
+
+        Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else.
+        """
+        station = self._station
+        for sequence in range(station.ledger.last + 1, station.impaired_until + 1):
+            assignment = station.storage.assignment(sequence)
+            if isinstance(assignment, Assignment) and assignment.id == batch:
+                stored = station.storage.entry(sequence)
+                if isinstance(stored, bytes | memoryview) and digest_of(stored) == assignment.digest:
+                    return stored, assignment.timestamp, assignment.digest
+        return None
 
     def lacks(self, batch: bytes) -> bool:
         """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing.

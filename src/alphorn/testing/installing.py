@@ -43,6 +43,10 @@ class SimulatedInstalling:
     def begin(self, sequence: int) -> None:
         """Installs the checkpoint on this member's disk, instead of one that is not finished yet."""
         node = self._node
+        info = node.disk.checkpoint()
+        if isinstance(info, CheckpointInfo) and info.sequence > sequence:  # replaced before it was durable
+            node.around.schedule.after(0.0, self._refuse, node.run, sequence)
+            return
         node.replica.load(self._read(sequence), sequence)
         self._sequence = sequence
         node.around.schedule.after(node.around.draw_install_s() + self.install_s, self._finish, node.run, sequence)
@@ -72,6 +76,10 @@ class SimulatedInstalling:
         for callback in node.around.watch.installed:
             callback(node, sequence)
         node.feed(CheckpointInstalled(sequence))
+
+    def _refuse(self, run: int, sequence: int) -> None:
+        if run == self._node.run and self._node.is_up:
+            self._node.feed(CheckpointRefused(sequence))
 
     def _read(self, sequence: int) -> bytes:
         node, disk = self._node, self._node.disk
