@@ -155,3 +155,18 @@ def test_a_number_whose_meaning_cannot_be_read_is_noted_as_damaged() -> None:
     answering.ask(2, 1.0, sequences=((5, 5),))
     assert answering.repairs() == []
     assert answering.repairer.damaged == [5]
+
+
+def test_a_batch_behind_a_number_that_cannot_be_read_is_served_from_the_disk() -> None:
+    answering = Answering()
+    ledger = answering.bench.ledger
+    assignment, payload = numbered(70), payload_of(70)
+    behind = ledger.last + 2  # the number between them is the damaged one
+    answering.bench.storage.submit(
+        Persist(2, [PutAssignments(behind, [assignment]), PutEntry(behind, payload, assignment.digest)])
+    )
+    answering.ask(2, 1.0, ids=(70,))
+    assert answering.repairs() == [], "nothing is missing as far as it knows"
+    answering.bench.station.impaired_until = behind
+    answering.ask(2, 2.0, ids=(70,))
+    assert answering.repairs() == [("S2", 0, payload)]
