@@ -52,6 +52,7 @@ class Timeline:
         watch.checkpoint.append(lambda node, number: self._note(node, lambda: f"kept     checkpoint {number}"))
         watch.installed.append(lambda node, number: self._note(node, lambda: f"install  checkpoint {number}"))
         watch.other.append(self._on_other)
+        watch.told.append(self._on_told)
         watch.fault.append(self._on_fault)
 
     def lines(self, last: int | None = None) -> Iterator[str]:
@@ -95,6 +96,10 @@ class Timeline:
         text = describe_output(output)
         if text:
             self._note(node, lambda: text)
+
+    def _on_told(self, name: str, details: str) -> None:
+        assert self._simulation is not None
+        self._lines.append((self._simulation.now, self._states(None), name, lambda: details))
 
     def _on_fault(self, fault: str, details: str) -> None:
         assert self._simulation is not None

@@ -42,6 +42,7 @@ class Watch:
         "refused",
         "sent",
         "started",
+        "told",
         "turn",
     )
 
@@ -59,4 +60,5 @@ class Watch:
         self.checkpoint: list[Callable[[SimulatedNode, int], None]] = []  # durable at this number
         self.installed: list[Callable[[SimulatedNode, int], None]] = []
         self.other: list[Callable[[SimulatedNode, Output], None]] = []  # membership, window, traces
+        self.told: list[Callable[[str, str], None]] = []  # by somebody who is no member: name and details
         self.fault: list[Callable[[str, str], None]] = []  # class and details
