@@ -19,7 +19,7 @@ from alphorn.model.conversation import (
     Return,
     Welcome,
 )
-from alphorn.model.destinations import Policy
+from alphorn.model.destinations import Destination, DestinationKind, Policy
 from tests.client_manager.managing import Managing, attached, batch, bodies_of, consuming, encode, entry_of
 
 
@@ -293,3 +293,65 @@ def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_prima
     managing.commit()
     managing.link_up("mm1", is_primary=True, epoch=3)
     assert [attach.held for attach in attached(managing)] == [[3, 3]]
+
+
+def test_a_consumer_goes_on_at_a_client_manager_that_has_not_heard_of_its_destination() -> None:
+    managing = Managing()
+    client = managing.connect(connection=b"c" * 16)
+    client.consume(5, held=[1, 4])
+    [(_, asked)] = [pair for pair in managing.asked if isinstance(pair[1], link.Identify)]
+    assert isinstance(asked, link.Identify) and asked.number == 5
+    assert client.take(Failed) == []
+    client.say(Acknowledge(9, 1, [1, 2]))
+    assert managing.entries == [], "it is not known yet what it consumes"
+    queue = Destination(DestinationKind.QUEUE, "q")
+    managing.tell(link.Answered(asked.request, 5, policy=Policy(), destination=queue))
+    [attach] = attached(managing)
+    assert (attach.destination, attach.held) == (5, [1, 4])
+    assert managing.entries[-1].commands == [commands.Acknowledge(5, 0, attach.consumer, [1, 2])]
+
+
+def test_a_consumer_whose_destination_is_gone_when_it_comes_back_is_told_so() -> None:
+    managing = Managing()
+    client = managing.connect(connection=b"c" * 16)
+    client.consume(5)
+    [asked] = [frame for _, frame in managing.asked if isinstance(frame, link.Identify)]
+    managing.tell(link.Answered(asked.request, 0, "InvalidDestination", "it is gone"))
+    assert [failed.error for failed in client.take(Failed)] == ["InvalidDestination"]
+
+
+def test_a_new_primary_is_asked_again_what_a_consumer_consumes() -> None:
+    managing = Managing()
+    client = managing.connect(connection=b"c" * 16)
+    client.consume(5)
+    managing.asked.clear()
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    assert [name for name, frame in managing.asked if isinstance(frame, link.Identify)] == ["mm2"]
+
+
+def test_acknowledgements_wait_until_the_subscription_that_they_belong_to_is_known() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve("topic:t")
+    client.consume(place, subscription="s", is_durable=True, held=[3, 4])
+    client.say(Acknowledge(9, 1, [3, 3]), Return(10, 1, [4, 4]))
+    assert not client.take(Done)
+    managing.answer(number=7)
+    [attach] = attached(managing)
+    assert attach.held == [3, 4]
+    assert managing.entries[-1].commands == [
+        commands.Acknowledge(5, 7, attach.consumer, [3, 3]),
+        commands.Return(5, 7, attach.consumer, [4, 4]),
+    ]
+    assert [done.request for done in client.take(Done)] == [9, 10]
+
+
+def test_a_consumer_that_is_closed_before_its_subscription_is_known_acknowledges_first() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.consume(client.resolve("topic:t"), subscription="s", is_durable=True, held=[3, 4])
+    client.say(Acknowledge(9, 1, [3, 3]), CloseConsumer(10, 1))
+    assert not client.take(Done)
+    managing.answer(number=7)
+    assert managing.entries[-1].commands[0] == commands.Acknowledge(5, 7, client.id + b"\0\0\0\1", [3, 3])
+    assert isinstance(managing.asked[-1][1], link.Detach)

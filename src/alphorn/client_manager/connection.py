@@ -5,6 +5,7 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
@@ -27,6 +28,7 @@ class Consumer:
     __slots__ = (
         "channel",
         "destination",
+        "early",
         "held",
         "is_attached",
         "key",
@@ -61,6 +63,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
+        self.early: list[Callable[[], None]] = []  # what its client wanted before that
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:

@@ -20,8 +20,8 @@ from alphorn.model.conversation import (
     Failed,
     Return,
 )
-from alphorn.model.destinations import DestinationKind
-from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
+from alphorn.model.destinations import DestinationKind, Policy
+from alphorn.model.errors import Misuse, PeerViolation
 from alphorn.model.messages import cut_batch
 from alphorn.model.ranges import RangeSet
 
@@ -46,13 +46,9 @@ class Consuming:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
-        listed = desk.directory.at(frame.place)
         channel, destination = parts_of(frame.place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
-        if listed is None:
-            desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
-            return
         key = commands.key_of(connection.id, number)
         consumer = Consumer(
             number=number,
@@ -67,11 +63,37 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(zip(frame.held[::2], frame.held[1::2], strict=False))
         connection.consumers[number] = desk.consumers[key] = consumer
-        if listed.destination.kind is DestinationKind.TOPIC:
+        self._begin(connection, consumer, frame)
+
+    def _begin(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
+        listed = self._desk.directory.at(frame.place)
+        if listed is None:
+            self._identify(connection, consumer, frame)
+        elif listed.destination.kind is DestinationKind.TOPIC:
             self._subscribe(connection, consumer, frame)
         else:
             consumer.selector = frame.selector
             self._attach(connection, consumer)
+
+    def _identify(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
+        """A client that comes from another Client Manager may consume what was never heard of here."""
+
+        def on_answer(answer: link.Answered) -> None:
+            if not self._is_current(connection, consumer):
+                return
+            if answer.error or answer.destination is None:
+                self._forget(connection, consumer)
+                self._desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
+                return
+            self._desk.directory.learn(frame.place, answer.destination, answer.policy or Policy())
+            self._begin(connection, consumer, frame)
+
+        def on_lost() -> None:
+            if self._is_current(connection, consumer):
+                self._identify(connection, consumer, frame)
+
+        request = self._desk.channels[consumer.channel].ask(on_answer, lost=on_lost)
+        self._desk.ask_primary(consumer.channel, link.Identify(request, consumer.destination))
 
     def _subscribe(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
         is_named = bool(frame.subscription)
@@ -105,6 +127,7 @@ class Consuming:
 
     def _attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
+        early, consumer.early = consumer.early, []
         consumer.is_attached = True
         consumer.waiting.clear()
         channel = self._desk.channels[consumer.channel]
@@ -133,6 +156,8 @@ class Consuming:
                 consumer.claims(),
             ),
         )
+        for act in early:
+            act()
 
     def _answer(self, connection: Connection, request: int, answer: link.Answered) -> None:
         if answer.error:
@@ -149,7 +174,17 @@ class Consuming:
         if consumer is None:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {frame.consumer} is not open"))
             return
-        self.end(connection, consumer, lambda: self._desk.reply(connection.stream, Done(frame.request)))
+        self._once_attached(
+            consumer,
+            lambda: self.end(connection, consumer, lambda: self._desk.reply(connection.stream, Done(frame.request))),
+        )
+
+    def _once_attached(self, consumer: Consumer, act: Callable[[], None]) -> None:
+        """Does something now, or as soon as it is known what the consumer consumes."""
+        if consumer.is_attached:
+            act()
+        else:
+            consumer.early.append(act)
 
     def end(self, connection: Connection, consumer: Consumer, then: Callable[[], None] = lambda: None) -> None:
         """Detaches a consumer for good; `then` is called when what it held has come back."""
@@ -175,6 +210,9 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        self._once_attached(consumer, lambda: self._acknowledge(connection, consumer, frame))
+
+    def _acknowledge(self, connection: Connection, consumer: Consumer, frame: Acknowledge) -> None:
         channel = self._desk.channels[consumer.channel]
         command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
         if frame.request:
@@ -188,6 +226,9 @@ class Consuming:
         consumer = self._holder(connection, frame.request, frame.consumer, frame.positions)
         if consumer is None:
             return
+        self._once_attached(consumer, lambda: self._return(connection, consumer, frame))
+
+    def _return(self, connection: Connection, consumer: Consumer, frame: Return) -> None:
         command = commands.Return(
             consumer.destination,
             consumer.subscription,

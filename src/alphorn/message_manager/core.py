@@ -269,6 +269,8 @@ class MessageManager:
                 self._locate(number, request, self.engine.numbers.get(destination), str(destination))
             case link.FindSubscription():
                 self._find(number, frame)
+            case link.Identify():
+                self._identify(number, frame)
 
     def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
         try:
@@ -328,6 +330,14 @@ class MessageManager:
             self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
         else:
             self._tell(number, link.Answered(request, place, policy=self.engine.destinations[place].policy))
+
+    def _identify(self, number: int, frame: link.Identify) -> None:
+        found = self.engine.destinations.get(frame.number)
+        if found is None:
+            self._refuse(number, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
+        else:
+            answer = link.Answered(frame.request, found.number, policy=found.policy, destination=found.destination)
+            self._tell(number, answer)
 
     def _find(self, number: int, frame: link.FindSubscription) -> None:
         for destination in self.engine.destinations.values():

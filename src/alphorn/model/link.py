@@ -106,6 +106,13 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
 
 
+class Identify(Asked, frozen=True, array_like=True, gc=False, tag=12):
+    """Asks which destination has this number; `Answered` names it."""
+
+    request: int
+    number: int
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -118,6 +125,7 @@ AnyAsked = (
     | Locate
     | FindSubscription
     | Settled
+    | Identify
 )
 
 
@@ -161,6 +169,7 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     error: str = ""
     reason: str = ""
     policy: Policy | None = None  # of the destination that was asked for
+    destination: Destination | None = None  # where it was asked for by its number
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):

@@ -39,7 +39,11 @@ class Cluster:
         )
         self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
         self.streams = SimulatedStreams(
-            simulation.schedule, simulation.network, Random(f"{plan.seed}/streams"), simulation.around.record
+            simulation.schedule,
+            simulation.network,
+            Random(f"{plan.seed}/streams"),
+            record=simulation.around.record,
+            said=simulation.watch.said,
         )
         self.message_managers: list[MessageManagerRoom] = []
         for node in simulation.servers():
@@ -48,7 +52,7 @@ class Cluster:
                 node.upper = room
                 self.message_managers.append(room)
         self.client_managers = [self._add_client_manager(f"M{i + 1}") for i in range(plan.client_managers)]
-        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.index, reason))
+        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.name, reason))
         self.book = Book(simulation.watch)
         self.clients = [
             SimulatedClient(

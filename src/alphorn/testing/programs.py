@@ -29,7 +29,6 @@ THINK_S = 0.15  # mean time between two steps of a program
 RECONNECT_S = (0.02, 0.4)
 TAKE_MAX = 8
 BURST_MAX = 4
-OUTSIDE = -1  # the process of every client: none of the members
 ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
 TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
 
@@ -165,10 +164,9 @@ class SimulatedClient:
     def _connect(self, run: int) -> None:
         if run == self._run:
             manager = self._stream.choice(self._managers)
-            place = manager.node.index
-            self._streams.connect(
-                self._home, place, manager.accept, lambda end: self._on_connected(run, end), process=OUTSIDE
-            )
+            target = (manager.node.index, manager.node.name)
+            here = (self._home, self.name)
+            self._streams.connect(here, target, manager.accept, lambda end: self._on_connected(run, end))
 
     def _on_connected(self, run: int, end: StreamEnd | None) -> None:
         if run != self._run:

@@ -291,7 +291,8 @@ class ClientManagerRoom(Upper):
                 self._on_link(turns, manager, end)
 
         if turns.is_alive:
-            self._streams.connect(self.node.index, manager.node.index, manager.accept, done)
+            here, there = (self.node.index, self.node.name), (manager.node.index, manager.node.name)
+            self._streams.connect(here, there, manager.accept, done)
 
     def _on_link(self, turns: Turns, manager: MessageManagerRoom, end: StreamEnd) -> None:
         name = manager.node.name

@@ -15,6 +15,7 @@ from alphorn.testing.schedule import Schedule
 STUCK_POLL_S = 0.02
 PATIENCE_S = (0.1, 3.0)
 NOTICE_S_MAX = 0.2
+Said = Callable[[str, str, bytes | None], None]  # from, to, a frame or that it is the last
 _STEP_S = 1e-7  # between two frames of one end
 
 
@@ -23,10 +24,10 @@ class StreamEnd:
 
     __slots__ = ("_stream", "busy_until", "is_open", "on_closed", "on_frame", "place", "process", "stuck", "stuck_since")
 
-    def __init__(self, stream: "SimulatedStream", place: int, process: int) -> None:
+    def __init__(self, stream: "SimulatedStream", place: int, process: str) -> None:
         self._stream = stream
         self.place = place
-        self.process = process  # several may be at one place
+        self.process = process  # its name; several may be at one place
         self.is_open = True
         self.on_frame: Callable[[bytes], None] = lambda data: None
         self.on_closed: Callable[[str], None] = lambda reason: None
@@ -51,9 +52,11 @@ class SimulatedStream:
 
     __slots__ = ("_owner", "ends", "is_broken", "patience_s")
 
-    def __init__(self, owner: "SimulatedStreams", left: int, right: int, process: int, patience_s: float) -> None:
+    def __init__(
+        self, owner: "SimulatedStreams", left: tuple[int, str], right: tuple[int, str], patience_s: float
+    ) -> None:
         self._owner = owner
-        self.ends = (StreamEnd(self, left, process), StreamEnd(self, right, right))
+        self.ends = (StreamEnd(self, *left), StreamEnd(self, *right))
         self.is_broken = False
         self.patience_s = patience_s
 
@@ -63,6 +66,8 @@ class SimulatedStream:
             return
         owner = self._owner
         owner.record(data or b"\0")
+        for callback in owner.said:
+            callback(end.process, self._other(end).process, data)
         end.busy_until = max(owner.draw_arrival(end.place, self._other(end).place), end.busy_until + _STEP_S)
         owner.schedule.at(end.busy_until, self._arrive, end, data)
 
@@ -122,7 +127,7 @@ class SimulatedStream:
 class SimulatedStreams:
     """All streams of one simulation."""
 
-    __slots__ = ("_network", "_open", "record", "schedule", "stream")
+    __slots__ = ("_network", "_open", "record", "said", "schedule", "stream")
 
     def __init__(
         self,
@@ -130,7 +135,9 @@ class SimulatedStreams:
         network: SimulatedNetwork,
         stream: random.Random,
         record: Callable[[bytes], None],
+        said: list[Said],
     ) -> None:
+        self.said = said
         self.schedule = schedule
         self.stream = stream
         self.record = record
@@ -142,21 +149,18 @@ class SimulatedStreams:
 
     def connect(
         self,
-        source: int,
-        target: int,
+        source: tuple[int, str],
+        target: tuple[int, str],
         accept: Callable[[StreamEnd], bool],
         done: Callable[[StreamEnd | None], None],
-        *,
-        process: int | None = None,
     ) -> None:
-        """Tries to connect: `accept` gets the other end, if somebody is there; `done` gets this one, or None.
+        """Tries to connect two processes, each at its place in the network.
 
-        `process` tells who connects, where that is another than the member at `source`.
+        `accept` gets the other end, and says whether somebody is there; `done` gets this one, or None.
         """
-        who = source if process is None else process
-        self.schedule.at(self.draw_arrival(source, target), self._connect, source, target, who, accept, done)
+        self.schedule.at(self.draw_arrival(source[0], target[0]), self._connect, source, target, accept, done)
 
-    def break_of(self, process: int, reason: str) -> None:
+    def break_of(self, process: str, reason: str) -> None:
         """A process has ended: every stream of it breaks."""
         for stream in list(self._open):
             for end in stream.ends:
@@ -186,16 +190,15 @@ class SimulatedStreams:
 
     def _connect(
         self,
-        source: int,
-        target: int,
-        process: int,
+        source: tuple[int, str],
+        target: tuple[int, str],
         accept: Callable[[StreamEnd], bool],
         done: Callable[[StreamEnd | None], None],
     ) -> None:
-        if self.is_cut(source, target) or self.is_cut(target, source):
+        if self.is_cut(source[0], target[0]) or self.is_cut(target[0], source[0]):
             done(None)
             return
-        stream = SimulatedStream(self, source, target, process, self.stream.uniform(*PATIENCE_S))
+        stream = SimulatedStream(self, source, target, self.stream.uniform(*PATIENCE_S))
         if not accept(stream.ends[1]):
             done(None)
             return

@@ -20,6 +20,7 @@ from alphorn.bus.machine import (
     WindowChanged,
 )
 from alphorn.testing.frame_text import describe_frames, describe_writes
+from alphorn.testing.said_text import describe_said
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Troubles
@@ -52,6 +53,7 @@ class Timeline:
         watch.checkpoint.append(lambda node, number: self._note(node, lambda: f"kept     checkpoint {number}"))
         watch.installed.append(lambda node, number: self._note(node, lambda: f"install  checkpoint {number}"))
         watch.other.append(self._on_other)
+        watch.said.append(self._on_said)
         watch.told.append(self._on_told)
         watch.fault.append(self._on_fault)
 
@@ -96,6 +98,14 @@ class Timeline:
         text = describe_output(output)
         if text:
             self._note(node, lambda: text)
+
+    def _on_said(self, speaker: str, listener: str, data: bytes | None) -> None:
+        assert self._simulation is not None
+        states = self._states(self._simulation.by_name.get(speaker))
+        is_link = speaker in self._simulation.by_name and listener in self._simulation.by_name
+        self._lines.append(
+            (self._simulation.now, states, speaker, lambda: f"say      {describe_said(data, is_link=is_link)} → {listener}")
+        )
 
     def _on_told(self, name: str, details: str) -> None:
         assert self._simulation is not None
