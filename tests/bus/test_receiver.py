@@ -133,6 +133,13 @@ def test_a_new_epoch_names_the_primary_and_whether_it_is_this_member(number: int
     assert delivering.outputs() == [PrimaryChanged(1, EPOCH, number, is_self)]
 
 
+def test_a_member_that_reads_of_an_epoch_of_its_earlier_run_is_not_its_primary() -> None:
+    delivering = Delivering()
+    delivering.bench.station.inherited_epoch = EPOCH
+    delivering.commit(system(EpochBegun(EPOCH, 2)), system(EpochBegun(EPOCH + (1 << 16), 2)))
+    assert [output.is_self for output in delivering.outputs() if isinstance(output, PrimaryChanged)] == [False, True]
+
+
 @pytest.mark.requirement("CKP-1", "CKP-3")
 def test_at_a_mark_the_upper_layer_is_asked_for_its_state_after_exactly_the_batches_before_it() -> None:
     delivering = Delivering()

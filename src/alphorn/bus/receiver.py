@@ -89,7 +89,8 @@ class Receiver:
         events: list[Output] = []
         match entry:
             case EpochBegun():
-                is_self = entry.number == station.number
+                # What an earlier run began, this one only reads about: it is sequencer of no such epoch.
+                is_self = entry.number == station.number and entry.epoch > station.inherited_epoch
                 events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
             case MemberJoined():
                 events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))

@@ -40,6 +40,7 @@ class Station:
         "config",
         "durable_epoch",
         "epoch",
+        "inherited_epoch",
         "holdings",
         "impaired_until",
         "incarnation",
@@ -99,7 +100,7 @@ class Station:
         self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
         self.nonce = self.random.getrandbits(64)
-        self.epoch = self.durable_epoch = meta.promised
+        self.epoch = self.durable_epoch = self.inherited_epoch = meta.promised
         self.sequencer = 0
         self.addresses = {known.number: known.address for known in config.members}
         self.is_barred = meta.is_voter_barred

@@ -220,6 +220,10 @@ class ClientManagerRoom(Upper):
         for manager in self._managers:
             self._open_link(self.turns, manager, RELINK_S[0])
 
+    def on_ended(self) -> None:
+        """See `Upper`. It keeps nothing: its member's disk is memory."""
+        self.node.disk.lose()
+
     def on_resumed(self) -> None:
         """See `Upper`."""
         if self.turns is not None:

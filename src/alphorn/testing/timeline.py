@@ -8,6 +8,7 @@ when a line is printed, so keeping a timeline costs little.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from alphorn.bus.machine import (
     Deliver,
@@ -41,7 +42,7 @@ class Timeline:
         """Begins to watch."""
         self._simulation = simulation
         watch = simulation.watch
-        watch.started.append(lambda node: self._note(node, lambda: f"start    run {node.run}"))
+        watch.started.append(lambda node: self._note(node, partial("start    run {}".format, node.run)))
         watch.ended.append(lambda node, reason: self._note(node, lambda: f"end      {reason}"))
         watch.input.append(lambda node, event, text: self._note(node, lambda: f"{event:8s} {text}"))
         watch.sent.append(self._on_sent)
