@@ -355,3 +355,59 @@ def test_a_consumer_that_is_closed_before_its_subscription_is_known_acknowledges
     managing.answer(number=7)
     assert managing.entries[-1].commands[0] == commands.Acknowledge(5, 7, client.id + b"\0\0\0\1", [3, 3])
     assert isinstance(managing.asked[-1][1], link.Detach)
+
+
+def _fetches(managing: Managing) -> list[tuple[str, link.Fetch]]:
+    found = [(name, frame) for name, frame in managing.asked if isinstance(frame, link.Fetch)]
+    managing.asked.clear()
+    return found
+
+
+def _run(sequence: int, position: int) -> link.DeliveredRun:
+    return link.DeliveredRun(sequence, 0, 0, 1, position, 1)
+
+
+def test_a_body_that_was_there_when_it_waited_and_is_not_any_more_is_fetched_for_the_next_who_needs_it() -> None:
+    managing = Managing(cache_bytes=200)
+    managing.link_up("mm2", is_primary=False, epoch=1)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old, payload = batch(managing, "old"), encode(entry_of("old"))
+    batch(managing, "x" * 199)
+    new = batch(managing, "new")
+    managing.tell(link.Deliver(key, 5, [_run(old, 1), _run(new, 2)]))
+    [(name, fetch)] = _fetches(managing)
+    managing.tell(link.Entries(fetch.request, [(old, memoryview(payload))]), name)
+    assert len(client.take(Delivered)) == 2
+    batch(managing, "x" * 199)
+    other = consuming(managing, client, consumer=2)
+    managing.tell(link.Deliver(other, 5, [_run(new, 3)]))
+    assert [fetch.sequences for _, fetch in _fetches(managing)] == [[new]]
+
+
+def test_a_body_that_one_message_manager_does_not_have_is_asked_of_another() -> None:
+    managing = Managing(cache_bytes=10)
+    managing.link_up("mm2", is_primary=False, epoch=1)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    managing.tell(link.Deliver(key, 5, [_run(old, 1)]))
+    [(name, fetch)] = _fetches(managing)
+    managing.tell(link.Entries(fetch.request, []), name)
+    [(other, _)] = _fetches(managing)
+    assert (name, other) == ("mm2", "mm1")
+
+
+def test_what_nobody_could_be_asked_for_is_asked_for_when_it_is_delivered_again() -> None:
+    managing = Managing(cache_bytes=10)
+    client = managing.connect()
+    key = consuming(managing, client)
+    old = batch(managing, "old")
+    managing.tell(link.Deliver(key, 5, [_run(old, 1)]))
+    assert len(_fetches(managing)) == 1
+    managing.receive(Linked(0, "mm1", False))
+    managing.link_up("mm1", is_primary=True, epoch=1)
+    managing.asked.clear()
+    other = consuming(managing, client, consumer=2)
+    managing.tell(link.Deliver(other, 5, [_run(old, 1)]))
+    assert len(_fetches(managing)) == 1

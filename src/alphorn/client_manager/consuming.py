@@ -287,42 +287,46 @@ class Consuming:
 
     def _wait(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
         consumer.waiting.append(run)
-        waiters = self._fetching.setdefault((channel, run.sequence), [])
+        if self._desk.channels[channel].cache.find(run.sequence, run.command) is None:
+            self._want(channel, consumer, run.sequence)
+
+    def _want(self, channel: int, consumer: Consumer, sequence: int, *, avoid: str = "") -> None:
+        """Fetches an entry, unless that is under way; whoever waits for it is in `_fetching` for just as long."""
+        waiters = self._fetching.setdefault((channel, sequence), [])
         if consumer not in waiters:
             waiters.append(consumer)
-        if len(waiters) == 1 and self._desk.channels[channel].cache.find(run.sequence, run.command) is None:
-            self._fetch(channel, [run.sequence])
+        if len(waiters) == 1:
+            self._fetch(channel, [sequence], avoid=avoid)
 
-    def _fetch(self, channel: int, sequences: list[int]) -> None:
-        """Asks a backup, or the primary where there is none."""
+    def _fetch(self, channel: int, sequences: list[int], *, avoid: str = "") -> None:
+        """Asks a backup, or the primary where there is none, but not who was asked in vain if there is another."""
         ground = self._desk.channels[channel]
-        backups = sorted(ground.links - {ground.primary})
+        backups = sorted(ground.links - {ground.primary, avoid})
         whom = backups[sequences[0] % len(backups)] if backups else ground.primary
-        if whom:
-            request = ground.number()
-            self._fetches[(channel, request)] = (whom, sequences)
-            self._desk.ask(channel, whom, link.Fetch(request, sequences))
+        if not whom:  # without any link all consumers attach again later, and get it again
+            for sequence in sequences:
+                self._fetching.pop((channel, sequence), None)
+            return
+        request = ground.number()
+        self._fetches[(channel, request)] = (whom, sequences)
+        self._desk.ask(channel, whom, link.Fetch(request, sequences))
 
     def on_entries(self, channel: int, frame: link.Entries) -> None:
         """Fetched log entries: what waited for them goes on."""
         ground = self._desk.channels[channel]
-        _, wanted = self._fetches.pop((channel, frame.request), ("", []))
+        whom, wanted = self._fetches.pop((channel, frame.request), ("", []))
         for sequence, payload in frame.entries:
             ground.cache.pin(sequence, bytes(payload))
         for sequence in wanted:
             for consumer in self._fetching.pop((channel, sequence), []):
-                self._go_on(channel, consumer)
+                self._go_on(channel, consumer, avoid=whom)
             ground.cache.unpin(sequence)
 
-    def _go_on(self, channel: int, consumer: Consumer) -> None:
+    def _go_on(self, channel: int, consumer: Consumer, *, avoid: str) -> None:
         while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
             consumer.waiting.popleft()
         if consumer.waiting:
-            run = consumer.waiting[0]
-            waiters = self._fetching.setdefault((channel, run.sequence), [])
-            if consumer not in waiters:
-                waiters.append(consumer)
-                self._fetch(channel, [run.sequence])
+            self._want(channel, consumer, consumer.waiting[0].sequence, avoid=avoid)
 
     def on_link_lost(self, channel: int, name: str) -> None:
         """What was asked of a Message Manager that is gone is asked of another."""
