@@ -252,10 +252,10 @@ class ClientManager:
             self._introduce(item.channel, item.name)
             return
         channel.links.discard(item.name)
-        self._consuming.on_link_lost(item.channel, item.name)
-        self._administration.on_link_lost(item.channel, item.name)
         if channel.primary == item.name:
             channel.primary = ""
+        self._consuming.on_link_lost(item.channel, item.name)
+        self._administration.on_link_lost(item.channel, item.name)
 
     def _introduce(self, channel: int, name: str) -> None:
         settings = self._desk.settings
