@@ -20,7 +20,7 @@ from alphorn.model.conversation import (
     Welcome,
 )
 from alphorn.model.destinations import Destination, DestinationKind, Policy
-from tests.client_manager.managing import Managing, attached, batch, bodies_of, consuming, encode, entry_of
+from tests.client_manager.managing import Client, Managing, attached, batch, bodies_of, consuming, encode, entry_of
 
 
 def test_a_consumer_attaches_at_the_primary() -> None:
@@ -411,3 +411,54 @@ def test_what_nobody_could_be_asked_for_is_asked_for_when_it_is_delivered_again(
     other = consuming(managing, client, consumer=2)
     managing.tell(link.Deliver(other, 5, [_run(old, 1)]))
     assert len(_fetches(managing)) == 1
+
+
+def _settled(managing: Managing) -> list[tuple[int, int, list[int]]]:
+    managing.asked.clear()
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    [settled] = [frame for name, frame in managing.asked if name == "mm2" and isinstance(frame, link.Settled)]
+    return settled.loose
+
+
+def _holding(managing: Managing) -> tuple[Client, bytes]:
+    """A client that has the messages 1 to 4."""
+    client = managing.connect()
+    key = consuming(managing, client)
+    sequence = batch(managing, *"abcd")
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 4, 1, 1)]))
+    return client, key
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_new_primary_hears_what_clients_had_that_are_gone() -> None:
+    managing = Managing()
+    client, _ = _holding(managing)
+    client.say(Acknowledge(9, 1, [1, 1]))
+    client.close()
+    assert _settled(managing) == [(5, 0, [2, 4])]
+
+
+def test_a_new_primary_hears_what_a_closed_consumer_had_and_has_not_come_back() -> None:
+    managing = Managing()
+    client, key = _holding(managing)
+    client.say(CloseConsumer(9, 1))
+    assert _settled(managing) == [(5, 0, [1, 4])]
+    managing.commit_other(commands.Return(5, 0, key, [1, 3]), commands.Acknowledge(5, 0, key, [4, 4]))
+    managing.link_up("mm1", is_primary=True, epoch=3)
+    assert managing.asked[-1] == ("mm1", link.Settled())
+
+
+def test_what_a_client_still_has_when_it_comes_back_is_not_loose() -> None:
+    managing = Managing()
+    client, _ = _holding(managing)
+    client.close()
+    managing.connect(connection=client.id).consume(5, held=[1, 4])
+    assert _settled(managing) == []
+
+
+def test_of_a_destination_that_is_deleted_nothing_is_loose() -> None:
+    managing = Managing()
+    client, _ = _holding(managing)
+    client.close()
+    managing.commit_other(commands.DeleteDestination(5))
+    assert _settled(managing) == []

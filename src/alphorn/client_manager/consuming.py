@@ -129,6 +129,8 @@ class Consuming:
         """Asks the primary for messages; a primary that comes later is asked again."""
         early, consumer.early = consumer.early, []
         consumer.is_attached = True
+        if self._desk.loose:
+            self._desk.loose.hold(consumer)
         consumer.waiting.clear()
         channel = self._desk.channels[consumer.channel]
 
@@ -201,6 +203,7 @@ class Consuming:
     def _forget(self, connection: Connection, consumer: Consumer) -> None:
         connection.consumers.pop(consumer.number, None)
         self._desk.consumers.pop(consumer.key, None)
+        self._desk.loose.let_go(consumer)
         consumer.waiting.clear()
 
     # --- what clients say about messages they hold ---

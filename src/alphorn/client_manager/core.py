@@ -17,6 +17,7 @@ from alphorn.client_manager.machine import (
     Committed,
     Hang,
     Input,
+    Joined,
     Linked,
     Lost,
     Opened,
@@ -40,7 +41,7 @@ class ClientManager:
     """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
 
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
-        self._origins = origins  # of this node's member of each channel
+        self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
         self._publishing = Publishing(self._desk)
         self._consuming = Consuming(self._desk)
@@ -84,6 +85,8 @@ class ClientManager:
                 self._on_writable(item)
             case Lost():
                 self._on_lost(item)
+            case Joined():
+                self._on_joined(item)
 
     def on_time(self, now: float) -> None:
         """Nothing here has a deadline of its own."""
@@ -170,6 +173,7 @@ class ClientManager:
             del desk.by_connection[connection.id]
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
+            desk.loose.let_go(consumer)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -227,9 +231,13 @@ class ClientManager:
         except PeerViolation as error:
             self._desk.log("error", "unreadable_entry", f"channel={channel} reason={error}")
             return None
+        desk = self._desk
         for command in entry.commands:
             match command:
+                case commands.Acknowledge() | commands.Return() if desk.loose:
+                    desk.loose.settle(channel, command)
                 case commands.DeleteDestination(number):
+                    desk.loose.forget(channel, number)
                     self._administration.on_deleted(place_of(channel, number))
                 case commands.SetPolicy(number, policy):
                     self._desk.directory.set_policy(place_of(channel, number), policy)
@@ -256,6 +264,16 @@ class ClientManager:
             channel.primary = ""
         self._consuming.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
+
+    def _on_joined(self, item: Joined) -> None:
+        """Answers are sent to the origin of an entry, so whoever is linked must know the new one."""
+        self._origins[item.channel] = item.origin
+        channel = self._desk.channels[item.channel]
+        for name in sorted(channel.links):
+            if name != channel.primary:
+                self._introduce(item.channel, name)
+        if channel.primary:
+            self._greet(item.channel)
 
     def _introduce(self, channel: int, name: str) -> None:
         settings = self._desk.settings
@@ -293,7 +311,12 @@ class ClientManager:
             return
         channel.primary, channel.epoch = name, frame.epoch
         self._desk.log("info", "primary", f"channel={number} name={name}")
-        self._introduce(number, name)
+        self._greet(number)
+
+    def _greet(self, number: int) -> None:
+        """Tells the primary all that it must know of this Client Manager."""
+        channel = self._desk.channels[number]
+        self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
-        self._desk.ask(number, name, link.Settled())
+        self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

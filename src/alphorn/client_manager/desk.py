@@ -7,6 +7,7 @@ import msgspec
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
+from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
 from alphorn.model.conversation import Failed, ServerFrame
 from alphorn.model.errors import Error
@@ -29,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """The shared ground."""
 
-    __slots__ = ("by_connection", "channels", "connections", "consumers", "directory", "ids", "outbox", "settings")
+    __slots__ = ("by_connection", "channels", "connections", "consumers", "directory", "ids", "loose", "outbox", "settings")
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
         self.settings = settings
@@ -39,6 +40,7 @@ class Desk:
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
+        self.loose = Loose()
         self.outbox: list[Output] = []
 
     def reply(self, stream: int, frame: ServerFrame) -> None:

@@ -249,11 +249,15 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
+                if introduced is not None and introduced.origin != frame.origin:
+                    self._link_of.pop(introduced.origin, None)
                 self._links[number] = frame
                 self._link_of[frame.origin] = number
                 for connection in frame.connections:
                     self._absent.back(connection)
             case link.Settled() if introduced is not None:
+                for destination, subscription, positions in frame.loose:
+                    dispatcher.doubt(destination, subscription, positions)
                 dispatcher.introduce(self._number_of(introduced.origin))
             case link.ConnectionOpened(connection):
                 self._absent.back(connection)

@@ -154,6 +154,15 @@ class Dispatcher:
         if self._grace.answer(number):
             self._end_grace()
 
+    def doubt(self, destination: int, subscription: int, positions: list[int]) -> None:
+        """Consumers had these (flat pairs) that are gone; what is with nobody now may have been used."""
+        source = self._engine.destinations.get(destination)
+        if source is not None and source.backlog_of(subscription) is not None:
+            outlet = self._outlet(destination, subscription, source)
+            for first, last in _pairs(positions):
+                outlet.doubt(first, last)
+            self._settle(outlet)
+
     def forget_unclaimed(self) -> None:
         """Waits no longer for Client Managers: what nobody claimed may have been given out by them."""
         if self._grace.leave(self._grace.missing):

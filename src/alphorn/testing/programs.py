@@ -26,6 +26,7 @@ from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
 
 THINK_S = 0.15  # mean time between two steps of a program
+CALM_THINK_S = 0.02
 RECONNECT_S = (0.02, 0.4)
 TAKE_MAX = 8
 BURST_MAX = 4
@@ -227,7 +228,7 @@ class SimulatedClient:
         return self._streams.schedule.now
 
     def _draw_s(self) -> float:
-        return self._stream.expovariate(1.0) * THINK_S
+        return self._stream.expovariate(1.0) * (CALM_THINK_S if self.is_calm else THINK_S)
 
     # --- the program ---
 

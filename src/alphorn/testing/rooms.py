@@ -165,6 +165,7 @@ class ClientManagerRoom(Upper):
         "_managers",
         "_next_stream",
         "_ordered",
+        "_origin",
         "_streams",
         "_workload",
         "machine",
@@ -209,7 +210,8 @@ class ClientManagerRoom(Upper):
         endpoint: Any = node.machine
         ids = IdSource(bytes((10, 0, 0, node.index + 1)), 7000 + node.index, unix_s=node.unix_s)
         settings = Settings(name=node.name, pid=node.run, address=node.name, cache_bytes=CACHE_BYTES)
-        self.machine = ClientManager(settings, ids, origins=[endpoint.origin])
+        self._origin: bytes = endpoint.origin
+        self.machine = ClientManager(settings, ids, origins=[self._origin])
         self.turns = Turns(node, self.machine, self._perform)
         self._clients: dict[int, StreamEnd] = {}
         self._links: dict[str, StreamEnd] = {}
@@ -253,6 +255,10 @@ class ClientManagerRoom(Upper):
 
     def _receive(self, item: cm.Input) -> None:
         assert self.turns is not None
+        endpoint: Any = self.node.machine
+        if endpoint.origin != self._origin:
+            self._origin = endpoint.origin
+            self.turns.receive(cm.Joined(0, self._origin))
         self.turns.receive(item)
 
     def _on_closed(self, number: int, turns: Turns, reason: str) -> None:
