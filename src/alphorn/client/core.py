@@ -464,7 +464,11 @@ class Core:
         inbox.close()
 
     def _drop_inbox(self, inbox: Inbox) -> None:
+        """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         self._inboxes.pop(inbox.number, None)
+        for number, request in list(self._requests.items()):
+            if isinstance(request.frame, Consume) and request.frame.consumer == inbox.number:
+                del self._requests[number]
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)
