@@ -285,8 +285,7 @@ def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_prima
     sequence = batch(managing, "a", "b", "c")
     managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 3, 1, 1)]))
     managing.commits = False
-    client.say(Acknowledge(0, 1, [1, 1]))
-    client.say(Return(0, 1, [2, 2]))
+    client.say(Acknowledge(0, 1, [1, 2]))
     managing.asked.clear()
     managing.link_up("mm2", is_primary=True, epoch=2)
     assert [attach.held for attach in attached(managing)] == [[1, 3]]
@@ -462,3 +461,16 @@ def test_of_a_destination_that_is_deleted_nothing_is_loose() -> None:
     client.close()
     managing.commit_other(commands.DeleteDestination(5))
     assert _settled(managing) == []
+
+
+def test_what_is_on_its_way_back_is_not_claimed_from_a_new_primary_but_may_have_been_used() -> None:
+    managing = Managing()
+    client, _ = _holding(managing)
+    managing.commits = False
+    client.say(Return(9, 1, [2, 3]))
+    assert _settled(managing) == [(5, 0, [2, 3])]
+    assert [attach.held for attach in attached(managing)] == [[1, 1, 4, 4]]
+    managing.commit()
+    assert client.take(Done) == [Done(9)]
+    managing.link_up("mm1", is_primary=True, epoch=3)
+    assert managing.asked[-1] == ("mm1", link.Settled())

@@ -61,13 +61,13 @@ class Consumer:
         self.prefetch = 0
         self.request = 0  # of its client, while that waits to hear that the consumer is there
         self.held = RangeSet()
-        self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
+        self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
         self.early: list[Callable[[], None]] = []  # what its client wanted before that
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
-        """These are acknowledged or returned in the log."""
+        """These are acknowledged in the log, or are about to come back."""
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
 

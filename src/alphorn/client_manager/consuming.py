@@ -232,6 +232,9 @@ class Consuming:
         self._once_attached(consumer, lambda: self._return(connection, consumer, frame))
 
     def _return(self, connection: Connection, consumer: Consumer, frame: Return) -> None:
+        # Not claimed any more: a primary that has applied this already would keep it for this consumer for ever.
+        consumer.settle(frame.positions)
+        self._desk.loose.add(consumer, frame.positions)
         command = commands.Return(
             consumer.destination,
             consumer.subscription,

@@ -1,4 +1,4 @@
-"""What consumers had that are gone, until the log says that it was acknowledged or has come back.
+"""What consumers gave back or had when they went, until the log says that it was acknowledged or has come back.
 
 The primary knows it too, and puts it back by a `Return`, which counts as a delivery. A primary that takes over before
 that hears it from here, so that what was given out once is not given out again as if for the first time.
@@ -26,12 +26,16 @@ class Loose:
 
     def let_go(self, consumer: Consumer) -> None:
         """A consumer is gone with all that it had."""
-        claimed = RangeSet.from_flat(consumer.claims())
-        if not claimed or not consumer.is_attached:
+        if consumer.is_attached:
+            self.add(consumer, consumer.claims())
+
+    def add(self, consumer: Consumer, flat: list[int]) -> None:
+        """A consumer has these no longer."""
+        if not flat:
             return
         place = (consumer.channel, consumer.destination, consumer.subscription)
         positions = self._positions.setdefault(place, RangeSet())
-        positions.update(claimed)
+        positions.update(RangeSet.from_flat(flat))
         if positions.intervals > INTERVALS_MAX:
             flat = positions.flat()
             positions.add(flat[0], flat[-1])

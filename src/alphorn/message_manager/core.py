@@ -359,7 +359,7 @@ class MessageManager:
 
     def _tell_client_manager(self, client_manager: int, frame: link.Told) -> None:
         for origin, number in self._link_of.items():
-            if self._numbers[origin] == client_manager:
+            if self._numbers.get(origin) == client_manager:  # one that has only introduced itself has no number yet
                 self._tell(number, frame)
 
     def _tell_role(self, number: int) -> None:
