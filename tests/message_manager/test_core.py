@@ -1,7 +1,9 @@
 """The Message Manager as primary: what Client Managers ask and are told over their links."""
 
+import pytest
+
 from alphorn.message_manager.core import MessageManager
-from alphorn.message_manager.machine import Asked, Committed, LinkOpened, Promoted, Tell
+from alphorn.message_manager.machine import Asked, ClientManagerLeft, Committed, Demoted, LinkOpened, Promoted, Tell
 from alphorn.message_manager.status import About
 from alphorn.model import link
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry, Publish, encode_entry
@@ -70,3 +72,18 @@ def test_what_is_loose_is_given_out_as_a_redelivery() -> None:
     primary.ask(1, link.Settled([(1, 0, [2, 2])]))
     [deliver] = [frame for _, frame in primary.told() if isinstance(frame, link.Deliver)]
     assert [(run.position, run.delivery_count) for run in deliver.runs] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(("passed_s", "deliveries"), [(1.0, 2), (60.0, 1)])
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_soon_after_a_client_manager_left_a_new_primary_takes_all_for_redelivered(
+    passed_s: float, deliveries: int
+) -> None:
+    primary = Primary()
+    primary.commit(b"b" * 10, Publish(1, b"p" * 20, 1, 1, 0, 0, memoryview(b"\x91\x91\x01")))
+    primary.machine.receive(Demoted(2 << 16), 0.0)
+    primary.machine.receive(ClientManagerLeft(b"b" * 10), 0.0)
+    primary.machine.receive(Promoted(3 << 16, b"m" * 10, ()), passed_s)
+    primary.ask(1, _introduce(b"a" * 10), link.Attach(5, b"k" * 20, 1, 0, "", 10, []), link.Settled())
+    [deliver] = [frame for _, frame in primary.told() if isinstance(frame, link.Deliver)]
+    assert [run.delivery_count for run in deliver.runs] == [deliveries]

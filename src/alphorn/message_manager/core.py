@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.message_manager.absent import Absent
+from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
@@ -76,6 +76,10 @@ class MessageManager:
         self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
         self._request = 0
         self._ticked_ms = 0
+        # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
+        # before that does not know what it was; nor does one who has not read whether somebody left.
+        self._doubtful_until = 0.0
+        self._is_restored = False
 
     @property
     def is_primary(self) -> bool:
@@ -84,6 +88,9 @@ class MessageManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        if self._is_restored:
+            self._is_restored = False
+            self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
                 self._on_committed(item)
@@ -99,6 +106,7 @@ class MessageManager:
             case Demoted():
                 self._on_demoted(item.epoch)
             case ClientManagerLeft():
+                self._doubtful_until = now + 2 * HOLD_S
                 if self._dispatcher is not None and item.origin in self._numbers:
                     self._dispatcher.leave(self._numbers[item.origin])
 
@@ -106,6 +114,7 @@ class MessageManager:
         """Goes on from a checkpoint."""
         self.engine = engine
         self._dispatcher = None
+        self._is_restored = True
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
@@ -205,7 +214,8 @@ class MessageManager:
         self._waiting.clear()
         self._link_of.clear()
         known = [self._number_of(origin) for origin in item.client_managers]
-        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
+        is_doubtful = now < self._doubtful_until
+        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         for connection in self.engine.connections():
             self._absent.lose(connection, (), now)

@@ -50,11 +50,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dispatcher:
-    """One primary's consumers. `client_managers` were there at the change of primary and are to attach again."""
+    """One primary's consumers. `client_managers` were there at the change of primary and are to attach again.
+
+    `is_doubtful` says that one may have left just before, whose consumers nobody speaks for.
+    """
 
     __slots__ = ("_contents", "_detached", "_dirty", "_engine", "_grace", "_outlets", "_places", "_refused", "_stalled")
 
-    def __init__(self, engine: Sources, read: Read, client_managers: Iterable[int] = ()) -> None:
+    def __init__(
+        self, engine: Sources, read: Read, client_managers: Iterable[int] = (), *, is_doubtful: bool = False
+    ) -> None:
         self._engine = engine
         self._contents = Contents(read)
         self._outlets: dict[int, dict[int, Outlet]] = {}  # destination → subscription →
@@ -64,7 +69,8 @@ class Dispatcher:
         self._detached: list[tuple[int, Detached]] = []
         self._refused: list[Acknowledge] = []
         waited_for = set(client_managers)
-        self._grace = Grace(waited_for, _newest(engine) if waited_for else {})
+        newest = _newest(engine) if waited_for or is_doubtful else {}
+        self._grace = Grace(waited_for, newest, is_doubtful=is_doubtful)
 
     @property
     def has_more(self) -> bool:
