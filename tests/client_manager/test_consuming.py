@@ -299,7 +299,8 @@ def test_a_consumer_goes_on_at_a_client_manager_that_has_not_heard_of_its_destin
     client = managing.connect(connection=b"c" * 16)
     client.consume(5, held=[1, 4])
     [(_, asked)] = [pair for pair in managing.asked if isinstance(pair[1], link.Identify)]
-    assert isinstance(asked, link.Identify) and asked.number == 5
+    assert isinstance(asked, link.Identify)
+    assert asked.number == 5
     assert client.take(Failed) == []
     client.say(Acknowledge(9, 1, [1, 2]))
     assert managing.entries == [], "it is not known yet what it consumes"

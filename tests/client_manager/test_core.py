@@ -134,7 +134,9 @@ def test_a_primary_hears_of_a_new_origin_and_is_asked_again_what_it_could_not_an
     managing.receive(Joined(0, b"n" * 10))
     told = [frame for _, frame in managing.asked]
     assert [type(frame) for frame in told] == [link.Introduce, link.Attach, link.Settled]
-    assert isinstance(told[0], link.Introduce) and told[0].origin == b"n" * 10
-    assert isinstance(told[1], link.Attach) and told[1].consumer == key
+    assert isinstance(told[0], link.Introduce)
+    assert told[0].origin == b"n" * 10
+    assert isinstance(told[1], link.Attach)
+    assert told[1].consumer == key
     managing.answer(number=9, policy=Policy())
     assert [resolved.request for resolved in client.take(Resolved)] == [7]

@@ -46,7 +46,8 @@ def test_a_destination_is_named_to_who_knows_its_number_only() -> None:
     primary.ask(1, _introduce(b"a" * 10), link.Identify(7, 1), link.Identify(8, 9))
     found, missing = [frame for _, frame in primary.told()]
     assert found == link.Answered(7, 1, policy=Policy(), destination=QUEUE)
-    assert isinstance(missing, link.Answered) and (missing.request, missing.error) == (8, "InvalidDestination")
+    assert isinstance(missing, link.Answered)
+    assert (missing.request, missing.error) == (8, "InvalidDestination")
 
 
 def test_a_delivery_passes_by_a_client_manager_that_has_only_introduced_itself() -> None:

@@ -19,7 +19,8 @@ _TRACE = "from alphorn.testing.cluster_run import run_cluster; print(run_cluster
 def test_every_promise_to_clients_holds_under_faults(seed: int) -> None:
     result = run_cluster(seed)
     assert not result.failure, f"alphorn sim --seed {seed} --kind cluster\n{result.failure}\n{result.details}"
-    assert result.messages and result.receipts
+    assert result.messages
+    assert result.receipts
 
 
 def test_a_seed_of_a_cluster_has_one_trace_with_or_without_a_timeline_and_under_any_hash_seed() -> None:
@@ -28,7 +29,9 @@ def test_a_seed_of_a_cluster_has_one_trace_with_or_without_a_timeline_and_under_
     assert run_cluster(2).trace_hash == traced
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        found = subprocess.run([sys.executable, "-c", _TRACE], capture_output=True, text=True, env=environment, check=True)
+        found = subprocess.run(
+            [sys.executable, "-c", _TRACE], capture_output=True, text=True, env=environment, check=True
+        )
         assert found.stdout.strip() == traced
 
 

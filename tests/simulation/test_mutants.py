@@ -43,9 +43,9 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "return-not-counted": {"a redelivery says so"},
     "confirmed-early": {"confirmed is stored, and consumed in the end"},
     "acknowledged-early": {"acknowledged is in the log, as the client said it"},
-    "no-grace": {"a redelivery says so", "first deliveries come in order"},
+    "no-grace": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "nothing-retained": {"progress after healing"},
-    "loose-not-told": {"a redelivery says so", "first deliveries come in order"},
+    "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
 }
 

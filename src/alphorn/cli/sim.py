@@ -1,4 +1,4 @@
-"""`alphorn sim`: simulates whole groups and message clusters under faults: one seed with its timeline, a campaign, or the mutants."""
+"""`alphorn sim`: groups and message clusters under faults: one seed with its timeline, a campaign, or the mutants."""
 
 import sys
 from typing import Annotated

@@ -30,7 +30,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """The shared ground."""
 
-    __slots__ = ("by_connection", "channels", "connections", "consumers", "directory", "ids", "loose", "outbox", "settings")
+    __slots__ = (
+        "by_connection",
+        "channels",
+        "connections",
+        "consumers",
+        "directory",
+        "ids",
+        "loose",
+        "outbox",
+        "settings",
+    )
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
         self.settings = settings

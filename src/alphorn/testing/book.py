@@ -47,6 +47,7 @@ class Book:
         "_entries",
         "acknowledged",
         "by_counter",
+        "consumers",
         "covered",
         "dead",
         "on_acknowledged",
@@ -67,6 +68,7 @@ class Book:
         self.by_counter: dict[tuple[bytes, int], Sent] = {}
         self.receipts: dict[tuple[str, int], list[Receipt]] = {}  # by source and token
         self.sources: dict[bytes, str] = {}  # of consumers
+        self.consumers: dict[str, int] = {}  # source → how many consumers it has had
         self.covered: dict[str, float] = {}  # source → messages sent after this moment belong to it
         self.dead: set[tuple[str, int]] = set()  # source and position: a program wanted it dead
         self.wished: dict[bytes, RangeSet] = {}  # consumer → what its client acknowledged
@@ -92,6 +94,11 @@ class Book:
             sent.is_confirmed = True
             for callback in self.on_confirmed:
                 callback(sent)
+
+    def open(self, consumer: bytes, source: str) -> None:
+        """A consumer begins to receive."""
+        self.sources[consumer] = source
+        self.consumers[source] = self.consumers.get(source, 0) + 1
 
     def cover(self, source: str, at: float) -> None:
         """A source is there: from now on every message to its destination belongs to it."""

@@ -1,7 +1,7 @@
 """One seed of a message cluster from start to verdict: load and faults, healing, and then all must be consumed.
 
-As with a group alone (run.py), the *safety phase* demands only that no checker objects. After healing every client sends
-a last message everywhere, and within the time of the *liveness phase* all clients are connected, all messages are
+As with a group alone (run.py), the *safety phase* demands only that no checker objects. After healing every client
+sends a last message everywhere, and within the time of the *liveness phase* all clients are connected, all messages are
 acknowledged, and all replicas are equal and empty.
 """
 

@@ -1,6 +1,6 @@
-"""The two kinds of simulation: a group with its log alone, or a message cluster on one. A seed means another run in each.
+"""The two kinds of simulation: a group with its log alone, or a message cluster on one.
 
-A campaign of both kinds takes every fourth seed as a cluster.
+A seed means another run in each. A campaign of both kinds takes every fourth seed as a cluster.
 """
 
 import enum

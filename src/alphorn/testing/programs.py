@@ -1,8 +1,8 @@
 """Simulated clients: the real client core on a simulated stream, and a program that sends and receives by it.
 
-A client connects to any Client Manager, and to any other when its stream breaks, as the library's shells do. Its program
-acts now and then: it sends some messages, takes what has come, acknowledges or gives back, closes a consumer and opens
-it again. A client may end without a word, or in good order; then a new one takes its place.
+A client connects to any Client Manager, and to any other when its stream breaks, as the library's shells do. Its
+program acts now and then: it sends some messages, takes what has come, acknowledges or gives back, closes a consumer
+and opens it again. A client may end without a word, or in good order; then a new one takes its place.
 """
 
 import random
@@ -321,7 +321,7 @@ class SimulatedClient:
             is_shared=reading.is_shared,
         )
         consumer.inbox = self.core.open_inbox(consumer.session, consume, reading.destination, on_answer)
-        self._book.sources[key_of(self.core.connection, consumer.inbox.number)] = source
+        self._book.open(key_of(self.core.connection, consumer.inbox.number), source)
 
     def _close(self, consumer: _Consumer, inbox: Inbox) -> None:
         def on_answer(answer: Answer | Error) -> None:

@@ -140,7 +140,7 @@ class MessageManagerRoom(Upper):
                 found = [(sequence, self._read(sequence)) for sequence in sequences]
                 entries = [(sequence, memoryview(payload)) for sequence, payload in found if payload is not None]
                 self._say(number, link.Entries(request, entries))
-            case mm.Break(number, reason):
+            case mm.Break(number, _):
                 end = self._ends.get(number)
                 if end is not None:
                     end.close()
@@ -269,9 +269,10 @@ class ClientManagerRoom(Upper):
         match output:
             case cm.Reply(number, frame):
                 end = self._clients.get(number)
-                if end is not None:
-                    is_delivery = isinstance(frame, Delivered)
-                    end.send(b"".join(native.encode_delivered(frame)) if is_delivery else native.encode(frame))
+                if end is not None and isinstance(frame, Delivered):
+                    end.send(b"".join(native.encode_delivered(frame)))
+                elif end is not None:
+                    end.send(native.encode(frame))
             case cm.Order(_, handle, payload):
                 self._handles[self._workload.next_handle] = handle
                 self._workload.order_payload(self.node, payload)

@@ -22,7 +22,17 @@ _STEP_S = 1e-7  # between two frames of one end
 class StreamEnd:
     """One end of a stream. Its owner sets `on_frame` and `on_closed`; none of them is called after `close`."""
 
-    __slots__ = ("_stream", "busy_until", "is_open", "on_closed", "on_frame", "place", "process", "stuck", "stuck_since")
+    __slots__ = (
+        "_stream",
+        "busy_until",
+        "is_open",
+        "on_closed",
+        "on_frame",
+        "place",
+        "process",
+        "stuck",
+        "stuck_since",
+    )
 
     def __init__(self, stream: "SimulatedStream", place: int, process: str) -> None:
         self._stream = stream

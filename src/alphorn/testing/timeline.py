@@ -21,8 +21,8 @@ from alphorn.bus.machine import (
     WindowChanged,
 )
 from alphorn.testing.frame_text import describe_frames, describe_writes
-from alphorn.testing.said_text import describe_said
 from alphorn.testing.node import NodeState, SimulatedNode
+from alphorn.testing.said_text import describe_said
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Troubles
 
@@ -105,7 +105,12 @@ class Timeline:
         states = self._states(self._simulation.by_name.get(speaker))
         is_link = speaker in self._simulation.by_name and listener in self._simulation.by_name
         self._lines.append(
-            (self._simulation.now, states, speaker, lambda: f"say      {describe_said(data, is_link=is_link)} → {listener}")
+            (
+                self._simulation.now,
+                states,
+                speaker,
+                lambda: f"say      {describe_said(data, is_link=is_link)} → {listener}",
+            )
         )
 
     def _on_told(self, name: str, details: str) -> None:

@@ -1,7 +1,7 @@
 """What stands on a simulated member's log: told what its member learns, at the moment it learns it.
 
-`Upper` does nothing; a room that stands on the log (message_manager/, client_manager/) has a subclass that does what its
-shell in node/ does. `Turns` is what io/driver.py is there: inputs go into the machine at once, and what it wants is
+`Upper` does nothing; a room that stands on the log (message_manager/, client_manager/) has a subclass that does what
+its shell in node/ does. `Turns` is what io/driver.py is there: inputs go into the machine at once, and what it wants is
 performed a little later, for all that arrived meanwhile.
 """
 
@@ -77,7 +77,17 @@ class Room(Protocol):
 class Turns:
     """Runs one machine of a process on one simulated member, from its start to its end."""
 
-    __slots__ = ("_armed_at", "_backlog", "_is_turn_due", "_node", "_perform", "_rounds", "_run", "_settled_at", "machine")
+    __slots__ = (
+        "_armed_at",
+        "_backlog",
+        "_is_turn_due",
+        "_node",
+        "_perform",
+        "_rounds",
+        "_run",
+        "_settled_at",
+        "machine",
+    )
 
     def __init__(self, node: "SimulatedNode", machine: Room, perform: Callable[[Any], None]) -> None:
         self._node = node
@@ -153,4 +163,6 @@ class Turns:
             self._settled_at, self._rounds = now, 0
         self._rounds += 1
         if self._rounds > ROUNDS_AT_ONCE_MAX:
-            raise Violation("machines do not spin", f"the room on {self._node.name} wants turn after turn at one moment")
+            raise Violation(
+                "machines do not spin", f"the room on {self._node.name} wants turn after turn at one moment"
+            )
