@@ -8,6 +8,7 @@ from alphorn.message_manager.machine import (
     Asked,
     ClientManagerLeft,
     Committed,
+    Demoted,
     LinkClosed,
     LinkOpened,
     Order,
@@ -230,3 +231,42 @@ def test_the_name_of_a_destination_is_told_by_its_number() -> None:
     known, unknown = serving.answers(1)
     assert (known.request, str(known.destination), known.policy) == (7, "queue:q", Policy())
     assert (unknown.request, unknown.error) == (8, "InvalidDestination")
+
+
+def test_requests_are_answered_to_the_newest_origin_of_a_link() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.ask(1, link.Introduce("cm1", SECOND, 1, "", []))
+    create = CreateDestination(parse_destination("queue:q"), Policy())
+    serving.commit(Entry([create], [9]), SECOND)
+    serving.commit(Entry([create], [10]), FIRST)
+    assert [answer.request for answer in serving.answers(1)] == [9]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_what_is_loose_is_given_out_as_a_redelivery() -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.publish(2)
+    serving.receive(Promoted(2, ME, ((FIRST, "cm1"),)))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled([(QUEUE, 0, [2, 2])]))
+    assert serving.delivered(1) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(("passed_s", "deliveries"), [(1.0, 2), (60.0, 1)])
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_soon_after_a_client_manager_left_a_new_primary_takes_all_for_redelivered(
+    passed_s: float, deliveries: int
+) -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.receive(Demoted(2))
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.pass_time(passed_s)
+    serving.receive(Promoted(3, ME, ()))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    assert serving.delivered(1) == [(1, deliveries)]

@@ -453,6 +453,7 @@ class Core:
         return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
+        """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         self._inboxes.pop(inbox.number, None)
         self._requests.forget(inbox.number, inbox.failure)
         session = self.sessions.get(inbox.session)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.message_manager.absent import Absent
+from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
@@ -85,6 +85,10 @@ class MessageManager:
         self._log_lines: LogLines | None = None
         self._has_asked_for_log = False
         self._ticked_ms = 0
+        # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
+        # before that does not know what it was; nor does one who has not read whether somebody left.
+        self._doubtful_until = 0.0
+        self._is_restored = False
 
     @property
     def is_primary(self) -> bool:
@@ -93,6 +97,9 @@ class MessageManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        if self._is_restored:
+            self._is_restored = False
+            self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
                 self._on_committed(item)
@@ -112,12 +119,14 @@ class MessageManager:
             case Logged():
                 self._on_logged(item, now)
             case ClientManagerLeft():
+                self._doubtful_until = now + 2 * HOLD_S
                 self._on_client_manager_left(item.origin)
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
         self._dispatcher = None
+        self._is_restored = True
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
@@ -239,7 +248,8 @@ class MessageManager:
         self._names = dict(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in self._names if origin not in linked}
         known = [self._number_of(origin) for origin in self._names]
-        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
+        is_doubtful = now < self._doubtful_until
+        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
         for connection in self.engine.connections():
@@ -288,6 +298,8 @@ class MessageManager:
             case link.Introduce():
                 self._on_introduced(number, frame)
             case link.Settled() if introduced is not None:
+                for destination, subscription, positions in frame.loose:
+                    dispatcher.doubt(destination, subscription, positions)
                 dispatcher.introduce(self._number_of(introduced.origin))
             case link.ConnectionOpened(connection):
                 self._presence.enter(connection, number)
@@ -315,6 +327,9 @@ class MessageManager:
                 self._claim(dispatcher, number, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce) -> None:
+        earlier = self._links.get(number)
+        if earlier is not None and earlier.origin != frame.origin:
+            self._link_of.pop(earlier.origin, None)
         self._links[number] = frame
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
