@@ -54,7 +54,8 @@ def come_back(core: Core) -> None:
 
 
 def find_places(core: Core, place: int) -> None:
-    hear(core, *(Resolved(frame.request, place, frame.destination) for frame in said(core) if isinstance(frame, Resolve)))
+    asked = [frame for frame in said(core) if isinstance(frame, Resolve)]
+    hear(core, *(Resolved(frame.request, place, frame.destination) for frame in asked))
 
 
 def test_a_consumer_that_was_closed_while_it_came_back_is_not_consumed_again() -> None:

@@ -270,3 +270,54 @@ def test_soon_after_a_client_manager_left_a_new_primary_takes_all_for_redelivere
     serving.attach(1)
     serving.ask(1, link.Settled())
     assert serving.delivered(1) == [(1, deliveries)]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_connection_that_comes_back_without_a_consumer_gives_back_what_that_held() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.receive(LinkClosed(1))
+    serving.introduce(2, SECOND, CONNECTION)
+    serving.pass_time(HOLD_S)
+    assert serving.ordered == [Return(QUEUE, 0, CONSUMER, [1, 1], 0)]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_consumer_that_ended_while_its_client_manager_had_no_link_gives_back_what_it_held() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.publish(1)
+    serving.introduce(2, FIRST, CONNECTION)
+    serving.ask(2, link.Settled())
+    serving.receive(LinkClosed(1))
+    serving.publish(2)
+    assert serving.delivered(2) == [], "nobody is there to receive it"
+    serving.pass_time(HOLD_S)
+    assert serving.ordered == [Return(QUEUE, 0, CONSUMER, [1, 1], 0)]
+
+
+def test_a_consumer_that_attached_again_on_another_link_keeps_what_it_holds() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.publish(1)
+    serving.introduce(2, FIRST, CONNECTION)
+    serving.attach(2, held=(1, 1))
+    serving.ask(2, link.Settled())
+    serving.receive(LinkClosed(1))
+    serving.pass_time(RESUME_S)
+    assert serving.ordered == []
+
+
+def test_a_connection_whose_loss_was_lost_with_an_earlier_link_is_forgotten() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.introduce(2, FIRST)
+    serving.receive(LinkClosed(1))
+    serving.pass_time(RESUME_S)
+    assert serving.ordered == [Forget(CONNECTION)]

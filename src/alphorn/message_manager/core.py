@@ -71,6 +71,7 @@ class MessageManager:
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
         self._links: dict[int, link.Introduce | None] = {}
+        self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._names: dict[bytes, str] = {}  # by origin: Client Managers that were there when this one became primary
@@ -253,7 +254,7 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         for connection in self.engine.connections():
-            self._absent.lose(connection, (), now)
+            self._absent.lose(connection, now)
         for number in self._links:
             self._links[number] = None  # they introduce themselves again
             self._tell_role(number)
@@ -296,19 +297,21 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
+                if introduced is not None and introduced.origin != frame.origin:
+                    self._link_of.pop(introduced.origin, None)
+                    self._lose(dispatcher, dispatcher.consumers_at(self._number_of(introduced.origin)), now)
                 self._on_introduced(number, frame)
             case link.Settled() if introduced is not None:
-                for destination, subscription, positions in frame.loose:
-                    dispatcher.doubt(destination, subscription, positions)
-                dispatcher.introduce(self._number_of(introduced.origin))
+                self._on_settled(dispatcher, number, self._number_of(introduced.origin), frame, now)
             case link.ConnectionOpened(connection):
                 self._presence.enter(connection, number)
                 self._absent.back(connection)
             case link.ConnectionLost(connection) if introduced is not None:
                 here = set(dispatcher.consumers_at(self._number_of(introduced.origin)))
                 keys = [key for key in dispatcher.consumers_of(connection) if key in here]
-                is_away = self._presence.leave(connection, number)
-                self._lose(dispatcher, connection, keys, now, is_away=is_away)
+                self._lose(dispatcher, keys, now)
+                if self._presence.leave(connection, number):
+                    self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
             case link.Detach(request, consumer, held):
@@ -327,10 +330,8 @@ class MessageManager:
                 self._claim(dispatcher, number, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce) -> None:
-        earlier = self._links.get(number)
-        if earlier is not None and earlier.origin != frame.origin:
-            self._link_of.pop(earlier.origin, None)
         self._links[number] = frame
+        self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
         self._unlinked.pop(frame.origin, None)
@@ -340,6 +341,16 @@ class MessageManager:
         for origin, name in list(self._names.items()):
             if name == frame.name and origin != frame.origin:  # an earlier run of it, which will not answer any more
                 self._on_client_manager_left(origin)
+
+    def _on_settled(
+        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
+    ) -> None:
+        """Whoever did not attach now is gone, also where the word of it was lost with an earlier link."""
+        here, attached = dispatcher.consumers_at(client_manager), self._attached.pop(number, set())
+        self._lose(dispatcher, [key for key in here if key not in attached], now)
+        for destination, subscription, positions in frame.loose:
+            dispatcher.doubt(destination, subscription, positions)
+        dispatcher.introduce(client_manager)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._names.pop(origin, None)
@@ -367,6 +378,9 @@ class MessageManager:
         else:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+            self._absent.consumer_back(frame.consumer)
+            if number in self._attached:
+                self._attached[number].add(frame.consumer)
             self._tell(number, link.Answered(frame.request))
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
@@ -380,26 +394,24 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
-        if introduced is None or self._link_of.get(introduced.origin) != number:
+        self._attached.pop(number, None)
+        if introduced is None:
+            return
+        for connection in self._presence.leave_all(number):
+            self._absent.lose(connection, now)
+        if self._link_of.get(introduced.origin) != number:
             return
         if introduced.origin in self._names:
             self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
-            away = set(self._presence.leave_all(number))
-            by_connection: dict[bytes, list[bytes]] = {connection: [] for connection in away}
-            for key in self._dispatcher.consumers_at(self._number_of(introduced.origin)):
-                by_connection.setdefault(connection_of(key), []).append(key)
-            for connection, keys in by_connection.items():
-                self._lose(self._dispatcher, connection, keys, now, is_away=connection in away)
+            keys = self._dispatcher.consumers_at(self._number_of(introduced.origin))
+            self._lose(self._dispatcher, keys, now)
 
-    def _lose(
-        self, dispatcher: Dispatcher, connection: bytes, consumers: list[bytes], now: float, *, is_away: bool
-    ) -> None:
-        """Its Client Manager reaches these consumers no more; unless another has the connection, it is away."""
+    def _lose(self, dispatcher: Dispatcher, consumers: list[bytes], now: float) -> None:
+        """These are reached no more, and keep for a while what they hold."""
         dispatcher.suspend(consumers)
-        if is_away:
-            self._absent.lose(connection, consumers, now)
+        self._absent.lose_consumers(consumers, now)
 
     def _look(self, number: int, frame: link.Look) -> None:
         try:
