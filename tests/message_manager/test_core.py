@@ -321,3 +321,16 @@ def test_a_connection_whose_loss_was_lost_with_an_earlier_link_is_forgotten() ->
     serving.receive(LinkClosed(1))
     serving.pass_time(RESUME_S)
     assert serving.ordered == [Forget(CONNECTION)]
+
+
+def test_a_request_that_came_before_its_client_manager_had_a_link_is_answered_when_it_has_one() -> None:
+    serving = Serving(known=((FIRST, "cm1"), (SECOND, "cm2")))
+    create = CreateDestination(parse_destination("queue:q"), Policy())
+    serving.commit(Entry([create], [9]), FIRST)
+    serving.commit(Entry([create], [8]), SECOND)
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.pass_time(UNLINKED_S)
+    serving.introduce(1, FIRST)
+    serving.introduce(2, SECOND)
+    assert [(answer.request, answer.number) for answer in serving.answers(1)] == [(9, QUEUE)]
+    assert serving.answers(2) == [], "nobody waits for answers to one that left"

@@ -5,11 +5,13 @@ puts commands of its own into the log: the time, what a vanished consumer held, 
 Being primary ends without notice; nothing that only the primary knew is missed, because Client Managers say it again.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.claiming import check_claim
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
@@ -50,6 +52,7 @@ from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
+UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager that has no link to it
 
 
@@ -73,6 +76,7 @@ class MessageManager:
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
+        self._untold: dict[bytes, deque[link.Answered]] = {}  # by origin: for Client Managers that have no link
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._names: dict[bytes, str] = {}  # by origin: Client Managers that were there when this one became primary
         self._unlinked: dict[bytes, float] = {}  # by origin: those of them without a link, and until when they may be
@@ -121,6 +125,7 @@ class MessageManager:
                 self._on_logged(item, now)
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
+                self._untold.pop(item.origin, None)
                 self._on_client_manager_left(item.origin)
 
     def restore(self, engine: Engine) -> None:
@@ -193,14 +198,19 @@ class MessageManager:
             for request in entry.requests:
                 self._waiting.pop(request, lambda: None)()
             return
-        number = self._link_of.get(origin)
-        if number is None:
-            return
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
                 answer = answers.get(place) or Answer(place)
-                self._tell(number, self._answered(request, entry.commands[place], answer))
+                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+
+    def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
+        """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
+        number = self._link_of.get(origin)
+        if number is not None:
+            self._tell(number, answer)
+        else:
+            self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
     def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
         policy = None
@@ -245,6 +255,7 @@ class MessageManager:
         self._epoch, self._origin = item.epoch, item.origin
         self._waiting.clear()
         self._link_of.clear()
+        self._untold.clear()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
         self._names = dict(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in self._names if origin not in linked}
@@ -334,6 +345,8 @@ class MessageManager:
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
+        for answer in self._untold.pop(frame.origin, ()):
+            self._tell(number, answer)
         self._unlinked.pop(frame.origin, None)
         for connection in frame.connections:
             self._presence.enter(connection, number)
@@ -441,14 +454,8 @@ class MessageManager:
             self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
 
     def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
-        """Who is active decides whether a subscription may be begun anew, which the log cannot know."""
-        wanted = frame.subscribe
         try:
-            found = self.engine.find_claimed(wanted)
-            if found is not None:
-                topic, known, is_same = found
-                if dispatcher.is_used(topic, known.number, besides=wanted.consumer):
-                    _check_use(wanted.name, is_shared=known.is_shared, is_same=is_same)
+            check_claim(self.engine, dispatcher, frame.subscribe)
         except Error as error:
             self._refuse(number, frame.request, error)
         else:
@@ -486,13 +493,3 @@ class MessageManager:
             "engine": self.engine.describe(),
             "dispatcher": self._dispatcher.describe() if self._dispatcher is not None else None,
         }
-
-
-def _check_use(name: str, *, is_shared: bool, is_same: bool) -> None:
-    if not is_shared:
-        raise Misuse(
-            f"the subscription {name!r} has an active consumer and is not shared; "
-            "close that one first, or share the subscription"
-        )
-    if not is_same:
-        raise Misuse(f"others share the subscription {name!r} with another topic or selector; use theirs")
