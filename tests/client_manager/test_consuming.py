@@ -400,8 +400,7 @@ def test_what_is_acknowledged_and_not_yet_in_the_log_is_claimed_from_a_new_prima
     sequence = batch(managing, "a", "b", "c")
     managing.tell(link.Deliver(key, 5, [link.DeliveredRun(sequence, 0, 0, 3, 1, 1)]))
     managing.commits = False
-    client.say(Acknowledge(0, 1, [1, 1]))
-    client.say(Return(0, 1, [2, 2]))
+    client.say(Acknowledge(0, 1, [1, 2]))
     managing.asked.clear()
     managing.link_up("mm2", is_primary=True, epoch=2)
     assert [attach.held for attach in attached(managing)] == [[1, 3]]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from alphorn.client_manager.machine import Joined
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Close,
@@ -122,3 +123,20 @@ def test_when_the_log_says_a_destination_is_gone_its_consumers_are_closed() -> N
     assert (closed.consumer, closed.error) == (1, "InvalidDestination")
     client.say(Resolve(9, "queue:q"))
     assert isinstance(managing.entries[-1].commands[0], commands.CreateDestination), "it is asked for anew"
+
+
+def test_a_primary_hears_of_a_new_origin_and_is_asked_again_what_it_could_not_answer() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    client.say(Resolve(7, "queue:other"))
+    managing.asked.clear()
+    managing.receive(Joined(0, b"n" * 10))
+    told = [frame for _, frame in managing.asked]
+    assert [type(frame) for frame in told] == [link.Introduce, link.Attach, link.Settled]
+    assert isinstance(told[0], link.Introduce)
+    assert told[0].origin == b"n" * 10
+    assert isinstance(told[1], link.Attach)
+    assert told[1].consumer == key
+    managing.answer(number=9, policy=Policy())
+    assert [resolved.request for resolved in client.take(Resolved)] == [7]

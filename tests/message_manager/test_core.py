@@ -8,6 +8,7 @@ from alphorn.message_manager.machine import (
     Asked,
     ClientManagerLeft,
     Committed,
+    Demoted,
     LinkClosed,
     LinkOpened,
     Order,
@@ -238,3 +239,106 @@ def test_the_name_of_a_destination_is_told_by_its_number() -> None:
     known, unknown = serving.answers(1)
     assert (known.request, str(known.destination), known.policy) == (7, "queue:q", Policy())
     assert (unknown.request, unknown.error) == (8, "InvalidDestination")
+
+
+def test_requests_are_answered_to_the_newest_origin_of_a_link() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.ask(1, link.Introduce("cm1", SECOND, 1, "", []))
+    create = CreateDestination(parse_destination("queue:q"), Policy())
+    serving.commit(Entry([create], [9]), SECOND)
+    serving.commit(Entry([create], [10]), FIRST)
+    assert [answer.request for answer in serving.answers(1)] == [9]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_what_is_loose_is_given_out_as_a_redelivery() -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.publish(2)
+    serving.receive(Promoted(2, ME, (FIRST,)))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled([(QUEUE, 0, [2, 2])]))
+    assert serving.delivered(1) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(("passed_s", "deliveries"), [(1.0, 2), (60.0, 1)])
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_soon_after_a_client_manager_left_a_new_primary_takes_all_for_redelivered(
+    passed_s: float, deliveries: int
+) -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.receive(Demoted(2))
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.pass_time(passed_s)
+    serving.receive(Promoted(3, ME, ()))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    assert serving.delivered(1) == [(1, deliveries)]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_connection_that_comes_back_without_a_consumer_gives_back_what_that_held() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.receive(LinkClosed(1))
+    serving.introduce(2, SECOND, CONNECTION)
+    serving.pass_time(HOLD_S)
+    assert serving.ordered == [Return(QUEUE, 0, CONSUMER, [1, 1], 0)]
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_a_consumer_that_ended_while_its_client_manager_had_no_link_gives_back_what_it_held() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.publish(1)
+    serving.introduce(2, FIRST, CONNECTION)
+    serving.ask(2, link.Settled())
+    serving.receive(LinkClosed(1))
+    serving.publish(2)
+    assert serving.delivered(2) == [], "nobody is there to receive it"
+    serving.pass_time(HOLD_S)
+    assert serving.ordered == [Return(QUEUE, 0, CONSUMER, [1, 1], 0)]
+
+
+def test_a_consumer_that_attached_again_on_another_link_keeps_what_it_holds() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.publish(1)
+    serving.introduce(2, FIRST, CONNECTION)
+    serving.attach(2, held=(1, 1))
+    serving.ask(2, link.Settled())
+    serving.receive(LinkClosed(1))
+    serving.pass_time(RESUME_S)
+    assert serving.ordered == []
+
+
+def test_a_connection_whose_loss_was_lost_with_an_earlier_link_is_forgotten() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.introduce(2, FIRST)
+    serving.receive(LinkClosed(1))
+    serving.pass_time(RESUME_S)
+    assert serving.ordered == [Forget(CONNECTION)]
+
+
+def test_a_request_that_came_before_its_client_manager_had_a_link_is_answered_when_it_has_one() -> None:
+    serving = Serving(known=(FIRST, SECOND))
+    create = CreateDestination(parse_destination("queue:q"), Policy())
+    serving.commit(Entry([create], [9]), FIRST)
+    serving.commit(Entry([create], [8]), SECOND)
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.pass_time(UNLINKED_S)
+    serving.introduce(1, FIRST)
+    serving.introduce(2, SECOND)
+    assert [(answer.request, answer.number) for answer in serving.answers(1)] == [(9, QUEUE)]
+    assert serving.answers(2) == [], "nobody waits for answers to one that left"

@@ -156,3 +156,22 @@ def test_a_destination_that_is_deleted_during_the_grace_is_forgotten(stage: Stag
     assert stage.dispatcher.describe() == {"missing": [], "destinations": {}}
     assert stage.detach("a") == []
     assert key("a") not in stage.dispatcher._places
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_what_a_client_had_that_is_gone_is_delivered_as_a_redelivery(stage: Stage) -> None:
+    stage.become_primary(1)
+    stage.attach("a", QUEUE, prefetch=20, client_manager=1, held=[1, 2])
+    stage.dispatcher.doubt(QUEUE, 0, [1, 4])
+    stage.dispatcher.introduce(1)
+    assert stage.deliver() == {"a": [*twice(3, 4), *first_time(5, 10)]}
+
+
+def test_a_doubt_about_what_is_not_there_any_more_is_passed_over(stage: Stage) -> None:
+    stage.become_primary(1)
+    stage.dispatcher.doubt(QUEUE, 0, [11, 20])
+    stage.dispatcher.doubt(99, 0, [1, 4])
+    stage.dispatcher.introduce(1)
+    stage.attach("a", QUEUE, prefetch=20, client_manager=1)
+    stage.publish(QUEUE, 1)
+    assert stage.deliver() == {"a": first_time(1, 11)}

@@ -17,7 +17,7 @@ class _Subject:
         return 1
 
 
-def _failing(seed: int, **_: object) -> Result:
+def _failing(seed: int, *_: object, **__: object) -> Result:
     return Result(seed=seed, failure="same log everywhere: broken", checker="same log everywhere", trace_hash="0")
 
 
@@ -38,7 +38,7 @@ def test_totals_count_faults_by_class() -> None:
 
 def test_a_second_trace_that_differs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = iter(["a", "b"])
-    monkeypatch.setattr(campaign, "run_seed", lambda seed: Result(seed=seed, trace_hash=next(traces)))
+    monkeypatch.setattr(campaign, "run_seed", lambda seed, kind: Result(seed=seed, trace_hash=next(traces)))
     assert campaign.run_checked(campaign.TWICE_EVERY).checker == "one seed, one trace"
 
 
@@ -47,7 +47,7 @@ def test_the_command_prints_how_to_replay_a_failure(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sim, "run_seed", _failing)
     result = CliRunner().invoke(_app(), ["sim", "--seeds", "2", "--jobs", "1"])
     assert result.exit_code == 1
-    assert "alphorn sim --seed 1 --last 60" in result.output
+    assert "alphorn sim --seed 1 --kind log --last 60" in result.output
 
 
 def test_the_command_prints_the_timeline_of_one_seed() -> None:
@@ -57,13 +57,13 @@ def test_the_command_prints_the_timeline_of_one_seed() -> None:
 
 
 def test_the_command_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "run_seed", lambda seed: Result(seed=seed, trace_hash="0"))
+    monkeypatch.setattr(campaign, "run_seed", lambda seed, kind: Result(seed=seed, trace_hash="0"))
     result = CliRunner().invoke(_app(), ["sim", "--seeds", "3", "--jobs", "1", "--json"])
     assert json.loads(result.stdout)["seeds"] == 3
 
 
 def test_the_command_tells_how_far_it_is_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "run_seed", lambda seed: Result(seed=seed, trace_hash="0"))
+    monkeypatch.setattr(campaign, "run_seed", lambda seed, kind: Result(seed=seed, trace_hash="0"))
     lines = CliRunner().invoke(_app(), ["sim", "--seeds", "250", "--jobs", "1"]).output.splitlines()
     assert [line.rsplit(",", 1)[0] for line in lines if " of 250 seeds" in line] == [
         "100 of 250 seeds, 0 failed",
@@ -71,6 +71,13 @@ def test_the_command_tells_how_far_it_is_where_there_is_no_terminal(monkeypatch:
     ]
     printed = CliRunner().invoke(_app(), ["sim", "--seeds", "250", "--jobs", "1", "--json"])
     assert " of 250 seeds" not in printed.output
+
+
+def test_every_fourth_seed_of_a_campaign_is_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "run_seed", lambda seed, kind: Result(seed=seed, kind=kind.of(seed).value))
+    for choice, clusters in (("both", 2), ("log", 0), ("cluster", 8)):
+        arguments = ["sim", "--seeds", "8", "--jobs", "1", "--json", "--kind", choice]
+        assert json.loads(CliRunner().invoke(_app(), arguments).stdout)["clusters"] == clusters
 
 
 def _app() -> typer.Typer:

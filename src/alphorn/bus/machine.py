@@ -137,7 +137,7 @@ class MemberChanged(Output, frozen=True, gc=False):
 
 
 class PrimaryChanged(Output, frozen=True, gc=False):
-    """From this number on `number` is sequencer and primary; `is_self` when that is this member."""
+    """From this number on `number` is sequencer and primary; `is_self` when that is this run of this member."""
 
     sequence: int
     epoch: int

@@ -1,4 +1,4 @@
-"""`alphorn sim`: simulates whole groups under faults: one seed with its timeline, a campaign, or the mutants."""
+"""`alphorn sim`: groups and message clusters under faults: one seed with its timeline, a campaign, or the mutants."""
 
 import sys
 from typing import Annotated
@@ -10,9 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from alphorn.testing.campaign import Totals, Verdict, hunt_all, run_campaign
+from alphorn.testing.kinds import Kind, describe_seed, run_seed
 from alphorn.testing.mutants import MUTANTS
-from alphorn.testing.plan import make_plan
-from alphorn.testing.run import Result, run_seed
+from alphorn.testing.run import Result
 from alphorn.testing.timeline import Timeline
 
 FAILURE_LINES = 60
@@ -32,36 +32,39 @@ def sim(
     last: Annotated[int | None, typer.Option(help="Print only so many last lines of the timeline.")] = None,
     seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 200,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 1,
+    kind: Annotated[
+        Kind, typer.Option(help="Groups with their log alone, message clusters, or both: every fourth seed a cluster.")
+    ] = Kind.BOTH,
     jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,
     mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Simulate whole groups in virtual time under faults; exit code 1 if any promise of the log is broken."""
+    """Simulate whole groups and message clusters in virtual time; exit code 1 if any promise is broken."""
     console = Console(stderr=as_json)
     if seed is not None:
-        is_well = _run_one(seed, last, as_json=as_json)
+        is_well = _run_one(seed, last, kind, as_json=as_json)
     elif mutants:
         is_well = _run_mutants(console, start, jobs, as_json=as_json)
     else:
-        is_well = _run_many(console, range(start, start + seeds), jobs, as_json=as_json)
+        is_well = _run_many(console, range(start, start + seeds), jobs, kind, as_json=as_json)
     if not is_well:
         raise typer.Exit(1)
 
 
-def _run_one(seed: int, last: int | None, *, as_json: bool) -> bool:
+def _run_one(seed: int, last: int | None, kind: Kind, *, as_json: bool) -> bool:
     timeline = Timeline(last)
-    result = run_seed(seed, timeline=timeline)
+    result = run_seed(seed, kind, timeline=timeline)
     if as_json:
         print(msgspec.json.encode(result).decode())
         return not result.failure
     for line in timeline.lines(last):
         print(line)
-    print(make_plan(seed).describe())
+    print(describe_seed(seed, kind))
     print(_describe(result))
     return not result.failure
 
 
-def _run_many(console: Console, seeds: range, jobs: int, *, as_json: bool) -> bool:
+def _run_many(console: Console, seeds: range, jobs: int, kind: Kind, *, as_json: bool) -> bool:
     with _progress(console) as progress:
         task = progress.add_task("seeds", total=len(seeds))
 
@@ -71,7 +74,7 @@ def _run_many(console: Console, seeds: range, jobs: int, *, as_json: bool) -> bo
                 console.print(_describe_totals(totals, len(seeds)), highlight=False)
             return len(totals.failures) >= FAILURES_MAX
 
-        totals = run_campaign(seeds, jobs=jobs, on_result=on_result)
+        totals = run_campaign(seeds, jobs=jobs, kind=kind, on_result=on_result)
     if as_json:
         print(msgspec.json.encode(totals).decode())
     else:
@@ -118,10 +121,11 @@ def _mutant_table(verdicts: list[Verdict]) -> Table:
 def _explain(result: Result) -> None:
     """Replays a failed seed and prints its end, on standard error."""
     timeline = Timeline(FAILURE_LINES)
-    run_seed(result.seed, timeline=timeline)
+    run_seed(result.seed, Kind(result.kind), timeline=timeline)
     for line in timeline.lines():
         print(line, file=sys.stderr)
-    print(f"{_describe(result)}\nreplay with: alphorn sim --seed {result.seed} --last {FAILURE_LINES}", file=sys.stderr)
+    replay = f"alphorn sim --seed {result.seed} --kind {result.kind} --last {FAILURE_LINES}"
+    print(f"{_describe(result)}\nreplay with: {replay}", file=sys.stderr)
 
 
 def _describe(result: Result) -> str:
@@ -130,6 +134,7 @@ def _describe(result: Result) -> str:
         f"{verdict.strip()}\n"
         f"{result.virtual_s:.1f} virtual s, {result.events} events, {result.committed} numbers committed, "
         f"{result.ordered} batches ordered, {result.unknown} unknown, healed in {result.healed_s:.1f} s, "
+        f"{result.messages} messages confirmed, {result.receipts} received, "
         f"trace {result.trace_hash}"
     )
 
@@ -151,6 +156,8 @@ def _table(totals: Totals) -> Table:
     table.add_row("virtual seconds", f"{totals.virtual_s:.0f}")
     table.add_row("events", f"{totals.events}")
     table.add_row("batches committed", f"{totals.ordered}")
+    table.add_row("message clusters", f"{totals.clusters}")
+    table.add_row("messages confirmed", f"{totals.messages}")
     table.add_row("seeds run twice, same trace", f"{totals.replayed}")
     table.add_row("slowest healing", f"{totals.healed_s_max:.1f} s")
     for fault, count in sorted(totals.faults.items()):

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import time
 from typing import Any
 
 import msgspec
@@ -158,7 +159,8 @@ def _start_of(start: Any) -> tuple[int, int]:
     if type(start) is int and start >= 0:
         return start, 0
     if isinstance(start, datetime.datetime):
-        return -1, round(start.timestamp() * 1000)
+        is_future = start.timestamp() > time.time()  # nothing that is there came so late
+        return -1, 0 if is_future else round(start.timestamp() * 1000)
     raise Misuse(f"start is {start!r}; it is 'new', 'earliest', a sequence number or a datetime")
 
 

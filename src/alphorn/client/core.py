@@ -457,6 +457,7 @@ class Core:
         return unseen
 
     def _drop_inbox(self, inbox: Inbox) -> None:
+        """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         inbox.on_stir = lambda: None
         self._inboxes.pop(inbox.number, None)
         self._stirred.pop(inbox.number, None)

@@ -38,6 +38,7 @@ class Consumer:
         "postponed",
         "prefetch",
         "request",
+        "returning",
         "selector",
         "session",
         "settling",
@@ -62,19 +63,32 @@ class Consumer:
         self.prefetch = 0
         self.request = 0  # of its client, while that waits to hear that the consumer is there
         self.held = RangeSet()
-        self.settling = RangeSet()  # acknowledged or returned, and not yet heard from the log
+        self.settling = RangeSet()  # acknowledged, and not yet heard from the log
+        self.returning = RangeSet()  # given back, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
-        self.on_settled: Callable[[], None] | None = None  # called once, when nothing is settling any more
+        self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged or returned in the log."""
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
-        if not self.settling and self.on_settled is not None:
+            self.returning.remove(first, last)
+        if not self.is_unheard and self.on_settled is not None:
             then, self.on_settled = self.on_settled, None
             then()
+
+    def give_back(self, positions: list[int]) -> None:
+        """These are on their way back, and claimed no more: a primary that has applied it would keep them for ever."""
+        for first, last in zip(positions[::2], positions[1::2], strict=True):
+            self.settling.remove(first, last)
+            self.returning.add(first, last)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether something that its client said of its messages is not yet heard from the log."""
+        return bool(self.settling) or bool(self.returning)
 
     def claims(self) -> list[int]:
         """What a primary must not give to anybody else, or again."""

@@ -98,6 +98,7 @@ class Consuming:
 
     def _refuse(self, connection: Connection, consumer: Consumer, refusal: Failed) -> None:
         self._do_postponed(consumer)
+        consumer.held = RangeSet()  # of nothing that is there
         self._forget(connection, consumer)
         self._desk.reply(connection.stream, refusal)
 
@@ -162,6 +163,8 @@ class Consuming:
 
     def _attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
+        if self._desk.loose:
+            self._desk.loose.hold(consumer)
         consumer.waiting.clear()
         channel = self._desk.channels[consumer.channel]
 
@@ -237,7 +240,7 @@ class Consuming:
             request = channel.ask(lambda answer: then(), lost=then)
             self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, consumer.held.flat()))
 
-        if consumer.settling:
+        if consumer.is_unheard:
             consumer.on_settled = detach
         else:
             detach()
@@ -245,6 +248,7 @@ class Consuming:
     def _forget(self, connection: Connection, consumer: Consumer) -> None:
         connection.consumers.pop(consumer.number, None)
         self._desk.consumers.pop(consumer.key, None)
+        self._desk.loose.let_go(consumer)
         consumer.waiting.clear()
 
     # --- what clients say about messages they hold ---
@@ -283,6 +287,9 @@ class Consuming:
             consumer.postponed.append(lambda: self._return(connection, consumer, frame))
 
     def _return(self, connection: Connection, consumer: Consumer, frame: Return) -> None:
+        consumer.give_back(frame.positions)
+        if not frame.is_unseen:
+            self._desk.loose.add(consumer, frame.positions)
         command = commands.Return(
             consumer.destination,
             consumer.subscription,

@@ -18,6 +18,7 @@ from alphorn.client_manager.machine import (
     Committed,
     Hang,
     Input,
+    Joined,
     Linked,
     Logged,
     Lost,
@@ -41,7 +42,7 @@ class ClientManager:
     """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
 
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
-        self._origins = origins  # of this node's member of each channel
+        self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
@@ -89,6 +90,8 @@ class ClientManager:
                 self._on_lost(item)
             case Logged():
                 self._administration.on_logged(self._origins[0], item)
+            case Joined():
+                self._on_joined(item)
 
     def on_time(self, now: float) -> None:
         """Fetches that are not answered are asked of others."""
@@ -179,6 +182,7 @@ class ClientManager:
             del desk.by_connection[connection.id]
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
+            desk.loose.let_go(consumer)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -238,14 +242,20 @@ class ClientManager:
         except PeerViolation as error:
             self._desk.log("error", "unreadable_entry", f"channel={channel} reason={error}")
             return None
+        desk = self._desk
         for command in entry.commands:
             match command:
+                case commands.Acknowledge() | commands.Return() if desk.loose:
+                    desk.loose.settle(channel, command)
                 case commands.DeleteDestination(number):
+                    desk.loose.forget(channel, number)
                     self._administration.on_deleted(place_of(channel, number))
+                case commands.Unsubscribe(number, subscription):
+                    desk.loose.forget_subscription(channel, number, subscription)
                 case commands.SetPolicy(number, policy):
-                    self._desk.directory.set_policy(place_of(channel, number), policy)
+                    desk.directory.set_policy(place_of(channel, number), policy)
                 case commands.Forget(connection):
-                    self._desk.directory.forget_connection(channel, connection)
+                    desk.directory.forget_connection(channel, connection)
         return entry
 
     def _on_lost(self, item: Lost) -> None:
@@ -265,10 +275,20 @@ class ClientManager:
             self._introduce(item.channel, item.name)
             return
         channel.links.discard(item.name)
-        self._consuming.fetching.on_link_lost(item.channel, item.name)
-        self._administration.on_link_lost(item.channel, item.name)
         if channel.primary == item.name:
             channel.primary = ""
+        self._consuming.fetching.on_link_lost(item.channel, item.name)
+        self._administration.on_link_lost(item.channel, item.name)
+
+    def _on_joined(self, item: Joined) -> None:
+        """Answers are sent to the origin of an entry, so whoever is linked must know the new one."""
+        self._origins[item.channel] = item.origin
+        channel = self._desk.channels[item.channel]
+        for name in sorted(channel.links):
+            if name != channel.primary:
+                self._introduce(item.channel, name)
+        if channel.primary:
+            self._greet(item.channel)
 
     def _introduce(self, channel: int, name: str) -> None:
         settings = self._desk.settings
@@ -306,7 +326,12 @@ class ClientManager:
             return
         channel.primary, channel.epoch = name, frame.epoch
         self._desk.log("info", "primary", f"channel={number} name={name}")
-        self._introduce(number, name)
+        self._greet(number)
+
+    def _greet(self, number: int) -> None:
+        """Tells the primary all that it must know of this Client Manager."""
+        channel = self._desk.channels[number]
+        self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
-        self._desk.ask(number, name, link.Settled())
+        self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

@@ -7,6 +7,7 @@ import msgspec
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
+from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
 from alphorn.model.conversation import Failed, ServerFrame
 from alphorn.model.errors import Error
@@ -37,6 +38,7 @@ class Desk:
         "consumers",
         "directory",
         "ids",
+        "loose",
         "now",
         "outbox",
         "settings",
@@ -50,6 +52,7 @@ class Desk:
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
+        self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
 

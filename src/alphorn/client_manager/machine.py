@@ -65,6 +65,13 @@ class Window(Input, frozen=True, gc=False):
     is_open: bool
 
 
+class Joined(Input, frozen=True, gc=False):
+    """This node's member of a channel's group goes by another origin from now on: the group had given it up."""
+
+    channel: int
+    origin: bytes
+
+
 class Linked(Input, frozen=True, gc=False):
     """The link to a Message Manager is there, or gone."""
 

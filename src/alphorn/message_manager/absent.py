@@ -1,7 +1,8 @@
 """Connections that are gone without goodbye: they may come back, through this Client Manager or another.
 
 For a few seconds what their consumers hold stays with them, so that a client that reconnects goes on as if nothing had
-happened; then it comes back for others. After a minute the connection is forgotten, with all that it owned.
+happened; then it comes back for others. A client may come back without a consumer, which it closed meanwhile: so each
+consumer is away until it is attached again. After a minute the connection is forgotten, with all that it owned.
 """
 
 from collections.abc import Iterable
@@ -17,24 +18,31 @@ class Absent:
 
     def __init__(self) -> None:
         self._connections: dict[bytes, float] = {}
-        self._consumers: dict[bytes, tuple[float, tuple[bytes, ...]]] = {}  # by connection
+        self._consumers: dict[bytes, float] = {}
 
-    def lose(self, connection: bytes, consumers: Iterable[bytes], now: float) -> None:
-        """A connection is gone; these are its consumers."""
+    def lose(self, connection: bytes, now: float) -> None:
+        """A connection is gone."""
         self._connections[connection] = now + RESUME_S
-        keys = tuple(consumers)
-        if keys:
-            self._consumers[connection] = (now + HOLD_S, keys)
+
+    def lose_consumers(self, consumers: Iterable[bytes], now: float) -> None:
+        """These are reached no more; who was lost before is not waited for any longer by that."""
+        for consumer in consumers:
+            self._consumers.setdefault(consumer, now + HOLD_S)
 
     def back(self, connection: bytes) -> None:
-        """It has come back; what it holds it says itself."""
+        """It has come back; its consumers say so themselves."""
         self._connections.pop(connection, None)
-        self._consumers.pop(connection, None)
+
+    def consumer_back(self, consumer: bytes) -> None:
+        """It is attached again; what it holds it has said."""
+        self._consumers.pop(consumer, None)
 
     def overdue_consumers(self, now: float) -> list[bytes]:
         """Takes out and gives the consumers that are given up."""
-        late = [connection for connection, (until, _) in self._consumers.items() if until <= now]
-        return [key for connection in late for key in self._consumers.pop(connection)[1]]
+        late = [consumer for consumer, until in self._consumers.items() if until <= now]
+        for consumer in late:
+            del self._consumers[consumer]
+        return late
 
     def overdue_connections(self, now: float) -> list[bytes]:
         """Takes out and gives the connections that are forgotten."""
@@ -45,5 +53,4 @@ class Absent:
 
     def next_deadline(self) -> float:
         """When the next of them is given up."""
-        untils = [until for until, _ in self._consumers.values()]
-        return min([*untils, *self._connections.values()], default=float("inf"))
+        return min([*self._consumers.values(), *self._connections.values()], default=float("inf"))

@@ -5,11 +5,13 @@ puts commands of its own into the log: the time, what a vanished consumer held, 
 Being primary ends without notice; nothing that only the primary knew is missed, because Client Managers say it again.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
-from alphorn.message_manager.absent import Absent
+from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.claiming import check_claim
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
@@ -50,6 +52,7 @@ from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
 _TICK_MS = 10  # ticks are not closer than this
+UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
 
@@ -71,7 +74,9 @@ class MessageManager:
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
         self._links: dict[int, link.Introduce | None] = {}
+        self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
+        self._untold: dict[bytes, deque[link.Answered]] = {}  # by origin: for Client Managers that have no link
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._awaited: set[bytes] = set()  # origins of Client Managers that were there when this one became primary
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
@@ -85,6 +90,10 @@ class MessageManager:
         self._log_lines: LogLines | None = None
         self._has_asked_for_log = False
         self._ticked_ms = 0
+        # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
+        # before that does not know what it was; nor does one who has not read whether somebody left.
+        self._doubtful_until = 0.0
+        self._is_restored = False
 
     @property
     def is_primary(self) -> bool:
@@ -93,6 +102,9 @@ class MessageManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        if self._is_restored:
+            self._is_restored = False
+            self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
                 self._on_committed(item)
@@ -112,12 +124,15 @@ class MessageManager:
             case Logged():
                 self._on_logged(item, now)
             case ClientManagerLeft():
+                self._doubtful_until = now + 2 * HOLD_S
+                self._untold.pop(item.origin, None)
                 self._on_client_manager_left(item.origin)
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
         self._dispatcher = None
+        self._is_restored = True
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
@@ -183,14 +198,19 @@ class MessageManager:
             for request in entry.requests:
                 self._waiting.pop(request, lambda: None)()
             return
-        number = self._link_of.get(origin)
-        if number is None:
-            return
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
                 answer = answers.get(place) or Answer(place)
-                self._tell(number, self._answered(request, entry.commands[place], answer))
+                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+
+    def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
+        """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
+        number = self._link_of.get(origin)
+        if number is not None:
+            self._tell(number, answer)
+        else:
+            self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
     def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
         policy = None
@@ -235,15 +255,17 @@ class MessageManager:
         self._epoch, self._origin = item.epoch, item.origin
         self._waiting.clear()
         self._link_of.clear()
+        self._untold.clear()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
         self._awaited = set(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
         known = [self._number_of(origin) for origin in item.client_managers]
-        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known)
+        is_doubtful = now < self._doubtful_until
+        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
         for connection in self.engine.connections():
-            self._absent.lose(connection, (), now)
+            self._absent.lose(connection, now)
         for number in self._links:
             self._links[number] = None  # they introduce themselves again
             self._tell_role(number)
@@ -286,17 +308,21 @@ class MessageManager:
             return
         match frame:
             case link.Introduce():
+                if introduced is not None and introduced.origin != frame.origin:
+                    self._link_of.pop(introduced.origin, None)
+                    self._lose(dispatcher, dispatcher.consumers_at(self._number_of(introduced.origin)), now)
                 self._on_introduced(number, frame, now)
             case link.Settled() if introduced is not None:
-                dispatcher.introduce(self._number_of(introduced.origin))
+                self._on_settled(dispatcher, number, self._number_of(introduced.origin), frame, now)
             case link.ConnectionOpened(connection):
                 self._presence.enter(connection, number)
                 self._absent.back(connection)
             case link.ConnectionLost(connection) if introduced is not None:
                 here = set(dispatcher.consumers_at(self._number_of(introduced.origin)))
                 keys = [key for key in dispatcher.consumers_of(connection) if key in here]
-                is_away = self._presence.leave(connection, number)
-                self._lose(dispatcher, connection, keys, now, is_away=is_away)
+                self._lose(dispatcher, keys, now)
+                if self._presence.leave(connection, number):
+                    self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
                 self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
             case link.Detach(request, consumer, held):
@@ -316,14 +342,27 @@ class MessageManager:
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
+        self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
+        for answer in self._untold.pop(frame.origin, ()):
+            self._tell(number, answer)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
             self._unlinked[origin] = now + UNLINKED_S
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+
+    def _on_settled(
+        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
+    ) -> None:
+        """Whoever did not attach now is gone, also where the word of it was lost with an earlier link."""
+        here, attached = dispatcher.consumers_at(client_manager), self._attached.pop(number, set())
+        self._lose(dispatcher, [key for key in here if key not in attached], now)
+        for destination, subscription, positions in frame.loose:
+            dispatcher.doubt(destination, subscription, positions)
+        dispatcher.introduce(client_manager)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._awaited.discard(origin)
@@ -351,6 +390,9 @@ class MessageManager:
         else:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+            self._absent.consumer_back(frame.consumer)
+            if number in self._attached:
+                self._attached[number].add(frame.consumer)
             self._tell(number, link.Answered(frame.request))
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
@@ -364,26 +406,24 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
-        if introduced is None or self._link_of.get(introduced.origin) != number:
+        self._attached.pop(number, None)
+        if introduced is None:
+            return
+        for connection in self._presence.leave_all(number):
+            self._absent.lose(connection, now)
+        if self._link_of.get(introduced.origin) != number:
             return
         if introduced.origin in self._awaited:
             self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
-            away = set(self._presence.leave_all(number))
-            by_connection: dict[bytes, list[bytes]] = {connection: [] for connection in away}
-            for key in self._dispatcher.consumers_at(self._number_of(introduced.origin)):
-                by_connection.setdefault(connection_of(key), []).append(key)
-            for connection, keys in by_connection.items():
-                self._lose(self._dispatcher, connection, keys, now, is_away=connection in away)
+            keys = self._dispatcher.consumers_at(self._number_of(introduced.origin))
+            self._lose(self._dispatcher, keys, now)
 
-    def _lose(
-        self, dispatcher: Dispatcher, connection: bytes, consumers: list[bytes], now: float, *, is_away: bool
-    ) -> None:
-        """Its Client Manager reaches these consumers no more; unless another has the connection, it is away."""
+    def _lose(self, dispatcher: Dispatcher, consumers: list[bytes], now: float) -> None:
+        """These are reached no more, and keep for a while what they hold."""
         dispatcher.suspend(consumers)
-        if is_away:
-            self._absent.lose(connection, consumers, now)
+        self._absent.lose_consumers(consumers, now)
 
     def _look(self, number: int, frame: link.Look) -> None:
         try:
@@ -413,14 +453,8 @@ class MessageManager:
             self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
 
     def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
-        """Who is active decides whether a subscription may be begun anew, which the log cannot know."""
-        wanted = frame.subscribe
         try:
-            found = self.engine.find_claimed(wanted)
-            if found is not None:
-                topic, known, is_same = found
-                if dispatcher.is_used(topic, known.number, besides=wanted.consumer):
-                    _check_use(wanted.name, is_shared=known.is_shared, is_same=is_same)
+            check_claim(self.engine, dispatcher, frame.subscribe)
         except Error as error:
             self._refuse(number, frame.request, error)
         else:
@@ -458,13 +492,3 @@ class MessageManager:
             "engine": self.engine.describe(),
             "dispatcher": self._dispatcher.describe() if self._dispatcher is not None else None,
         }
-
-
-def _check_use(name: str, *, is_shared: bool, is_same: bool) -> None:
-    if not is_shared:
-        raise Misuse(
-            f"the subscription {name!r} has an active consumer and is not shared; "
-            "close that one first, or share the subscription"
-        )
-    if not is_same:
-        raise Misuse(f"others share the subscription {name!r} with another topic or selector; use theirs")

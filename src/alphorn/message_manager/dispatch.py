@@ -51,11 +51,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dispatcher:
-    """One primary's consumers. `client_managers` were there at the change of primary and are to attach again."""
+    """One primary's consumers. `client_managers` were there at the change of primary and are to attach again.
+
+    `is_doubtful` says that one may have left just before, whose consumers nobody speaks for.
+    """
 
     __slots__ = ("_contents", "_detached", "_dirty", "_engine", "_grace", "_outlets", "_places", "_refused", "_stalled")
 
-    def __init__(self, engine: Sources, read: Read, client_managers: Iterable[int] = ()) -> None:
+    def __init__(
+        self, engine: Sources, read: Read, client_managers: Iterable[int] = (), *, is_doubtful: bool = False
+    ) -> None:
         self._engine = engine
         self._contents = Contents(read)
         self._outlets: dict[int, dict[int, Outlet]] = {}  # destination → subscription →
@@ -65,7 +70,8 @@ class Dispatcher:
         self._detached: list[tuple[int, Detached]] = []
         self._refused: list[Acknowledge] = []
         waited_for = set(client_managers)
-        self._grace = Grace(waited_for, _newest(engine) if waited_for else {})
+        newest = _newest(engine) if waited_for or is_doubtful else {}
+        self._grace = Grace(waited_for, newest, is_doubtful=is_doubtful)
 
     @property
     def has_more(self) -> bool:
@@ -162,6 +168,15 @@ class Dispatcher:
         """A Client Manager has attached all the consumers it had at the change of primary."""
         if self._grace.answer(number):
             self._end_grace()
+
+    def doubt(self, destination: int, subscription: int, positions: list[int]) -> None:
+        """Consumers had these (flat pairs) that are gone; what is with nobody now may have been used."""
+        source = self._engine.destinations.get(destination)
+        if source is not None and source.backlog_of(subscription) is not None:
+            outlet = self._outlet(destination, subscription, source)
+            for first, last in _pairs(positions):
+                outlet.doubt(first, last)
+            self._settle(outlet)
 
     def forget_unclaimed(self) -> None:
         """Waits no longer for Client Managers: what nobody claimed may have been given out by them."""

@@ -16,10 +16,12 @@ class Grace:
 
     __slots__ = ("_missing", "_newest", "is_doubtful")
 
-    def __init__(self, client_managers: Iterable[int], newest: Mapping[Place, int]) -> None:
+    def __init__(
+        self, client_managers: Iterable[int], newest: Mapping[Place, int], *, is_doubtful: bool = False
+    ) -> None:
         self._missing = set(client_managers)
-        self._newest = dict(newest) if self._missing else {}
-        self.is_doubtful = False  # somebody left without an answer
+        self._newest = dict(newest) if self._missing or is_doubtful else {}
+        self.is_doubtful = is_doubtful  # somebody left without an answer, maybe before the change
 
     @property
     def is_over(self) -> bool:

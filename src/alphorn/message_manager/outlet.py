@@ -164,6 +164,11 @@ class Outlet:
             self._maybe.update(self._withheld)
         self._withheld = RangeSet()
 
+    def doubt(self, first: int, last: int) -> None:
+        """Of these, what is with nobody may have been given out, which no count says."""
+        for start, end in self._free(first, last):
+            self._maybe.add(start, end)
+
     def refresh(self) -> None:
         """The policy may have changed."""
         policy, supply = self._source.policy, self._supply

@@ -127,7 +127,12 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
 
 
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
-    """All consumers of this Client Manager are attached: what none of them holds is with nobody here."""
+    """All consumers of this Client Manager are attached: what none of them holds is with nobody here.
+
+    What consumers had that are gone, and what has not come back yet, is `loose`: it may have been used.
+    """
+
+    loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
 AnyAsked = (

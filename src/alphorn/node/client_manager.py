@@ -24,6 +24,7 @@ from alphorn.client_manager.machine import (
     Committed,
     Hang,
     Input,
+    Joined,
     Linked,
     Log,
     Logged,
@@ -100,10 +101,12 @@ class ClientManagerNode:
             for member in started:
                 await member.stop()
             raise
+        for channel in self._channels:
+            channel.origin = channel.bus.origin
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
-            origins=[channel.bus.origin for channel in self._channels],
+            origins=[channel.origin for channel in self._channels],
         )
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
@@ -321,6 +324,7 @@ class _Reader(_Witness):
         self._handles: dict[int, int] = {}  # the bus's to the machine's
         self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
         self._delivered = 0
+        self.origin = b""  # as the machine knows it
         file, me = node._file, node._me
         host = me.clients.rpartition(":")[0]
         self.bus = BusNode(
@@ -337,11 +341,18 @@ class _Reader(_Witness):
         """Puts an entry into the log."""
         self._handles[self.bus.order(payload)] = handle
 
+    def _tell(self, item: Input) -> None:
+        """Hands something over; a member that the group had given up joined again, under another origin."""
+        if self.bus.origin != self.origin:
+            self.origin = self.bus.origin
+            self._node.receive(Joined(self.number, self.origin))
+        self._node.receive(item)
+
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
         self._delivered = sequence
         handle = self._ordered.pop(sequence, 0)
-        self._node.receive(Committed(self.number, sequence, handle, bytes(payload)))
+        self._tell(Committed(self.number, sequence, handle, bytes(payload)))
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`."""
@@ -349,15 +360,15 @@ class _Reader(_Witness):
         if sequence > self._delivered:
             self._ordered[sequence] = mine
         else:
-            self._node.receive(Committed(self.number, sequence, mine, b""))
+            self._tell(Committed(self.number, sequence, mine, b""))
 
     def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`."""
-        self._node.receive(Lost(self.number, self._handles.pop(handle), reason))
+        self._tell(Lost(self.number, self._handles.pop(handle), reason))
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
-        self._node.receive(Window(self.number, is_open))
+        self._tell(Window(self.number, is_open))
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
         """It was cut off for so long that the log went on without it; what it knew of destinations may be old."""

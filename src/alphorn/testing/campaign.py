@@ -12,8 +12,9 @@ from functools import partial
 
 import msgspec
 
+from alphorn.testing.kinds import Kind, run_seed
 from alphorn.testing.mutants import MUTANTS, find_mutant
-from alphorn.testing.run import Result, run_seed
+from alphorn.testing.run import Result
 
 TWICE_EVERY = 10  # one seed in so many is run a second time
 CHUNK = 4
@@ -23,12 +24,14 @@ class Totals(msgspec.Struct, kw_only=True):
     """A campaign so far."""
 
     seeds: int = 0
+    clusters: int = 0  # of these seeds
     failures: list[Result] = msgspec.field(default_factory=list)
     virtual_s: float = 0.0
     events: int = 0
     committed: int = 0
     ordered: int = 0
     unknown: int = 0
+    messages: int = 0
     faults: dict[str, int] = msgspec.field(default_factory=dict)
     healed_s_max: float = 0.0
     replayed: int = 0
@@ -37,6 +40,8 @@ class Totals(msgspec.Struct, kw_only=True):
     def add(self, result: Result) -> None:
         """Counts one more seed."""
         self.seeds += 1
+        self.clusters += result.kind == "cluster"
+        self.messages += result.messages
         self.virtual_s += result.virtual_s
         self.events += result.events
         self.committed += result.committed
@@ -55,12 +60,13 @@ def run_campaign(
     *,
     jobs: int = 0,
     mutant: str = "",
+    kind: Kind = Kind.BOTH,
     on_result: Callable[[Totals, Result], bool] = lambda totals, result: False,
 ) -> Totals:
     """Runs all seeds, or until `on_result` says that it is enough."""
     totals = Totals()
     started = time.perf_counter()
-    for result in _results(list(seeds), jobs or multiprocessing.cpu_count(), mutant):
+    for result in _results(list(seeds), jobs or multiprocessing.cpu_count(), mutant, kind):
         totals.add(result)
         totals.elapsed_s = time.perf_counter() - started
         if on_result(totals, result):
@@ -68,13 +74,13 @@ def run_campaign(
     return totals
 
 
-def run_checked(seed: int, mutant: str = "") -> Result:
+def run_checked(seed: int, mutant: str = "", kind: Kind = Kind.BOTH) -> Result:
     """Runs one seed, now and then twice, and compares the traces."""
     chosen = find_mutant(mutant) if mutant else None
     with chosen.apply() if chosen else nullcontext():
-        result = run_seed(seed)
+        result = run_seed(seed, kind)
         if seed % TWICE_EVERY == 0 and not result.failure:
-            again = run_seed(seed)
+            again = run_seed(seed, kind)
             if again.trace_hash != result.trace_hash:
                 result.checker = "one seed, one trace"
                 result.failure = f"{result.checker}: {result.trace_hash} and then {again.trace_hash}"
@@ -100,11 +106,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def hunt(name: str, seeds: Iterable[int]) -> Verdict:
     """Runs a mutant through seeds, in order, until one shows it: fails with it and is well without it."""
     mutant = find_mutant(name)
+    kind = Kind(mutant.kind)
     tried = 0
     for tried, seed in enumerate(seeds, 1):
         with mutant.apply():
-            result = run_seed(seed)
-        if result.failure and not run_seed(seed).failure:
+            result = run_seed(seed, kind)
+        if result.failure and not run_seed(seed, kind).failure:
             return Verdict(
                 mutant=name,
                 description=mutant.description,
@@ -127,8 +134,8 @@ def hunt_all(seeds: Iterable[int], *, jobs: int = 0) -> Iterator[Verdict]:
         yield from pool.imap_unordered(work, names)
 
 
-def _results(seeds: list[int], jobs: int, mutant: str) -> Iterator[Result]:
-    work = partial(run_checked, mutant=mutant)
+def _results(seeds: list[int], jobs: int, mutant: str, kind: Kind) -> Iterator[Result]:
+    work = partial(run_checked, mutant=mutant, kind=kind)
     if jobs == 1:
         yield from map(work, seeds)
         return

@@ -5,7 +5,7 @@ now. Its name in `FAULTS` is its class. Limits of the fault model, beyond which 
 the faults are: `disk_faults` never destroys the last copy of anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from alphorn.testing import disk_faults, network_faults, node_faults
@@ -53,6 +53,7 @@ class Nemesis:
 
     __slots__ = (
         "_enabled",
+        "_faults",
         "_is_running",
         "_pace_s",
         "clients",
@@ -65,7 +66,15 @@ class Nemesis:
         "workload",
     )
 
-    def __init__(self, facts: Facts, workload: Workload, *, enabled: tuple[str, ...], pace_s: float) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        workload: Workload,
+        *,
+        enabled: tuple[str, ...],
+        pace_s: float,
+        faults: Mapping[str, Fault] = FAULTS,
+    ) -> None:
         self.facts = facts
         self.simulation: Simulation = facts.simulation
         self.workload = workload
@@ -75,6 +84,7 @@ class Nemesis:
         self.clients = 0  # how many came later
         self.is_calm = False  # a fault that bears no other is under way
         self._enabled = enabled
+        self._faults = faults
         self._pace_s = pace_s
         self._is_running = False
 
@@ -96,7 +106,7 @@ class Nemesis:
 
     def inject(self, fault: str) -> str:
         """Injects one fault of this class now; says what it did, or nothing."""
-        details = FAULTS[fault](self)
+        details = self._faults[fault](self)
         if details:
             self.counts[fault] = self.counts.get(fault, 0) + 1
             self.simulation.tell_fault(fault, details)

@@ -72,7 +72,7 @@ class SimulatedInstalling:
             node.around.schedule.after(RETRY_S, self._finish, run, sequence)
             return
         self._sequence = 0
-        node.persist(Persist(UPPER_TOKEN, [Retain(sequence, node.replica.needed.copy())]))
+        node.persist(Persist(UPPER_TOKEN, [Retain(sequence, node.replica.needs())]))
         for callback in node.around.watch.installed:
             callback(node, sequence)
         node.feed(CheckpointInstalled(sequence))
@@ -101,7 +101,7 @@ class SimulatedInstalling:
     def _needed(self) -> list[int]:
         if not self._node.keeps_entries:
             return []
-        return [number for first, last in self._node.replica.needed for number in range(first, last + 1)]
+        return [number for first, last in self._node.replica.needs() for number in range(first, last + 1)]
 
     def _fetch(self, number: int) -> PutEntry | None:
         for peer in self._node.around.servers():

@@ -2,9 +2,10 @@
 
 from alphorn.testing.agreement_mutants import AGREEMENT_MUTANTS
 from alphorn.testing.flow_mutants import FLOW_MUTANTS
+from alphorn.testing.message_mutants import MESSAGE_MUTANTS
 from alphorn.testing.mutation import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*AGREEMENT_MUTANTS, *FLOW_MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (*AGREEMENT_MUTANTS, *FLOW_MUTANTS, *MESSAGE_MUTANTS)
 
 
 def find_mutant(name: str) -> Mutant:

@@ -6,11 +6,12 @@ undone in reverse order, two mistakes on the same attribute may be nested.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
-Patch = tuple[type, str, Any]  # class, attribute of its own, replacement
+Patch = tuple[type | ModuleType, str, Any]  # class or module, attribute of its own, replacement
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
+    kind: str = "log"  # of the seeds that show it: "log" or "cluster"
     patch: Callable[[], list[Patch]]  # called when applied: it sees the classes as they are then
 
     @contextmanager

@@ -21,9 +21,11 @@ from alphorn.bus.machine import (
     Input,
     InstallCheckpoint,
     Machine,
+    MemberChanged,
     Ordered,
     Output,
     Persist,
+    PrimaryChanged,
     PutChunk,
     Received,
     Refused,
@@ -40,12 +42,14 @@ from alphorn.testing.disk import SimulatedDisk
 from alphorn.testing.installing import UPPER_TOKEN, SimulatedInstalling
 from alphorn.testing.replica import Replica
 from alphorn.testing.surroundings import Surroundings
+from alphorn.testing.upper import Upper
 from alphorn.testing.watch import Violation
 
 BACKLOG_MAX = 4096  # datagrams a paused member's socket buffer holds
 TURN_INPUTS_MAX = 64  # inputs a member that wakes up takes in before it performs their outputs
 TICKS_AT_ONCE_MAX = 500
 UNIX_START_S = 1_750_000_000.0
+WITHOUT_HISTORY = frozenset({"client_manager"})  # tags of members that begin at the newest number
 
 
 class NodeState(enum.Enum):
@@ -85,6 +89,7 @@ class SimulatedNode:
         "replica",
         "run",
         "state",
+        "upper",
     )
 
     def __init__(self, around: Surroundings, me: MemberConfig, index: int, disk_stream: random.Random) -> None:
@@ -99,6 +104,7 @@ class SimulatedNode:
             on_error=self._on_disk_error,
             sync_mean_s=around.sync_mean_s,
         )
+        self.upper = Upper()
         self.replica = Replica(keeps=around.keeps)
         self.installing = SimulatedInstalling(self)
         self.machine: Machine | None = None
@@ -128,6 +134,8 @@ class SimulatedNode:
             TakeCheckpoint: self._take_checkpoint,
             InstallCheckpoint: self._install_checkpoint,
             SynchronisedChanged: self._synchronised_changed,
+            MemberChanged: lambda output: self.upper.on_member(output.event, output.member),
+            PrimaryChanged: lambda output: self.upper.on_primary(output.epoch, is_self=output.is_self),
             Stop: self._stop,
         }
 
@@ -152,6 +160,11 @@ class SimulatedNode:
         return Role.CHECKPOINT in self.me.roles
 
     @property
+    def has_history(self) -> bool:
+        """Whether it is given the log from the beginning, or from a checkpoint on."""
+        return self.me.tag not in WITHOUT_HISTORY
+
+    @property
     def is_up(self) -> bool:
         """Whether the process exists, paused or not."""
         return self.state is not NodeState.DOWN
@@ -162,7 +175,7 @@ class SimulatedNode:
         around, stream = self.around, self.around.streams_machines
         self.run += 1
         self.state = NodeState.UP
-        self.replica = Replica(keeps=around.keeps)
+        self.replica = around.make_replica(self)
         self.installing.reset()
         self.is_synchronised = False
         self.is_window_open = True
@@ -178,13 +191,14 @@ class SimulatedNode:
             storage=self.disk,
             host=bytes((10, 0, 0, self.index + 1)),
             port=7000 + self.index,
-            unix_s=UNIX_START_S + around.schedule.now + self.clock_skew_s,
+            unix_s=self.unix_s,
             founding=founding,
             random=random.Random(stream.random()),
             timing=around.timing,
             budget=around.budget,
             now=self._last_now,
         )
+        self.upper.on_started()
         for callback in around.watch.started:
             callback(self)
         self._settle()
@@ -203,6 +217,7 @@ class SimulatedNode:
         self.around.network.end_member(self.index)
         for persist in self.disk.crash(keeps_prefix=keeps_prefix, tears=tears):
             self._tell_durable(persist)
+        self.upper.on_ended()
         for callback in self.around.watch.ended:
             callback(self, reason)
 
@@ -221,6 +236,7 @@ class SimulatedNode:
                 self._receive(self._backlog.popleft())
             self._settle()
         self._tick(self._tick_at)
+        self.upper.on_resumed()
 
     def nap(self) -> None:
         """Begins a nap, and after it the next, for as long as `nap_s` says."""
@@ -249,6 +265,20 @@ class SimulatedNode:
         """The node's own monotonic clock."""
         self._last_now = max(self._last_now, self.around.schedule.now + self._offset)
         return self._last_now
+
+    def virtual(self, local: float) -> float:
+        """When its own clock shows this time."""
+        return local - self._offset
+
+    @property
+    def unix_s(self) -> float:
+        """What its wall clock shows, right or wrong."""
+        return UNIX_START_S + self.around.schedule.now + self.clock_skew_s
+
+    def tell_input(self, event: str, details: str) -> None:
+        """Lets others see something that happened on this member."""
+        for callback in self.around.watch.input:
+            callback(self, event, details)
 
     def _receive(self, item: Input) -> None:
         assert self.machine is not None
@@ -367,17 +397,21 @@ class SimulatedNode:
         wrong = self.replica.apply(output.sequence, output.assignment, output.payload)
         if wrong:
             raise Violation("delivery", f"at {self.name} {wrong}")
+        self.upper.on_deliver(output)
 
     def _ordered(self, output: Ordered) -> None:
         for callback in self.around.watch.ordered:
             callback(self, output.handle, output.sequence)
+        self.upper.on_ordered(output.handle, output.sequence)
 
     def _refused(self, output: Refused) -> None:
         for callback in self.around.watch.refused:
             callback(self, output.handle, output.reason, output.is_unknown)
+        self.upper.on_refused(output.handle, output.reason)
 
     def _window_changed(self, output: WindowChanged) -> None:
         self.is_window_open = output.is_open
+        self.upper.on_window(is_open=output.is_open)
 
     def _synchronised_changed(self, output: SynchronisedChanged) -> None:
         self.is_synchronised = output.is_synchronised
@@ -394,9 +428,13 @@ class SimulatedNode:
         writes: list[Write] = [PutChunk(output.sequence, place, chunk) for place, chunk in enumerate(chunks)]
         size, digest = len(data), digest_of(data)
         writes.append(SealCheckpoint(output.sequence, output.epoch, size, len(chunks), digest, output.state))
-        writes.append(Retain(output.sequence, self.replica.needed.copy()))
+        writes.append(Retain(output.sequence, self.replica.needs()))
         self.persist(Persist(UPPER_TOKEN, writes))
         self.installing.mend()
 
     def _install_checkpoint(self, output: InstallCheckpoint) -> None:
-        self.installing.begin(output.sequence)
+        if self.upper.keeps_state:
+            self.installing.begin(output.sequence)
+        else:
+            self.last_words = f"it missed more of the log than is kept, up to {output.sequence}"
+            self.end(self.last_words)

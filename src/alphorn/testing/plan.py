@@ -51,7 +51,7 @@ def make_plan(seed: int) -> Plan:
     """Draws the plan of a seed."""
     stream = Streams(seed).plan
     servers, witnesses = stream.choice(SHAPES)
-    config = _draw_config(stream, servers, witnesses)
+    config = draw_config(stream, servers, witnesses)
     names = list(FAULTS)
     count = stream.randint(FAULT_CLASSES_MIN, len(names))
     return Plan(
@@ -84,7 +84,8 @@ def make_plan(seed: int) -> Plan:
     )
 
 
-def _draw_config(stream: Random, servers: int, witnesses: int) -> GroupConfig:
+def draw_config(stream: Random, servers: int, witnesses: int) -> GroupConfig:
+    """A group of so many servers and witnesses."""
     roles = [SERVER] * servers + [WITNESS] * witnesses
     copies = stream.choice((1, 2, 2, 2, min(3, servers)))
     return GroupConfig(

@@ -30,7 +30,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True):
     count: int
     chain: int
     counters: list[tuple[bytes, int]]
-    padding: bytes = b""
+    content: bytes = b""  # padding, or the state of what stands on the log
     needed: list[int] = msgspec.field(default_factory=list)
 
 
@@ -79,12 +79,23 @@ class Replica:
             self.needed.remove(first, last)
         self.needed.take(len(self.needed) - self.keeps)
 
+    def needs(self) -> RangeSet:
+        """The numbers of the entries that the state needs; the caller's own."""
+        return self.needed.copy()
+
     def encode(self) -> bytes:
         """The checkpoint of this state: equal bytes for equal states."""
-        padding = bytes(self.count % PADDING_STEPS * PADDING_STEP_BYTES)
         counters = sorted(self.counters.items())
-        needed = self.needed.flat()
-        return msgspec.msgpack.encode(ReplicaState(self.last_batch, self.count, self.chain, counters, padding, needed))
+        content = self.content()
+        needed = self.needs().flat()
+        return msgspec.msgpack.encode(ReplicaState(self.last_batch, self.count, self.chain, counters, content, needed))
+
+    def content(self) -> bytes:
+        """The part of a checkpoint that is nobody's concern but the upper layer's."""
+        return bytes(self.count % PADDING_STEPS * PADDING_STEP_BYTES)
+
+    def restore(self, content: bytes) -> None:
+        """Goes on from what `content` gave."""
 
     def load(self, data: bytes, sequence: int) -> None:
         """Replaces the state by the checkpoint at this number."""
@@ -93,6 +104,7 @@ class Replica:
         self.last_batch, self.count, self.chain = state.last_batch, state.count, state.chain
         self.counters = dict(state.counters)
         self.needed = RangeSet.from_flat(state.needed)
+        self.restore(state.content)
 
 
 def link(chain: int, sequence: int, assignment: Assignment) -> int:

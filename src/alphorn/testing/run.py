@@ -33,6 +33,7 @@ class Result(msgspec.Struct, kw_only=True):
     """What a run of one seed came to."""
 
     seed: int
+    kind: str = "log"
     failure: str = ""  # one sentence; empty when all is well
     checker: str = ""
     details: str = ""  # a traceback, where a machine raised
@@ -46,6 +47,8 @@ class Result(msgspec.Struct, kw_only=True):
     unknown: int = 0
     refused: int = 0
     epochs: int = 0
+    messages: int = 0  # confirmed to programs of a cluster
+    receipts: int = 0  # messages handed to programs, each time counted
     faults: dict[str, int] = msgspec.field(default_factory=dict)
 
 

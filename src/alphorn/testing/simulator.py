@@ -6,7 +6,7 @@ its time: two runs of one seed must end with the same hash.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import xxhash
@@ -16,7 +16,8 @@ from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.machine import Machine, Persist, Received
 from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.network import SimulatedNetwork
-from alphorn.testing.node import NodeState, SimulatedNode
+from alphorn.testing.node import WITHOUT_HISTORY, NodeState, SimulatedNode
+from alphorn.testing.replica import Replica
 from alphorn.testing.schedule import Schedule, Streams
 from alphorn.testing.surroundings import MachineFactory, Surroundings
 from alphorn.testing.watch import Watch
@@ -43,6 +44,7 @@ class Simulation:
         sync_mean_s: float = FSYNC_MEAN_S,
         keeps: int = 0,
         install_s_max: float = 0.0,
+        make_replica: Callable[[SimulatedNode], Replica] | None = None,
         is_tracing: bool = False,
         is_shuffled: bool = True,
     ) -> None:
@@ -74,6 +76,7 @@ class Simulation:
             sync_mean_s=sync_mean_s,
             keeps=keeps,
             install_s_max=install_s_max,
+            make_replica=make_replica,
         )
         self._observe()
         for member in config.members:
@@ -170,4 +173,5 @@ class Endpoints:
     def __call__(self, *, me: MemberConfig, **settings: Any) -> Machine:
         """A machine for one start of one member."""
         reads = me.roles != Role.COMMIT
-        return Endpoint(me=me, reads=reads, is_tracing=self._is_tracing, **settings)
+        history = me.tag not in WITHOUT_HISTORY
+        return Endpoint(me=me, reads=reads, history=history, is_tracing=self._is_tracing, **settings)

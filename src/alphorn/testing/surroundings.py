@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from alphorn.bus.config import Budget, GroupConfig, Timing
 from alphorn.bus.machine import Machine
 from alphorn.testing.network import SimulatedNetwork
+from alphorn.testing.replica import Replica
 from alphorn.testing.schedule import Schedule
 from alphorn.testing.watch import Watch
 
@@ -26,6 +27,7 @@ class Surroundings:
         "install_s_max",
         "keeps",
         "machine",
+        "make_replica",
         "network",
         "record",
         "schedule",
@@ -55,6 +57,7 @@ class Surroundings:
         sync_mean_s: float,
         keeps: int,
         install_s_max: float,
+        make_replica: "Callable[[SimulatedNode], Replica] | None" = None,
     ) -> None:
         self.config = config
         self.timing = timing
@@ -70,6 +73,7 @@ class Surroundings:
         self.sync_mean_s = sync_mean_s
         self.turn_s = turn_s  # how long inputs gather before their outputs are performed; 0 for each by itself
         self.keeps = keeps  # delivered batches that an upper layer needs on, at most
+        self.make_replica = make_replica or (lambda node: Replica(keeps=keeps))
         self.install_s_max = install_s_max  # longest time that an upper layer takes over a checkpoint
 
     def draw_install_s(self) -> float:

@@ -8,6 +8,7 @@ when a line is printed, so keeping a timeline costs little.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from alphorn.bus.machine import (
     Deliver,
@@ -21,6 +22,7 @@ from alphorn.bus.machine import (
 )
 from alphorn.testing.frame_text import describe_frames, describe_writes
 from alphorn.testing.node import NodeState, SimulatedNode
+from alphorn.testing.said_text import describe_said
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Troubles
 
@@ -40,7 +42,7 @@ class Timeline:
         """Begins to watch."""
         self._simulation = simulation
         watch = simulation.watch
-        watch.started.append(lambda node: self._note(node, lambda: f"start    run {node.run}"))
+        watch.started.append(lambda node: self._note(node, partial("start    run {}".format, node.run)))
         watch.ended.append(lambda node, reason: self._note(node, lambda: f"end      {reason}"))
         watch.input.append(lambda node, event, text: self._note(node, lambda: f"{event:8s} {text}"))
         watch.sent.append(self._on_sent)
@@ -52,6 +54,8 @@ class Timeline:
         watch.checkpoint.append(lambda node, number: self._note(node, lambda: f"kept     checkpoint {number}"))
         watch.installed.append(lambda node, number: self._note(node, lambda: f"install  checkpoint {number}"))
         watch.other.append(self._on_other)
+        watch.said.append(self._on_said)
+        watch.told.append(self._on_told)
         watch.fault.append(self._on_fault)
 
     def lines(self, last: int | None = None) -> Iterator[str]:
@@ -95,6 +99,23 @@ class Timeline:
         text = describe_output(output)
         if text:
             self._note(node, lambda: text)
+
+    def _on_said(self, speaker: str, listener: str, data: bytes | None) -> None:
+        assert self._simulation is not None
+        states = self._states(self._simulation.by_name.get(speaker))
+        is_link = speaker in self._simulation.by_name and listener in self._simulation.by_name
+        self._lines.append(
+            (
+                self._simulation.now,
+                states,
+                speaker,
+                lambda: f"say      {describe_said(data, is_link=is_link)} → {listener}",
+            )
+        )
+
+    def _on_told(self, name: str, details: str) -> None:
+        assert self._simulation is not None
+        self._lines.append((self._simulation.now, self._states(None), name, lambda: details))
 
     def _on_fault(self, fault: str, details: str) -> None:
         assert self._simulation is not None

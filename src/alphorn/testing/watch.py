@@ -40,8 +40,10 @@ class Watch:
         "other",
         "persisted",
         "refused",
+        "said",
         "sent",
         "started",
+        "told",
         "turn",
     )
 
@@ -59,4 +61,6 @@ class Watch:
         self.checkpoint: list[Callable[[SimulatedNode, int], None]] = []  # durable at this number
         self.installed: list[Callable[[SimulatedNode, int], None]] = []
         self.other: list[Callable[[SimulatedNode, Output], None]] = []  # membership, window, traces
+        self.said: list[Callable[[str, str, bytes | None], None]] = []  # on a stream: from, to, frame or its end
+        self.told: list[Callable[[str, str], None]] = []  # by somebody who is no member: name and details
         self.fault: list[Callable[[str, str], None]] = []  # class and details

@@ -76,19 +76,23 @@ class Workload:
         """Nobody begins anything new."""
         self._is_running = False
 
+    @property
+    def next_handle(self) -> int:
+        """What the next batch will be known by."""
+        return len(self.batches) + 1
+
     def order(self, node: SimulatedNode, size: int) -> Batch:
         """Orders one batch of this size now."""
-        return self.order_payload(node, make_payload(len(self.batches) + 1, size, self._stream))
+        return self.order_payload(node, make_payload(self.next_handle, size, self._stream))
 
     def order_payload(self, node: SimulatedNode, payload: bytes) -> Batch:
         """Orders these bytes now."""
-        handle, size, digest = len(self.batches) + 1, len(payload), digest_of(payload)
+        handle, size, digest = self.next_handle, len(payload), digest_of(payload)
         batch = Batch(handle, node.index, node.run, size, digest)
         self.batches[handle] = batch
         self.handles[digest] = 0 if digest in self.handles else handle
         self._outstanding[node.index] = self._outstanding.get(node.index, 0) + 1
-        for callback in self._simulation.watch.input:
-            callback(node, "order", f"#{handle} {size} bytes")
+        node.tell_input("order", f"#{handle} {size} bytes")
         node.feed(Order(payload, handle))
         return batch
 

@@ -33,7 +33,10 @@ class NoGapAtDelivery:
         self._positions[node.index] = max(sequence, self._positions[node.index])
 
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
-        for sequence in range(self._positions[node.index] + 1, output.sequence):
+        before = self._positions[node.index]
+        if not before and not node.has_history:
+            before = output.sequence - 1  # it begins wherever the log is
+        for sequence in range(before + 1, output.sequence):
             assignment = self._facts.committed.get(sequence)
             if assignment is None:
                 self._doubtful[sequence] = node.name
@@ -61,6 +64,8 @@ class ReplicasAgree:
         watch.installed.append(self._on_installed)
 
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
+        if not node.has_history:
+            return  # its state is not that of the whole log
         chain = link(node.replica.chain, output.sequence, output.assignment)
         self._compare(node, output.sequence, chain)
 

@@ -1,0 +1,144 @@
+"""What is known of messages from outside: what programs sent, heard and received, and what the log says of it.
+
+A *source* is where a program's consumer receives from: a queue, or one subscription to a topic. Every message's body is
+a token that no other has, so that a receipt is recognised whatever the cluster says about it. Checkers add themselves
+to the lists of callbacks.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.bus.machine import Deliver
+from alphorn.model.commands import Acknowledge, Entry, Publish, decode_entry
+from alphorn.model.ranges import RangeSet
+from alphorn.testing.node import SimulatedNode
+from alphorn.testing.watch import Watch
+
+
+class Sent(msgspec.Struct):
+    """One message as its sender knows it."""
+
+    token: int
+    destination: str
+    producer: bytes
+    counter: int
+    at: float
+    is_confirmed: bool = False
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """One message as a program was handed it."""
+
+    source: str
+    destination: str
+    consumer: bytes
+    token: int
+    position: int
+    delivery_count: int
+    producer: bytes
+    counter: int
+
+
+class Book:
+    """Everything of one run. Consumers and producers are known by their keys."""
+
+    __slots__ = (
+        "_entries",
+        "acknowledged",
+        "by_counter",
+        "consumers",
+        "covered",
+        "dead",
+        "on_acknowledged",
+        "on_confirmed",
+        "on_entry",
+        "on_receipt",
+        "published",
+        "receipts",
+        "sent",
+        "settled",
+        "sources",
+        "wished",
+    )
+
+    def __init__(self, watch: Watch) -> None:
+        self._entries: dict[int, Entry] = {}
+        self.sent: dict[int, Sent] = {}
+        self.by_counter: dict[tuple[bytes, int], Sent] = {}
+        self.receipts: dict[tuple[str, int], list[Receipt]] = {}  # by source and token
+        self.sources: dict[bytes, str] = {}  # of consumers
+        self.consumers: dict[str, int] = {}  # source → how many consumers it has had
+        self.covered: dict[str, float] = {}  # source → messages sent after this moment belong to it
+        self.dead: set[tuple[str, int]] = set()  # source and position: a program wanted it dead
+        self.wished: dict[bytes, RangeSet] = {}  # consumer → what its client acknowledged
+        self.published: dict[bytes, RangeSet] = {}  # producer → counters that are in the log
+        self.acknowledged: dict[bytes, RangeSet] = {}  # consumer → what the log says it acknowledged
+        self.settled: dict[str, RangeSet] = {}  # source → positions acknowledged in the log
+        self.on_receipt: list[Callable[[Receipt], None]] = []
+        self.on_confirmed: list[Callable[[Sent], None]] = []
+        self.on_acknowledged: list[Callable[[bytes, list[int]], None]] = []  # a client heard that it is done
+        self.on_entry: list[Callable[[Entry], None]] = []
+        watch.delivered.append(self._on_delivered)
+
+    def send(self, destination: str, producer: bytes, counter: int, at: float) -> int:
+        """Notes a message, and gives its token, which is its body."""
+        sent = Sent(len(self.sent) + 1, destination, producer, counter, at)
+        self.sent[sent.token] = self.by_counter[producer, counter] = sent
+        return sent.token
+
+    def confirm(self, producer: bytes, counter: int) -> None:
+        """Its sender was told that it is committed."""
+        sent = self.by_counter[producer, counter]
+        if not sent.is_confirmed:
+            sent.is_confirmed = True
+            for callback in self.on_confirmed:
+                callback(sent)
+
+    def open(self, consumer: bytes, source: str) -> None:
+        """A consumer begins to receive."""
+        self.sources[consumer] = source
+        self.consumers[source] = self.consumers.get(source, 0) + 1
+
+    def cover(self, source: str, at: float) -> None:
+        """A source is there: from now on every message to its destination belongs to it."""
+        self.covered.setdefault(source, at)
+
+    def receive(self, receipt: Receipt) -> None:
+        """A program was handed a message."""
+        for callback in self.on_receipt:
+            callback(receipt)
+        self.receipts.setdefault((receipt.source, receipt.token), []).append(receipt)
+
+    def wish(self, consumer: bytes, positions: list[int]) -> None:
+        """A client acknowledges these."""
+        _add(self.wished.setdefault(consumer, RangeSet()), positions)
+
+    def acknowledge(self, consumer: bytes, positions: list[int]) -> None:
+        """A client was told that these are consumed."""
+        for callback in self.on_acknowledged:
+            callback(consumer, positions)
+
+    def confirmed(self) -> list[Sent]:
+        """All messages that their senders know to be committed."""
+        return [sent for sent in self.sent.values() if sent.is_confirmed]
+
+    def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
+        if output.sequence in self._entries:
+            return
+        entry = self._entries[output.sequence] = decode_entry(bytes(output.payload))
+        for command in entry.commands:
+            if isinstance(command, Publish):
+                counters = self.published.setdefault(command.producer, RangeSet())
+                counters.add(command.counter, command.counter + command.count - 1)
+            elif isinstance(command, Acknowledge):
+                _add(self.acknowledged.setdefault(command.consumer, RangeSet()), command.positions)
+                source = self.sources.get(command.consumer, "")
+                _add(self.settled.setdefault(source, RangeSet()), command.positions)
+        for callback in self.on_entry:
+            callback(entry)
+
+
+def _add(ranges: RangeSet, positions: list[int]) -> None:
+    for first, last in zip(positions[::2], positions[1::2], strict=True):
+        ranges.add(first, last)

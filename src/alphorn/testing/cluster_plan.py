@@ -1,0 +1,123 @@
+"""What one seed of a message cluster stands for: its members, its clients and what they want, its faults."""
+
+from random import Random
+
+import msgspec
+
+from alphorn.bus.config import Budget, GroupConfig
+from alphorn.client.inbox import AckMode
+from alphorn.testing.faults import FAULTS
+from alphorn.testing.plan import DATAGRAM_BYTES, draw_config
+from alphorn.testing.programs import Reading
+from alphorn.testing.schedule import Streams
+
+SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
+FAULT_CLASSES_MIN = 8
+STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye")
+# Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
+LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
+CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
+
+
+class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One client: what its program sends to and receives from."""
+
+    name: str
+    client_id: str
+    home: int  # place of its Client Manager's machine: partitions treat both alike
+    targets: tuple[str, ...]
+    readings: tuple[Reading, ...]
+
+
+class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is drawn before a run begins."""
+
+    seed: int
+    config: GroupConfig
+    budget: Budget
+    client_managers: int
+    clients: tuple[ClientPlan, ...]
+    faults: tuple[str, ...]
+    pace_s: float
+    safety_s: float
+    liveness_s: float
+    turn_s: float
+    install_s_max: float
+
+    def describe(self) -> str:
+        """One line for people."""
+        names = ",".join(member.name for member in self.config.members)
+        return (
+            f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
+            f"{len(self.clients)} clients, copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
+            f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
+        )
+
+
+def make_cluster_plan(seed: int) -> ClusterPlan:
+    """Draws the plan of a seed."""
+    stream = Streams(seed).plan
+    servers, witnesses = stream.choice(SHAPES)
+    managers = stream.randint(2, 3)
+    members = servers + witnesses
+    count = stream.randint(FAULT_CLASSES_MIN, len(CLUSTER_FAULTS))
+    config = msgspec.structs.replace(
+        draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
+    )
+    return ClusterPlan(
+        seed=seed,
+        config=config,
+        budget=Budget(
+            datagram_bytes=DATAGRAM_BYTES,
+            window_bytes=stream.choice((16_000, 64_000)),
+            window_batches=stream.choice((2, 8, 64)),
+            held_bytes_max=1 << 20,
+            repair_bytes_per_s=1 << 20,
+            chunk_bytes=stream.choice((500, 4_000)),
+            batch_bytes_max=1 << 20,
+        ),
+        client_managers=managers,
+        clients=_draw_clients(stream, [members + place for place in range(managers)]),
+        faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
+        pace_s=stream.choice((0.3, 0.6, 1.0)),
+        safety_s=stream.uniform(4.0, 8.0),
+        liveness_s=40.0,
+        turn_s=stream.choice((0.0, 0.0001, 0.001)),
+        install_s_max=stream.choice((0.0, 0.5)),
+    )
+
+
+def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
+    """Two queues, a topic with durable subscriptions or a shared one; every destination has a consumer."""
+    is_shared = stream.random() < 0.5
+    clients = []
+    for number in range(stream.randint(2, 4)):
+        name = f"C{number + 1}"
+        everything = ["queue:a", "queue:b", "topic:t"]
+        targets = tuple(sorted(stream.sample(everything, stream.randint(1, 2))))
+        readings = [_draw_reading(stream, "queue:a" if number == 0 else stream.choice(("queue:a", "queue:b")))]
+        if number == 1:
+            readings = [_draw_reading(stream, "queue:b")]
+        if number == 0 or stream.random() < 0.4:
+            readings.append(_draw_reading(stream, "topic:t", subscription="news", is_shared=is_shared))
+        clients.append(
+            ClientPlan(
+                name=name,
+                client_id="" if is_shared else name,
+                home=stream.choice(homes),
+                targets=targets,
+                readings=tuple(readings),
+            )
+        )
+    return tuple(clients)
+
+
+def _draw_reading(stream: Random, destination: str, *, subscription: str = "", is_shared: bool = False) -> Reading:
+    modes = (AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL)
+    return Reading(
+        destination=destination,
+        mode=stream.choice(modes),
+        prefetch=stream.choice((1, 4, 20)),
+        subscription=subscription,
+        is_shared=is_shared,
+    )

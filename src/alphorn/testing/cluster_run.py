@@ -1,0 +1,118 @@
+"""One seed of a message cluster from start to verdict: load and faults, healing, and then all must be consumed.
+
+As with a group alone (run.py), the *safety phase* demands only that no checker objects. After healing every client
+sends a last message everywhere, and within the time of the *liveness phase* all clients are connected, all messages are
+acknowledged, and all replicas are equal and empty.
+"""
+
+import traceback
+
+from alphorn.testing.checkers import CheckerSet
+from alphorn.testing.checkers.facts import Facts
+from alphorn.testing.checkers.messages import make_message_checkers
+from alphorn.testing.cluster_plan import ClusterPlan, make_cluster_plan
+from alphorn.testing.faults import Nemesis
+from alphorn.testing.plan import CALM_START_S
+from alphorn.testing.run import POLL_S, Result
+from alphorn.testing.simulated_cluster import SimulatedCluster
+from alphorn.testing.surroundings import MachineFactory
+from alphorn.testing.timeline import Timeline
+from alphorn.testing.watch import Violation
+from alphorn.testing.workload import Outcome
+
+
+def run_cluster(seed: int, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> Result:
+    """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
+    return ClusterRun(make_cluster_plan(seed), machine=machine, timeline=timeline).finish()
+
+
+class ClusterRun:
+    """A cluster with its nemesis and its checkers: those of the log, and those of messages."""
+
+    __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemesis", "plan", "result")
+
+    def __init__(
+        self, plan: ClusterPlan, *, machine: MachineFactory | None = None, timeline: Timeline | None = None
+    ) -> None:
+        self.plan = plan
+        self.result = Result(seed=plan.seed, kind="cluster")
+        self.cluster = SimulatedCluster(plan, machine=machine, is_tracing=timeline is not None)
+        if timeline is not None:
+            timeline.attach(self.cluster.simulation)
+        self.facts = Facts(self.cluster.simulation)
+        self.checkers = CheckerSet(self.facts, self.cluster.workload)
+        self.message_checkers = make_message_checkers(self.cluster)
+        self.nemesis = Nemesis(
+            self.facts,
+            self.cluster.workload,
+            enabled=plan.faults,
+            pace_s=plan.pace_s,
+            faults=self.cluster.faults(),
+        )
+
+    def finish(self) -> Result:
+        """Runs to the end and gives the verdict."""
+        try:
+            self._run_safety()
+            self._run_liveness()
+            self.checkers.finish()
+            for checker in self.message_checkers:
+                checker.finish()
+        except Violation as violation:
+            self.result.failure, self.result.checker = str(violation), violation.checker
+        except Exception as error:  # a machine that raises is a finding like any other
+            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
+            self.result.checker = "machines do not raise"
+            self.result.details = traceback.format_exc()
+        self._sum_up()
+        return self.result
+
+    def _run_safety(self) -> None:
+        simulation = self.cluster.simulation
+        simulation.found()
+        for client in self.cluster.clients:
+            client.start()
+        simulation.run_until(CALM_START_S)
+        self.nemesis.start()
+        simulation.run_until(CALM_START_S + self.plan.safety_s)
+
+    def _run_liveness(self) -> None:
+        simulation = self.cluster.simulation
+        self.nemesis.stop()
+        self.checkers.heal()
+        healed_at = simulation.now
+        simulation.tell_fault("heal", "everything")
+        for client in self.cluster.clients:
+            client.is_calm = True
+        silent = list(self.cluster.clients)
+        while missing := self._find_missing(len(silent)):
+            if simulation.now >= healed_at + self.plan.liveness_s:
+                raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
+            simulation.run_until(simulation.now + POLL_S)
+            silent = [client for client in silent if not client.send_last()]
+            for node in simulation.nodes:
+                if not node.is_up:
+                    node.start_again()
+        self.result.healed_s = simulation.now - healed_at
+
+    def _find_missing(self, silent: int) -> str:
+        for node in self.cluster.simulation.nodes:
+            if not node.is_up:
+                return f"{node.name} is down: {node.last_words}"
+            if not node.is_synchronised:
+                return f"{node.name} is not synchronised"
+        return self.cluster.find_unfinished() or (f"{silent} clients cannot send" if silent else "")
+
+    def _sum_up(self) -> None:
+        simulation, result, workload = self.cluster.simulation, self.result, self.cluster.workload
+        result.trace_hash = simulation.trace_hash
+        result.virtual_s = simulation.now
+        result.events = simulation.schedule.events
+        result.datagrams = simulation.network.datagrams
+        result.committed = len(self.facts.committed)
+        result.ordered = workload.count(Outcome.ORDERED)
+        result.unknown = workload.count(Outcome.UNKNOWN)
+        result.refused = workload.count(Outcome.REFUSED)
+        result.messages = len(self.cluster.book.confirmed())
+        result.receipts = sum(map(len, self.cluster.book.receipts.values()))
+        result.faults = dict(sorted(self.nemesis.counts.items()))

@@ -1,0 +1,111 @@
+"""Deliberate mistakes in the rooms above the log: engine, dispatcher, Client Manager."""
+
+from typing import Any
+
+from alphorn.client_manager.channel import Channel
+from alphorn.client_manager.connection import Connection, Consumer
+from alphorn.client_manager.consuming import Consuming
+from alphorn.client_manager.loose import Loose
+from alphorn.client_manager.publishing import Publishing
+from alphorn.message_manager import engine
+from alphorn.message_manager.absent import Absent
+from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.effects import Effect
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.grace import Grace
+from alphorn.message_manager.producers import Producers
+from alphorn.message_manager.publishing import publish
+from alphorn.message_manager.state import State
+from alphorn.model.commands import Publish
+from alphorn.model.conversation import Acknowledge, Confirmed, Done
+from alphorn.model.conversation import Publish as PublishFrame
+from alphorn.model.ranges import Range, RangeSet
+from alphorn.testing.mutation import Mutant, Patch
+
+
+def _counter_not_checked() -> list[Patch]:
+    def publish_always(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
+        producer = state.producers.find(command.producer) or state.producers.add(command.producer)
+        producer.next = command.counter
+        publish(state, command, place, effects)
+
+    return [(engine, "_APPLY", {**engine.__dict__["_APPLY"], Publish: publish_always})]
+
+
+def _counters_not_kept() -> list[Patch]:
+    return [(Producers, "__iter__", lambda self: iter(()))]
+
+
+def _held_not_claimed() -> list[Patch]:
+    return [(Consumer, "claims", lambda self: [])]
+
+
+def _return_not_counted() -> list[Patch]:
+    def give_back(self: Backlog, first: int, last: int, *, is_counted: bool = True) -> list[Range]:
+        return self.pending.intersection(first, last)
+
+    return [(Backlog, "give_back", give_back)]
+
+
+def _confirmed_early() -> list[Patch]:
+    original = Publishing.on_publish
+
+    def on_publish(self: Any, connection: Connection, frame: PublishFrame) -> None:
+        original(self, connection, frame)
+        self._desk.reply(connection.stream, Confirmed(frame.producer, frame.counter + frame.count - 1))
+
+    return [(Publishing, "on_publish", on_publish)]
+
+
+def _acknowledged_early() -> list[Patch]:
+    original = Consuming.on_acknowledge
+
+    def on_acknowledge(self: Any, connection: Connection, frame: Acknowledge) -> None:
+        self._desk.reply(connection.stream, Done(frame.request))
+        original(self, connection, frame)
+
+    return [(Consuming, "on_acknowledge", on_acknowledge)]
+
+
+def _no_grace() -> list[Patch]:
+    return [(Grace, "is_over", property(lambda self: True))]
+
+
+def _nothing_retained() -> list[Patch]:
+    return [(Engine, "retained", lambda self: RangeSet())]
+
+
+def _loose_not_told() -> list[Patch]:
+    return [(Loose, "of", lambda self, channel: [])]
+
+
+def _absent_kept() -> list[Patch]:
+    original = Absent.overdue_consumers
+
+    def overdue_consumers(self: Absent, now: float) -> list[bytes]:
+        original(self, now)
+        return []
+
+    return [(Absent, "overdue_consumers", overdue_consumers)]
+
+
+def _requests_not_repeated() -> list[Patch]:
+    return [(Channel, "repeat_requests", lambda self: None)]
+
+
+MESSAGE_MUTANTS = tuple(
+    Mutant(name=name, description=description, kind="cluster", patch=patch)
+    for name, description, patch in (
+        ("counter-not-checked", "A message that is sent again is stored again.", _counter_not_checked),
+        ("counters-not-kept", "Checkpoints do not say what producers have sent.", _counters_not_kept),
+        ("held-not-claimed", "Consumers attach again without what they hold.", _held_not_claimed),
+        ("return-not-counted", "What comes back is given out as if for the first time.", _return_not_counted),
+        ("confirmed-early", "A message is confirmed before it is committed.", _confirmed_early),
+        ("acknowledged-early", "An acknowledgement is answered before it is committed.", _acknowledged_early),
+        ("no-grace", "A new primary gives messages out before it knows who holds them.", _no_grace),
+        ("nothing-retained", "Entries with messages are dropped when the log is collected.", _nothing_retained),
+        ("loose-not-told", "A new primary does not hear what consumers had that are gone.", _loose_not_told),
+        ("absent-kept", "What lost clients hold never comes back.", _absent_kept),
+        ("requests-not-repeated", "What a lost primary was asked is not asked again.", _requests_not_repeated),
+    )
+)

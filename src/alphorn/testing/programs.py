@@ -1,0 +1,384 @@
+"""Simulated clients: the real client core on a simulated stream, and a program that sends and receives by it.
+
+A client connects to any Client Manager, and to any other when its stream breaks, as the library's shells do. Its
+program acts now and then: it sends some messages, takes what has come, acknowledges or gives back, closes a consumer
+and opens it again. A client may end without a word, or in good order; then a new one takes its place.
+"""
+
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.client.core import Core, State
+from alphorn.client.flow import SessionState
+from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.message import Message
+from alphorn.client.outbox import Outbox
+from alphorn.client.packing import pack_body
+from alphorn.client.requests import Answer
+from alphorn.doors import native
+from alphorn.model.commands import key_of
+from alphorn.model.conversation import Acknowledge, Consume, Done, Resolve
+from alphorn.model.errors import Error
+from alphorn.testing.book import Book, Receipt
+from alphorn.testing.node import UNIX_START_S
+from alphorn.testing.rooms import ClientManagerRoom
+from alphorn.testing.streams import SimulatedStreams, StreamEnd
+from alphorn.testing.watch import Violation
+
+THINK_S = 0.15  # mean time between two steps of a program
+CALM_THINK_S = 0.02
+RECONNECT_S = (0.02, 0.4)
+TAKE_MAX = 8
+BURST_MAX = 4
+ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
+TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program receives from, and how."""
+
+    destination: str
+    mode: AckMode
+    prefetch: int
+    subscription: str = ""
+    is_shared: bool = False
+
+    def source(self, client: str) -> str:
+        """What its messages have in common with those of no other subscription."""
+        return f"{self.destination}/{self.subscription}/{client}" if self.subscription else self.destination
+
+
+class _Consumer:
+    """One consumer of a program: closed, opening, or open with its inbox."""
+
+    __slots__ = ("inbox", "is_busy", "kept", "reading", "session")
+
+    def __init__(self, reading: Reading, session: SessionState) -> None:
+        self.reading = reading
+        self.session = session
+        self.inbox: Inbox | None = None
+        self.is_busy = False  # opening or closing
+        self.kept: list[Message] = []  # handed out, and not decided upon
+
+
+class SimulatedClient:
+    """One client and its program, through all its runs."""
+
+    __slots__ = (
+        "_book",
+        "_client_id",
+        "_consumers",
+        "_end",
+        "_home",
+        "_managers",
+        "_outboxes",
+        "_places",
+        "_readings",
+        "_requests",
+        "_run",
+        "_stream",
+        "_streams",
+        "_targets",
+        "core",
+        "is_calm",
+        "name",
+        "tell",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client_id: str,
+        home: int,
+        book: Book,
+        streams: SimulatedStreams,
+        stream: random.Random,
+        managers: list[ClientManagerRoom],
+        targets: tuple[str, ...],
+        readings: tuple[Reading, ...],
+        tell: Callable[[str, str], None],
+    ) -> None:
+        self.name = name
+        self.is_calm = False  # consumes all, sends nothing by itself, and stays
+        self.tell = tell
+        self._client_id = client_id
+        self._home = home
+        self._book = book
+        self._streams = streams
+        self._stream = stream
+        self._managers = managers
+        self._targets = targets
+        self._readings = readings
+        self._run = 0
+        self._end: StreamEnd | None = None
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Begins as a new connection."""
+        self._run += 1
+        self.core = Core(client_id=self._client_id)
+        self._places: dict[str, int] = {}
+        self._outboxes: dict[str, Outbox] = {}
+        self._requests: dict[int, tuple[bytes, list[int]]] = {}  # acknowledgements under way
+        self._consumers = [_Consumer(reading, self.core.open_session(reading.mode)) for reading in self._readings]
+        self._find_places()
+        self._connect(self._run)
+        self._streams.schedule.after(self._draw_s(), self._step, self._run)
+
+    def end(self, *, says_goodbye: bool) -> None:
+        """Ends this run: without a word, or in good order."""
+        if says_goodbye and self._end is not None:
+            self.core.say_goodbye()
+            self._flush()
+        if self._end is not None:
+            self._end.close()
+        self._end = None
+        self._run += 1
+        self.tell(self.name, "says goodbye" if says_goodbye else "crashes")
+
+    def find_unfinished(self) -> str:
+        """What is still to be done, in words; nothing when all is well."""
+        if self.core.state is not State.OPEN:
+            return f"{self.name} is {self.core.state.value}"
+        for destination in self._targets:
+            outbox = self._outboxes.get(destination)
+            if outbox is None or not outbox.is_flushed:
+                return f"{self.name} has unconfirmed messages to {destination}"
+        for consumer in self._consumers:
+            if consumer.inbox is None or consumer.is_busy or not consumer.inbox.is_open:
+                return f"{self.name} does not receive from {consumer.reading.destination}"
+            if len(consumer.inbox.held) or len(consumer.inbox.acknowledging) or consumer.kept:
+                return f"{self.name} has messages of {consumer.reading.destination} that are not acknowledged"
+        return ""
+
+    def send_last(self) -> bool:
+        """Sends one more message everywhere; False while that cannot be."""
+        if any(destination not in self._outboxes for destination in self._targets):
+            return False
+        for destination in self._targets:
+            self._send(destination)
+        self._flush()
+        return True
+
+    def _connect(self, run: int) -> None:
+        if run == self._run:
+            manager = self._stream.choice(self._managers)
+            target = (manager.node.index, manager.node.name)
+            here = (self._home, self.name)
+            self._streams.connect(here, target, manager.accept, lambda end: self._on_connected(run, end))
+
+    def _on_connected(self, run: int, end: StreamEnd | None) -> None:
+        if run != self._run:
+            if end is not None:
+                end.close()
+        elif end is None:
+            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+        else:
+            self._end = end
+            end.on_frame = lambda data: self._on_frame(run, end, data)
+            end.on_closed = lambda reason: self._on_closed(run, end, reason)
+            self.core.on_connected(self._now)
+            self._flush()
+
+    def _on_closed(self, run: int, end: StreamEnd, reason: str) -> None:
+        if run == self._run and end is self._end:
+            self._end = None
+            self.core.on_disconnected(reason)
+            self.tell(self.name, f"is cut off: {reason}")
+            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+
+    def _on_frame(self, run: int, end: StreamEnd, data: bytes) -> None:
+        if run != self._run or end is not self._end:
+            return
+        body = data[native.LENGTH_BYTES :]
+        if data[TAG_PLACE] == DONE_TAG:
+            done = native.decode_server(body)
+            if isinstance(done, Done) and done.request in self._requests:
+                self._book.acknowledge(*self._requests.pop(done.request))
+        self.core.receive([memoryview(body)], self._now)
+        if self.core.failure is not None:
+            raise Violation("clients are served", f"{self.name} was refused: {self.core.failure}")
+        self._look_at_outboxes()
+        self._leave_if_wanted(run, end)
+        self._flush()
+
+    def _leave_if_wanted(self, run: int, end: StreamEnd) -> None:
+        if self.core.wants_reconnection:
+            end.close()
+            self._end = None
+            self.core.on_disconnected("sent away")
+            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+
+    def _flush(self) -> None:
+        if self._end is None:
+            return
+        for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
+            if frame[TAG_PLACE] == ACKNOWLEDGE_TAG:
+                said = native.decode_client(frame[native.LENGTH_BYTES :])
+                if isinstance(said, Acknowledge):
+                    consumer = key_of(self.core.connection, said.consumer)
+                    self._book.wish(consumer, said.positions)
+                    self._requests[said.request] = (consumer, said.positions)
+            self._end.send(frame)
+
+    @property
+    def _now(self) -> float:
+        return self._streams.schedule.now
+
+    def _draw_s(self) -> float:
+        return self._stream.expovariate(1.0) * (CALM_THINK_S if self.is_calm else THINK_S)
+
+    # --- the program ---
+
+    def _find_places(self) -> None:
+        for destination in sorted({*self._targets, *(reading.destination for reading in self._readings)}):
+            self._find_place(destination)
+
+    def _find_place(self, destination: str) -> None:
+        def on_answer(answer: Answer | Error) -> None:
+            if isinstance(answer, Error):
+                raise Violation("clients are served", f"{self.name} cannot have {destination}: {answer}")
+            place = self._places[destination] = self.core.remember_place(destination, answer)
+            if destination in self._targets:
+                session = self.core.open_session(AckMode.AUTO)
+                self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
+
+        self.core.request(lambda number: Resolve(number, destination), on_answer)
+
+    def _step(self, run: int) -> None:
+        if run != self._run:
+            return
+        self.core.on_time(self._now)
+        if not self.is_calm:
+            for destination in self._targets:
+                if self._stream.random() < 0.5:
+                    for _ in range(self._stream.randint(1, BURST_MAX)):
+                        self._send(destination)
+        for consumer in self._consumers:
+            self._consume(consumer)
+        if self._end is not None:
+            self._leave_if_wanted(run, self._end)
+        self._flush()
+        self._streams.schedule.after(self._draw_s(), self._step, run)
+
+    def _send(self, destination: str) -> None:
+        outbox = self._outboxes.get(destination)
+        if outbox is not None:
+            producer = key_of(self.core.connection, outbox.number)
+            token = self._book.send(destination, producer, outbox.counter + 1, self._now)
+            outbox.add_plain(pack_body(token))
+
+    def _look_at_outboxes(self) -> None:
+        for outbox in self._outboxes.values():
+            if (refusal := outbox.take_refusal()) is not None:
+                raise Violation("clients are served", f"{self.name} has messages refused: {refusal}")
+            producer = key_of(self.core.connection, outbox.number)
+            for counter in range(outbox.confirmed, 0, -1):
+                if self._book.by_counter[producer, counter].is_confirmed:
+                    break
+                self._book.confirm(producer, counter)
+
+    def _consume(self, consumer: _Consumer) -> None:
+        inbox = consumer.inbox
+        if inbox is not None and not inbox.is_open and not consumer.is_busy:
+            consumer.inbox, consumer.kept = None, []
+        elif consumer.is_busy:
+            return
+        elif inbox is None:
+            self._open(consumer)
+        elif not self.is_calm and self._stream.random() < 0.02:
+            self._close(consumer, inbox)
+        else:
+            self._take(consumer, inbox)
+
+    def _open(self, consumer: _Consumer) -> None:
+        reading = consumer.reading
+        place = self._places.get(reading.destination)
+        if place is None:
+            return
+        source = reading.source(self._client_id)
+
+        def on_answer(answer: Answer | Error) -> None:
+            consumer.is_busy = False
+            if isinstance(answer, Error):
+                self.tell(self.name, f"cannot receive from {source}: {answer}")
+                consumer.inbox = None
+            else:
+                self._book.cover(source, self._now)
+
+        consumer.is_busy = True
+        consumer.kept = []
+        consume = Consume(
+            0,
+            0,
+            0,
+            place,
+            reading.prefetch,
+            subscription=reading.subscription,
+            is_durable=bool(reading.subscription),
+            is_shared=reading.is_shared,
+        )
+        consumer.inbox = self.core.open_inbox(consumer.session, consume, reading.destination, on_answer)
+        self._book.open(key_of(self.core.connection, consumer.inbox.number), source)
+
+    def _close(self, consumer: _Consumer, inbox: Inbox) -> None:
+        def on_answer(answer: Answer | Error) -> None:
+            consumer.is_busy = False
+            consumer.inbox = None
+
+        consumer.is_busy = True
+        consumer.kept = []
+        self.core.close_inbox(inbox, on_answer)
+
+    def _take(self, consumer: _Consumer, inbox: Inbox) -> None:
+        source = consumer.reading.source(self._client_id)
+        taken = inbox.take(self._stream.randint(0, TAKE_MAX))
+        for message in taken:
+            arrival = message._arrival
+            self._book.receive(
+                Receipt(
+                    source,
+                    inbox.destination,
+                    key_of(self.core.connection, inbox.number),
+                    message.body,
+                    arrival.position + message._index,
+                    arrival.delivery_count,
+                    arrival.producer,
+                    arrival.counter + message._index,
+                )
+            )
+        consumer.kept += taken
+        self._decide(consumer, inbox, source)
+
+    def _decide(self, consumer: _Consumer, inbox: Inbox, source: str) -> None:
+        kept, draw = consumer.kept, self._stream.random
+        match inbox.mode:
+            case AckMode.CLIENT:
+                if kept and (self.is_calm or draw() < 0.5):
+                    kept[-1].acknowledge()
+                    kept.clear()
+                elif not self.is_calm and draw() < 0.1:
+                    consumer.session.recover()
+                    kept.clear()
+            case AckMode.INDIVIDUAL:
+                still = []
+                for message in kept:
+                    choice = 0.0 if self.is_calm else draw()
+                    if choice < 0.7:
+                        message.acknowledge()
+                    elif choice < 0.8:
+                        message.reject()
+                    elif choice < 0.83:
+                        self._book.dead.add((source, message._arrival.position + message._index))
+                        message.reject(requeue=False)
+                    else:
+                        still.append(message)
+                consumer.kept = still
+            case _:
+                kept.clear()
+                if not self.is_calm and draw() < 0.03:
+                    inbox.unhand()

@@ -1,0 +1,137 @@
+"""A whole message cluster in one thread: Message Managers, Client Managers and clients on one simulated group.
+
+Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 … are clients, which are no members.
+"""
+
+from random import Random
+
+from alphorn.bus.config import MemberConfig, Role
+from alphorn.testing.book import Book
+from alphorn.testing.cluster_plan import ClusterPlan
+from alphorn.testing.faults import FAULTS, Fault, Nemesis
+from alphorn.testing.node import SimulatedNode
+from alphorn.testing.node_faults import DOWN_S
+from alphorn.testing.programs import SimulatedClient
+from alphorn.testing.replica import Replica
+from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineReplica, MessageManagerRoom
+from alphorn.testing.simulator import Simulation
+from alphorn.testing.streams import SimulatedStreams
+from alphorn.testing.surroundings import MachineFactory
+from alphorn.testing.workload import Workload
+
+
+class SimulatedCluster:
+    """One cluster, not yet started."""
+
+    __slots__ = ("book", "client_managers", "clients", "message_managers", "plan", "simulation", "streams", "workload")
+
+    def __init__(self, plan: ClusterPlan, *, machine: MachineFactory | None = None, is_tracing: bool = False) -> None:
+        self.plan = plan
+        self.simulation = simulation = Simulation(
+            plan.seed,
+            plan.config,
+            budget=plan.budget,
+            machine=machine,
+            turn_s=plan.turn_s,
+            install_s_max=plan.install_s_max,
+            make_replica=_make_replica,
+            is_tracing=is_tracing,
+        )
+        self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
+        self.streams = SimulatedStreams(
+            simulation.schedule,
+            simulation.network,
+            Random(f"{plan.seed}/streams"),
+            record=simulation.around.record,
+            said=simulation.watch.said,
+        )
+        self.message_managers: list[MessageManagerRoom] = []
+        for node in simulation.servers():
+            if Role.DATA in node.me.roles:
+                room = MessageManagerRoom(node, self.workload)
+                node.upper = room
+                self.message_managers.append(room)
+        self.client_managers = [self._add_client_manager(f"M{i + 1}") for i in range(plan.client_managers)]
+        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.name, reason))
+        self.book = Book(simulation.watch)
+        self.clients = [
+            SimulatedClient(
+                client.name,
+                client_id=client.client_id,
+                home=client.home,
+                book=self.book,
+                streams=self.streams,
+                stream=Random(f"{plan.seed}/{client.name}"),
+                managers=self.client_managers,
+                targets=client.targets,
+                readings=client.readings,
+                tell=self._tell,
+            )
+            for client in plan.clients
+        ]
+
+    def find_unfinished(self) -> str:
+        """What is not as it must be when all is quiet, in words; nothing when all is well."""
+        for client in self.clients:
+            if unfinished := client.find_unfinished():
+                return unfinished
+        primaries = [room for room in self.message_managers if room.machine.is_primary]
+        if len(primaries) != 1:
+            return f"{len(primaries)} Message Managers are primary"
+        for room in self.message_managers:
+            if room.engine.sequence != primaries[0].engine.sequence:
+                return f"{room.node.name} has applied {room.engine.sequence} of {primaries[0].engine.sequence}"
+            for destination in room.engine.destinations.values():
+                if destination.destination.is_reserved:
+                    continue
+                for subscription, backlog in destination.backlogs():
+                    if backlog.count:
+                        name = destination.destination
+                        return f"{room.node.name} has {backlog.count} messages in {name}, subscription {subscription}"
+        return ""
+
+    def _add_client_manager(self, name: str) -> ClientManagerRoom:
+        me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
+        node = self.simulation.add_node(me)
+        room = ClientManagerRoom(node, self.workload, self.streams, self.message_managers)
+        node.upper = room
+        return room
+
+    def _tell(self, name: str, details: str) -> None:
+        for callback in self.simulation.watch.told:
+            callback(name, details)
+
+    # --- faults of its own ---
+
+    def faults(self) -> dict[str, Fault]:
+        """All classes that a nemesis may be given."""
+        return {
+            **FAULTS,
+            "break-streams": self._break_streams,
+            "crash-client-manager": self._crash_client_manager,
+            "crash-client": lambda nemesis: self._end_client(nemesis, says_goodbye=False),
+            "goodbye": lambda nemesis: self._end_client(nemesis, says_goodbye=True),
+        }
+
+    def _break_streams(self, nemesis: Nemesis) -> str:
+        count = self.streams.break_some(nemesis.stream.choice((0.2, 0.5, 1.0)))
+        return f"{count} streams" if count else ""
+
+    def _crash_client_manager(self, nemesis: Nemesis) -> str:
+        nodes = [room.node for room in self.client_managers if room.node.is_up]
+        if not nodes:
+            return ""
+        node = nemesis.stream.choice(nodes)
+        nemesis.crash(node, "crash")
+        nemesis.after(nemesis.draw_s(DOWN_S), nemesis.restart, node)
+        return node.name
+
+    def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
+        client = nemesis.stream.choice(self.clients)
+        client.end(says_goodbye=says_goodbye)
+        client.start()
+        return client.name
+
+
+def _make_replica(node: SimulatedNode) -> Replica:
+    return EngineReplica(node.upper) if isinstance(node.upper, MessageManagerRoom) else Replica()

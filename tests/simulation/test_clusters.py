@@ -1,0 +1,54 @@
+"""A few seeds of whole message clusters at every test run; `make sim` runs many."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from alphorn.testing.cluster_plan import CLUSTER_FAULTS, FAULT_CLASSES_MIN, STREAM_FAULTS, make_cluster_plan
+from alphorn.testing.cluster_run import run_cluster
+from alphorn.testing.timeline import Timeline
+
+SEEDS = range(1, 13)
+_TRACE = "from alphorn.testing.cluster_run import run_cluster; print(run_cluster(2).trace_hash)"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.requirement("HA-2", "HA-20", "MM-11", "API-9")
+def test_every_promise_to_clients_holds_under_faults(seed: int) -> None:
+    result = run_cluster(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind cluster\n{result.failure}\n{result.details}"
+    assert result.messages
+    assert result.receipts
+
+
+def test_a_seed_of_a_cluster_has_one_trace_with_or_without_a_timeline_and_under_any_hash_seed() -> None:
+    timeline = Timeline(50)
+    traced = run_cluster(2, timeline=timeline).trace_hash
+    assert run_cluster(2).trace_hash == traced
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found = subprocess.run(
+            [sys.executable, "-c", _TRACE], capture_output=True, text=True, env=environment, check=True
+        )
+        assert found.stdout.strip() == traced
+
+
+def test_a_timeline_of_a_cluster_says_what_clients_and_links_say() -> None:
+    timeline = Timeline()
+    run_cluster(2, timeline=timeline)
+    text = "\n".join(timeline.lines())
+    for word in ("Hello version=1", "Publish session=", "Delivered consumer=", "Deliver consumer=…", "Confirmed"):
+        assert word in text
+
+
+def test_cluster_plans_are_valid_and_use_every_class_of_faults() -> None:
+    plans = [make_cluster_plan(seed) for seed in range(200)]
+    for plan in plans:
+        plan.config.check()
+        assert {"queue:a", "queue:b", "topic:t"} <= {
+            reading.destination for client in plan.clients for reading in client.readings
+        }
+    assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)
+    assert {fault for plan in plans for fault in plan.faults} == set(CLUSTER_FAULTS) >= set(STREAM_FAULTS)
