@@ -168,7 +168,7 @@ def test_more_than_one_message_takes_is_refused_before_anything_is_sent(cluster,
     monkeypatch.setattr(send, "BODY_BYTES_MAX", 4)
     monkeypatch.setattr(sys, "stdin", Input(b"12345"))
     assert run("send", "orders", "--file", "-") == 1
-    assert "standard input has more than 8 MiB" in capsys.readouterr().err
+    assert "standard input has more than 3 MB" in capsys.readouterr().err
     assert cluster.log == []
 
 

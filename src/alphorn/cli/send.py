@@ -46,7 +46,7 @@ def send(
     ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which it expires.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, help="Seconds before it is delivered.")] = None,
     file: Annotated[
-        str | None, typer.Option(help="Send this file's bytes; - is standard input. At most 8 MiB for now.")
+        str | None, typer.Option(help="Send this file's bytes; - is standard input. At most 3 MB for now.")
     ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -147,5 +147,5 @@ def read_input() -> str | bytes:
 
 def _limited(data: bytes, what: str) -> bytes:
     if len(data) > BODY_BYTES_MAX:
-        raise MessageTooLarge(f"{what} has more than 8 MiB, which is all one message takes for now; send it in parts")
+        raise MessageTooLarge(f"{what} has more than 3 MB, which is all one message takes for now; send it in parts")
     return data
