@@ -36,6 +36,7 @@ from alphorn.bus.machine import (
     Output,
     Received,
     SynchronisedChanged,
+    TakeCheckpoint,
 )
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
@@ -438,7 +439,9 @@ class Endpoint:
                 self._membership.status_soon(self._sender.sent_at)
         station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
-            station.outbox.append(station.journal.take())
+            # Before a checkpoint: one that is durable while the numbers it covers are not would stand on a stale log.
+            marks = (n for n, output in enumerate(station.outbox) if isinstance(output, TakeCheckpoint))
+            station.outbox.insert(next(marks, len(station.outbox)), station.journal.take())
 
     def _notice_sequencer(self, now: float) -> None:
         """A new sequencer hears everything again that the old one may have kept to itself."""

@@ -242,7 +242,8 @@ class MessageManagerNode:
         found: list[tuple[int, memoryview]] = []
         size = 0
         for sequence in sequences:
-            payload = self._bus.read_entry(sequence)
+            # What is not applied here may be something that was never committed.
+            payload = self._bus.read_entry(sequence) if sequence <= self._machine.engine.sequence else None
             if payload is not None:
                 found.append((sequence, memoryview(payload)))
                 size += len(payload)

@@ -105,7 +105,9 @@ class SimulatedInstalling:
 
     def _fetch(self, number: int) -> PutEntry | None:
         for peer in self._node.around.servers():
-            payload = peer.disk.entry(number) if peer.is_running else None
+            # What a peer has not applied may be something that was never committed.
+            may_serve = peer.is_running and number <= peer.replica.applied
+            payload = peer.disk.entry(number) if may_serve else None
             if isinstance(payload, bytes):
                 return PutEntry(number, payload, digest_of(payload))
         return None
