@@ -3,6 +3,7 @@
 import pytest
 
 from alphorn.bus.config import Budget, GroupConfig
+from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import (
     CheckpointChunk,
     CheckpointFetch,
@@ -16,7 +17,7 @@ from alphorn.bus.frames import (
 )
 from alphorn.bus.machine import Deliver, InstallCheckpoint, SynchronisedChanged, TakeCheckpoint
 from alphorn.bus.storage import CheckpointInfo
-from tests.bus.group import Group, Hop, logs_agree, make_config
+from tests.bus.group import Group, Hop, Node, logs_agree, make_config
 
 SMALL = Budget(datagram_bytes=1200, nack_numbers_max=8, range_bytes=2000, chunk_bytes=100)
 OFTEN = make_config(checkpoint_interval=20)
@@ -105,6 +106,25 @@ def test_every_checkpoint_server_consolidates_at_the_same_marks() -> None:
     infos = [group[name].disk.checkpoint() for name in ("S1", "S2", "S3")]
     digests = {(info.sequence, info.digest, info.state) for info in infos if isinstance(info, CheckpointInfo)}
     assert len(digests) == 1
+
+
+def test_the_numbers_that_a_checkpoint_covers_are_handed_to_the_disk_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[bool] = []
+    take = Node._take_checkpoint
+
+    def look(node: Node, output: TakeCheckpoint) -> None:
+        assignment = node.disk.assignment(output.sequence)
+        known.append(isinstance(assignment, Assignment) and assignment.epoch == output.epoch)
+        take(node, output)
+
+    monkeypatch.setattr(Node, "_take_checkpoint", look)
+    group = founded(OFTEN)
+    heal = group.cut("S3")
+    fill(group, 40)
+    heal()
+    group.run_until(lambda: logs_agree(group, "S1", "S3"))
+    assert len(known) > 3
+    assert all(known)
 
 
 @pytest.mark.requirement("CKP-4")
