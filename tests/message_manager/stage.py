@@ -114,6 +114,13 @@ class Stage:
     def detach(self, name: str) -> list[Return]:
         return self.dispatcher.detach(key(name))
 
+    def lose(self, client_manager: int) -> list[Return]:
+        """A Client Manager is gone and its clients do not come back: what the machine does then."""
+        consumers = self.dispatcher.consumers_at(client_manager)
+        self.dispatcher.suspend(consumers)
+        self.dispatcher.leave(client_manager)
+        return [command for consumer in consumers for command in self.dispatcher.detach(consumer)]
+
     def tick(self, now_ms: int) -> None:
         self.order(Tick(now_ms))
 

@@ -180,7 +180,7 @@ def test_a_lost_client_manager_takes_its_consumers_with_it_and_no_others(stage: 
     stage.publish(queue, 4)
     stage.publish(other, 1)
     assert set(stage.deliver()) == {"a", "b", "c"}
-    commands = stage.dispatcher.lose_client_manager(1)
+    commands = stage.lose(1)
     assert [(command.destination, command.consumer) for command in commands] == [(queue, key("a")), (other, key("b"))]
     stage.order(*commands)
     stage.acknowledge("c", queue, 3, 4)

@@ -54,7 +54,7 @@ def test_what_a_lost_client_manager_may_have_had_is_delivered_as_a_redelivery(st
     stage.become_primary(1, 2)
     stage.attach("a", QUEUE, prefetch=20, client_manager=1, held=[1, 4])
     stage.publish(QUEUE, 2)
-    assert stage.dispatcher.lose_client_manager(2) == []
+    assert stage.lose(2) == []
     assert stage.deliver() == {}
     stage.dispatcher.introduce(1)
     assert stage.deliver() == {"a": [*twice(5, 6, 7, 8, 9, 10), *first_time(11, 12)]}
@@ -64,7 +64,7 @@ def test_a_client_manager_that_attached_and_left_before_it_said_so_gives_back_wh
     stage.become_primary(1, 2)
     stage.dispatcher.introduce(1)
     stage.attach("b", QUEUE, prefetch=3, client_manager=2, held=[5, 7])
-    commands = stage.dispatcher.lose_client_manager(2)
+    commands = stage.lose(2)
     assert [command.positions for command in commands] == [[5, 7]]
     stage.order(*commands)
     stage.attach("a", QUEUE, prefetch=20, client_manager=1)
@@ -75,7 +75,7 @@ def test_when_the_grace_is_over_what_nobody_claimed_is_delivered_as_a_redelivery
     stage.become_primary(1, 2)
     stage.attach("a", QUEUE, prefetch=20, client_manager=1, held=[1, 4])
     stage.dispatcher.introduce(1)
-    stage.dispatcher.forget_unclaimed()
+    stage.dispatcher.leave(2)
     assert stage.deliver() == {"a": twice(5, 6, 7, 8, 9, 10)}
     stage.attach("b", QUEUE, prefetch=3, client_manager=2, held=[5, 7])  # too late
     assert stage.state(QUEUE)["consumers"][1]["outstanding"] == 0
@@ -83,7 +83,8 @@ def test_when_the_grace_is_over_what_nobody_claimed_is_delivered_as_a_redelivery
 
 def test_a_late_client_manager_still_keeps_what_was_not_given_out_meanwhile(stage: Stage) -> None:
     stage.become_primary(1, 2)
-    stage.dispatcher.forget_unclaimed()
+    for number in (1, 2):
+        stage.dispatcher.leave(number)
     stage.attach("b", QUEUE, prefetch=3, client_manager=2, held=[5, 7])
     stage.attach("a", QUEUE, prefetch=20, client_manager=1)
     assert stage.deliver() == {"a": twice(1, 2, 3, 4, 8, 9, 10)}
@@ -91,7 +92,7 @@ def test_a_late_client_manager_still_keeps_what_was_not_given_out_meanwhile(stag
 
 def test_a_queue_whose_consumers_come_after_the_grace_knows_its_doubts(stage: Stage) -> None:
     stage.become_primary(2)
-    stage.dispatcher.lose_client_manager(2)
+    stage.lose(2)
     stage.publish(QUEUE, 1)
     stage.attach("c", QUEUE, client_manager=3)
     assert stage.deliver() == {"c": [*twice(*range(1, 11)), (11, 1)]}
@@ -152,7 +153,7 @@ def test_an_exclusive_queue_stays_with_the_consumer_that_holds_its_messages() ->
 def test_a_destination_that_is_deleted_during_the_grace_is_forgotten(stage: Stage) -> None:
     stage.become_primary(1)
     stage.order(DeleteDestination(QUEUE))
-    stage.dispatcher.forget_unclaimed()
+    stage.dispatcher.leave(1)
     assert stage.dispatcher.describe() == {"missing": [], "destinations": {}}
     assert stage.detach("a") == []
     assert key("a") not in stage.dispatcher._places

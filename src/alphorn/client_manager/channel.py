@@ -153,17 +153,6 @@ class Channel:
             taken.append((self._handle, payload))
         return taken
 
-    def after_all(self, then: Callable[[], None]) -> None:
-        """Calls `then` once everything that was wanted so far is committed and heard."""
-        if self._commands:
-            self._then.append(then)
-        elif self.waiting:
-            self.waiting[-1][1].append(then)
-        elif self.in_flight:
-            self.in_flight[max(self.in_flight)].append(then)
-        else:
-            then()
-
     @property
     def unordered_bytes(self) -> int:
         """What clients wanted and the bus has not taken yet."""

@@ -134,12 +134,6 @@ class Dispatcher:
         self._settle(outlet)
         return commands
 
-    def lose_client_manager(self, number: int) -> list[Return]:
-        """A Client Manager has left: its consumers are gone, and it will claim nothing any more."""
-        commands = [command for key in self.consumers_at(number) for command in self.detach(key)]
-        self.leave(number)
-        return commands
-
     def consumers_of(self, connection: bytes) -> list[bytes]:
         """The attached consumers of a connection."""
         return [key for key in self._places if connection_of(key) == connection]
@@ -177,11 +171,6 @@ class Dispatcher:
             for first, last in _pairs(positions):
                 outlet.doubt(first, last)
             self._settle(outlet)
-
-    def forget_unclaimed(self) -> None:
-        """Waits no longer for Client Managers: what nobody claimed may have been given out by them."""
-        if self._grace.leave(self._grace.missing):
-            self._end_grace()
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         """The engine has applied commands, with these effects."""

@@ -82,13 +82,6 @@ class Segments:
         place = bisect_right(self._positions, position) - 1
         return position if place < 0 else max(position, self._positions[place] + self._counts[place] - 1)
 
-    def first_after(self, sequence: int) -> int | None:
-        """Position of the first message of a log entry at or after this number."""
-        for place, number in enumerate(self._sequences):
-            if number >= sequence:
-                return self._positions[place]
-        return None
-
     def sequences(self) -> set[int]:
         """The log entries that hold any of these messages."""
         return set(self._sequences)
