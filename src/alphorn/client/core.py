@@ -19,11 +19,12 @@ import msgspec
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
+from alphorn.client.pauses import Pauses
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.wishes import take_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
-    Acknowledge,
     AnyClientFrame,
     Browse,
     Close,
@@ -35,21 +36,22 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Failed,
+    Flow,
     Goodbye,
     Hello,
+    Hold,
     OpenSession,
     Ping,
     Pong,
+    Postponed,
     Refused,
     Resolve,
     Resolved,
-    Return,
     StatusAnswer,
     Welcome,
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
-from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
@@ -89,6 +91,7 @@ class Core:
         self.sessions: dict[int, SessionState] = {}
         self.places: dict[str, int] = {}
         self._outboxes: dict[int, Outbox] = {}
+        self._pauses = Pauses()
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
@@ -247,6 +250,8 @@ class Core:
         """Begins to send."""
         number = self.next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
+        outbox.blocked_places = self._pauses.places
+        self._pauses.apply([outbox])
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
@@ -325,6 +330,7 @@ class Core:
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
         self.places.clear()
+        self._pauses.clear(self._outboxes.values())
         self._resolving = {self.next_number(): name for name in self._destinations_in_use()}
         if self._resolving:
             self.state = State.RESUMING
@@ -411,6 +417,16 @@ class Core:
         if outbox := self._outboxes.get(frame.producer):
             outbox.on_refused(frame.counter, frame.count, error)
 
+    def _on_postponed(self, frame: Postponed) -> None:
+        if outbox := self._outboxes.get(frame.producer):
+            outbox.on_postponed(frame.counter, frame.taken)
+
+    def _on_flow(self, frame: Flow) -> None:
+        self._pauses.on_flow(frame.places, frame.reason, self._outboxes.values())
+
+    def _on_hold(self, frame: Hold) -> None:
+        self._pauses.on_hold(frame.session, frame.reason, self._outboxes.values())
+
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
         if frame.consumer == 0 and self._browsing is not None:
@@ -435,18 +451,8 @@ class Core:
     # What is told of consumers.
 
     def _tell_wishes(self, inbox: Inbox) -> None:
-        acknowledged, rejected = inbox.take_wishes()
-        if acknowledged:
-            self.request(
-                lambda request: Acknowledge(request, inbox.number, acknowledged),
-                lambda answer: inbox.on_acknowledged(acknowledged),
-            )
-        decided: dict[tuple[int, bool, bool], RangeSet] = {}
-        for (first, last), *how in rejected:
-            decided.setdefault(tuple(how), RangeSet()).add(first, last)  # type: ignore[arg-type]
-        for (delay_ms, is_dead, is_unseen), ranges in decided.items():
-            back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
-            self.request(partial(_numbered, back), lambda answer: None)
+        for make, on_answer in take_wishes(inbox):
+            self.request(make, on_answer)
 
     def _let_go(self, inbox: Inbox) -> list[int]:
         """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
@@ -467,10 +473,6 @@ class Core:
             session.inboxes.pop(inbox.number, None)
 
 
-def _numbered(frame: Return, request: int) -> Return:
-    return msgspec.structs.replace(frame, request=request)
-
-
 _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Welcome: Core._on_welcome,
     Resolved: Core._on_answer,
@@ -479,6 +481,9 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,
+    Postponed: Core._on_postponed,
+    Flow: Core._on_flow,
+    Hold: Core._on_hold,
     Delivered: Core._on_delivered,
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,

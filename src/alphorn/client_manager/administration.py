@@ -10,6 +10,7 @@ from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -33,11 +34,21 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_consuming", "_describing", "_desk", "_finding", "_is_asking_for_log", "_log_lines")
+    __slots__ = (
+        "_browsing",
+        "_consuming",
+        "_describing",
+        "_desk",
+        "_finding",
+        "_flow",
+        "_is_asking_for_log",
+        "_log_lines",
+    )
 
-    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming) -> None:
+    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, flow: FlowControl) -> None:
         self._desk = desk
         self._finding = finding
+        self._flow = flow
         self._consuming = consuming
         self._log_lines: LogLines | None = None
         self._is_asking_for_log = False
@@ -52,6 +63,8 @@ class Administration:
         lines = self._log_lines
         lines.add(item.lines)
         listed = desk.directory.find(LOG_TOPIC)
+        if not self._flow.has_room(0):
+            return  # they wait, as far as there is room for them
         if listed is not None:
             desk.channels[0].want(lines.publish(parts_of(listed.place)[1], item.now_ms))
         elif not self._is_asking_for_log:
@@ -78,6 +91,7 @@ class Administration:
             return
         listed = desk.directory.find(destination)
         if listed is not None and not frame.policy:
+            self._flow.enter(connection, listed.place)
             desk.reply(connection.stream, Resolved(frame.request, listed.place, str(destination)))
             return
         owner = connection.id if frame.is_temporary else b""
@@ -92,6 +106,7 @@ class Administration:
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
             desk.directory.learn(place, destination, answer.policy or policy)
+            self._flow.enter(connection, place)
             desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
         command = commands.CreateDestination(destination, policy, owner)
@@ -171,6 +186,7 @@ class Administration:
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22)."""
+        self._flow.on_deleted(place)
         listed = self._desk.directory.forget(place)
         if listed is None:
             return

@@ -6,20 +6,28 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
 
+class Unanswered(Protocol):
+    """A batch whose outcome the primary tells."""
+
+    is_void: bool  # whatever is told: it comes again
+
+
 class Producer:
     """Which counter comes next, and whether the log is known to agree with it."""
 
-    __slots__ = ("expected", "is_proven", "unanswered")
+    __slots__ = ("expected", "is_postponed", "is_proven", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool) -> None:
         self.expected = expected
         self.is_proven = is_proven
-        self.unanswered = 0  # batches whose outcome the primary tells
+        self.unanswered: dict[int, Unanswered] = {}  # batches whose outcome the primary tells, by counter
+        self.is_postponed = False  # what it sends is left unheard before the expected counter comes again
 
 
 class Consumer:
@@ -100,7 +108,19 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "resumption", "sessions", "stream")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "id",
+        "is_writable",
+        "on_hold",
+        "places",
+        "producers",
+        "resumption",
+        "sessions",
+        "stream",
+        "under_way",
+    )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
@@ -111,6 +131,9 @@ class Connection:
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
         self.is_writable = True
+        self.places: dict[int, None] = {}  # destinations whose state it is told, first comes first
+        self.under_way: dict[int, int] = {}  # session → bytes that are not answered
+        self.on_hold: set[int] = set()  # sessions that were told to wait
 
     def describe(self) -> dict[str, object]:
         """For people."""
@@ -120,4 +143,5 @@ class Connection:
             "sessions": len(self.sessions),
             "producers": len(self.producers),
             "consumers": len(self.consumers),
+            "on_hold": len(self.on_hold),
         }

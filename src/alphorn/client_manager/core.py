@@ -13,6 +13,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import (
     Closed,
     Committed,
@@ -45,9 +46,10 @@ class ClientManager:
         self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
         finding = Finding(self._desk)
-        self._publishing = Publishing(self._desk, finding)
+        self._flow = FlowControl(self._desk)
+        self._publishing = Publishing(self._desk, finding, self._flow)
         self._consuming = Consuming(self._desk, finding)
-        self._administration = Administration(self._desk, finding, self._consuming)
+        self._administration = Administration(self._desk, finding, self._consuming, self._flow)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -107,6 +109,7 @@ class ClientManager:
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
+        self._flow.ease()
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs
 
@@ -124,6 +127,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "flow": self._flow.describe(),
         }
 
     # --- clients ---
@@ -180,6 +184,7 @@ class ClientManager:
             return
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
+        self._flow.leave(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
@@ -279,6 +284,7 @@ class ClientManager:
             channel.primary = ""
         self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
+        self._flow.on_stored(item.channel, item.name, "")
 
     def _on_joined(self, item: Joined) -> None:
         """Answers are sent to the origin of an entry, so whoever is linked must know the new one."""
@@ -303,6 +309,8 @@ class ClientManager:
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
             self._consuming.fetching.on_entries(item.channel, frame)
+        elif isinstance(frame, link.Stored):
+            self._flow.on_stored(item.channel, item.name, frame.reason)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
@@ -311,6 +319,8 @@ class ClientManager:
             self._consuming.on_deliver(item.channel, frame)
         elif isinstance(frame, link.Answered):
             channel.answered(frame)
+        elif isinstance(frame, link.Full):
+            self._flow.on_full(item.channel, frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
         elif isinstance(frame, link.Looked):

@@ -2,7 +2,8 @@
 
 A publish is confirmed once its entry is committed and this Client Manager has heard all that precedes it: so a
 destination that was deleted before is noticed. Where a publish may be refused by its destination, or where the log may
-not agree with the client's counters (after a reconnection), the primary's answer decides instead.
+not agree with the client's counters (after a reconnection), the primary's answer decides instead. What is not let in
+(flow.py), or finds its destination full, is postponed: the client sends it again, and nothing after it is heard before.
 """
 
 import msgspec
@@ -11,8 +12,9 @@ from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
-from alphorn.model import commands
-from alphorn.model.conversation import Confirmed, Publish, Refused
+from alphorn.client_manager.flow import FlowControl
+from alphorn.model import commands, errors
+from alphorn.model.conversation import Confirmed, Postponed, Publish, Refused
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
@@ -20,25 +22,29 @@ from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
 _check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-class _Batch(msgspec.Struct, frozen=True):
+class _Batch(msgspec.Struct, eq=False):
     """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
 
     connection: Connection
+    session: int
     producer: int
     state: Producer
     place: int
     counter: int
     count: int
+    size: int
+    is_void: bool = False  # an earlier one was postponed: this one comes again after that
 
 
 class Publishing:
     """Takes publishes of all clients."""
 
-    __slots__ = ("_desk", "_finding", "confirmed", "refused")
+    __slots__ = ("_desk", "_finding", "_flow", "confirmed", "refused")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, flow: FlowControl) -> None:
         self._desk = desk
         self._finding = finding
+        self._flow = flow
         self.confirmed = 0
         self.refused = 0
 
@@ -53,10 +59,25 @@ class Publishing:
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
             )
         if frame.counter > producer.expected:
+            if producer.is_postponed:
+                return  # it was under way, and comes again
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
+        if not self._let_in(connection, producer, frame):
+            return
         producer.expected = frame.counter + frame.count
+        self._order(connection, producer, frame)
+
+    def _let_in(self, connection: Connection, producer: Producer, frame: Publish) -> bool:
+        self._flow.enter(connection, frame.place)
+        if not self._flow.let_in(connection, frame.session, frame.place, len(frame.blob)):
+            self._postpone(connection, frame.producer, producer, frame.counter)
+            return False
+        producer.is_postponed = False
+        return True
+
+    def _order(self, connection: Connection, producer: Producer, frame: Publish) -> None:
         channel_number, number = parts_of(frame.place)
-        channel = self._desk.channels[channel_number]
+        channel, size = self._desk.channels[channel_number], len(frame.blob)
         command = commands.Publish(
             number,
             commands.key_of(connection.id, frame.producer),
@@ -69,12 +90,22 @@ class Publishing:
         listed = self._desk.directory.at(frame.place)
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
+        batch = _Batch(
+            connection,
+            frame.session,
+            frame.producer,
+            producer,
+            frame.place,
+            frame.counter,
+            frame.count,
+            size,
+        )
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
-            producer.unanswered += 1
-            channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
+            producer.unanswered[frame.counter] = batch
+            channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
         else:
-            channel.want(command, lambda: self._on_committed(batch), size=len(frame.blob))
+            channel.want(command, lambda: self._on_committed(batch), size=size)
+        self._flow.begin(connection, frame.session, frame.place, size)
 
     def _check(self, connection: Connection, frame: Publish) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
@@ -97,7 +128,16 @@ class Publishing:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
+    def _postpone(self, connection: Connection, number: int, producer: Producer, counter: int, taken: int = -1) -> None:
+        """Messages from this counter on come again; what becomes of those that are under way counts no more."""
+        self._flow.postponed += 1
+        producer.expected, producer.is_postponed = counter, True
+        for later in [later for later in producer.unanswered if later >= counter]:
+            producer.unanswered.pop(later).is_void = True
+        self._desk.reply(connection.stream, Postponed(number, counter, taken))
+
     def _on_committed(self, batch: _Batch) -> None:
+        self._flow.end(batch.connection, batch.session, batch.size)
         if self._desk.directory.at(batch.place) is None:
             error = InvalidDestination("the destination was deleted before the message came; create it again")
             self._refuse(batch, type(error).__name__, str(error))
@@ -105,9 +145,16 @@ class Publishing:
             self._confirm(batch)
 
     def _on_answer(self, batch: _Batch, answer: Answered) -> None:
-        batch.state.unanswered -= 1
+        self._flow.end(batch.connection, batch.session, batch.size)
+        if batch.is_void:
+            return
+        batch.state.unanswered.pop(batch.counter, None)
         batch.state.is_proven = True
-        if answer.error:
+        if answer.error == errors.Postponed.__name__:
+            if self._desk.is_there(batch.connection):
+                counter = answer.number or batch.counter
+                self._postpone(batch.connection, batch.producer, batch.state, counter, counter - batch.counter)
+        elif answer.error:
             self._refuse(batch, answer.error, answer.reason)
         else:
             self._confirm(batch)

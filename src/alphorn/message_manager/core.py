@@ -11,11 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
-from alphorn.message_manager.claiming import check_claim
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.looking import look
+from alphorn.message_manager.fullness import DiskGauge, Fullness
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -27,6 +26,7 @@ from alphorn.message_manager.machine import (
     LinkOpened,
     Log,
     Logged,
+    Measured,
     Order,
     Output,
     Promoted,
@@ -34,6 +34,7 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.presence import Presence
+from alphorn.message_manager.questions import answer
 from alphorn.message_manager.status import About, status_of
 from alphorn.model import link
 from alphorn.model.commands import (
@@ -46,7 +47,7 @@ from alphorn.model.commands import (
     decode_entry,
     encode_entry,
 )
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 from alphorn.model.ranges import RangeSet
 
@@ -73,6 +74,8 @@ class MessageManager:
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
+        self._fullness: Fullness | None = None  # with the dispatcher
+        self._disk = DiskGauge()
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -115,6 +118,10 @@ class MessageManager:
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
+                if self._disk.reason:
+                    self._tell(item.link, link.Stored(self._disk.reason))
+            case Measured():
+                self._on_measured(item)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
@@ -131,7 +138,7 @@ class MessageManager:
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
-        self._dispatcher = None
+        self._dispatcher = self._fullness = None
         self._is_restored = True
 
     def on_time(self, now: float) -> None:
@@ -187,9 +194,12 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
-        if self._dispatcher is None:
+        if self._dispatcher is None or self._fullness is None:
             return
         self._dispatcher.on_effects(effects)
+        self._fullness.on_applied(entry.commands, effects)
+        if changes := self._fullness.take_changes():  # before the answers: whoever hears them knows it is full
+            self._tell_all(link.Full(changes))
         if entry.requests:
             self._answer(item.origin, entry, effects)
 
@@ -262,6 +272,7 @@ class MessageManager:
         known = [self._number_of(origin) for origin in item.client_managers]
         is_doubtful = now < self._doubtful_until
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self._fullness = Fullness(self.engine)
         self._absent = Absent()
         self._presence = Presence()
         for connection in self.engine.connections():
@@ -275,7 +286,7 @@ class MessageManager:
         self._epoch = epoch
         if self._dispatcher is None:
             return
-        self._dispatcher = None
+        self._dispatcher = self._fullness = None
         self._commands, self._then = [], []
         self._waiting.clear()
         for number in self._links:
@@ -328,25 +339,21 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
-            case link.Look():
-                self._look(number, frame)
-            case link.Locate(request, destination):
-                self._locate(number, request, self.engine.numbers.get(destination), str(destination))
-            case link.Name(request, place):
-                is_there = place in self.engine.destinations
-                self._locate(number, request, place if is_there else None, f"destination number {place}")
-            case link.FindSubscription():
-                self._find(dispatcher, number, frame)
-            case link.Claim():
-                self._claim(dispatcher, number, frame)
+            case link.Regulate(consumers, is_blocked):
+                dispatcher.regulate(consumers, is_blocked=is_blocked)
+            case link.Look() | link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
+                for told in answer(self.engine, dispatcher, self._read, frame):
+                    self._tell(number, told)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        for answer in self._untold.pop(frame.origin, ()):
-            self._tell(number, answer)
+        if self._fullness is not None:
+            self._tell(number, link.Full(list(self._fullness.reasons.items()), is_whole=True))
+        for untold in self._untold.pop(frame.origin, ()):
+            self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
             self._unlinked[origin] = now + UNLINKED_S
@@ -425,40 +432,13 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _look(self, number: int, frame: link.Look) -> None:
-        try:
-            runs, after = look(self.engine, frame, self._read)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-            return
-        if runs:
-            self._tell(number, link.Looked(frame.request, runs))
-        self._tell(number, link.Answered(frame.request, after))
-
-    def _locate(self, number: int, request: int, place: int | None, name: str) -> None:
-        if place is None:
-            self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
-        else:
-            found = self.engine.destinations[place]
-            self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
-
-    def _find(self, dispatcher: Dispatcher, number: int, frame: link.FindSubscription) -> None:
-        found = self.engine.find_subscription(frame.client, frame.name)
-        if found is None:
-            self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
-        elif dispatcher.is_used(*found):
-            error = Misuse(f"the subscription {frame.name!r} has an active consumer; close it first")
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
-
-    def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
-        try:
-            check_claim(self.engine, dispatcher, frame.subscribe)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request))
+    def _on_measured(self, item: Measured) -> None:
+        """Every replica speaks for its own disk."""
+        if self._disk.measure(self._about.name, item.space):
+            for number in self._links:
+                self._tell(number, link.Stored(self._disk.reason))
+            state = self._disk.reason or "it has room again"
+            self._log("warning" if self._disk.reason else "info", "disk", f"reason={state!r}")
 
     # --- saying ---
 
@@ -469,6 +449,10 @@ class MessageManager:
         for origin, number in self._link_of.items():
             if self._numbers[origin] == client_manager:
                 self._tell(number, frame)
+
+    def _tell_all(self, frame: link.Told) -> None:
+        for number in self._link_of.values():
+            self._tell(number, frame)
 
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
@@ -482,7 +466,10 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        full = self._fullness.reasons if self._fullness is not None else {}
+        return status_of(
+            self._about, self.engine, self._dispatcher, self._epoch, introduced, disk=self._disk, full=full
+        )
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

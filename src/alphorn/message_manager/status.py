@@ -1,12 +1,13 @@
 """What `alphorn status` shows of a Message Manager and, from the primary, of its channel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.fullness import DiskGauge
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.link import Introduce
@@ -25,7 +26,14 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(
-    about: About, engine: Engine, dispatcher: Dispatcher | None, epoch: int, introduced: Sequence[Introduce]
+    about: About,
+    engine: Engine,
+    dispatcher: Dispatcher | None,
+    epoch: int,
+    introduced: Sequence[Introduce],
+    *,
+    disk: DiskGauge,
+    full: Mapping[int, str],
 ) -> dict[str, Any]:
     """The parts that a Client Manager puts together (client_manager/administration.py)."""
     node = {
@@ -39,6 +47,9 @@ def status_of(
         "epoch": epoch >> _COUNTER_SHIFT,
         "lag": 0,
         "applied": engine.sequence,
+        "store_bytes": disk.space.used,
+        "store_bytes_max": disk.space.limit,
+        "blocked": disk.reason,
     }
     if dispatcher is None:
         return {"node": node}
@@ -65,7 +76,10 @@ def status_of(
             }
             for frame in introduced
         ],
-        "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
+        "destinations": [
+            {**_destination(source, about.channel, consumers), "blocked": disk.reason or full.get(number, "")}
+            for number, source in engine.destinations.items()
+        ],
     }
 
 

@@ -153,6 +153,13 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
+    """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
+
+    consumer: int
+    is_blocked: bool
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -169,6 +176,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Regulate
 )
 
 
@@ -267,6 +275,32 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
+    """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
+
+    Whatever the producer sent after them is left unheard until then. Where the counter is not the first of a batch, the
+    messages of the batch before it are committed.
+    """
+
+    producer: int
+    counter: int
+    taken: int = -1  # messages that the destination had room for; -1 where that is not what was lacking
+
+
+class Flow(ServerFrame, frozen=True, array_like=True, gc=False, tag=131):
+    """These destinations take no messages at the moment, and why; without a reason: they take messages again."""
+
+    places: list[int]
+    reason: str
+
+
+class Hold(ServerFrame, frozen=True, array_like=True, gc=False, tag=132):
+    """A session sends faster than its messages go on, and is to wait; without a reason: it may go on."""
+
+    session: int
+    reason: str
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -279,4 +313,7 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Postponed
+    | Flow
+    | Hold
 )

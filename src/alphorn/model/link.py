@@ -135,6 +135,13 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
+class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
+    """These consumers take nothing more at the moment, or (not blocked) again; what they hold they keep."""
+
+    consumers: list[bytes]  # keys
+    is_blocked: bool
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -149,6 +156,7 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | Regulate
 )
 
 
@@ -224,7 +232,20 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
+class Full(Told, frozen=True, array_like=True, gc=False, tag=130):
+    """Destinations that take no messages at the moment, each with the reason; without one: it takes messages again."""
+
+    destinations: list[tuple[int, str]]
+    is_whole: bool = False  # all others take messages
+
+
+class Stored(Told, frozen=True, array_like=True, gc=False, tag=131):
+    """Why this Message Manager's disk has no room for messages at the moment; without a reason: it has."""
+
+    reason: str
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Full | Stored
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode
