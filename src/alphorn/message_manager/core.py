@@ -103,6 +103,11 @@ class MessageManager:
         """Whether this replica serves."""
         return self._dispatcher is not None
 
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether this replica's disk has no room for messages."""
+        return bool(self._disk.reason)
+
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
         if self._is_restored:
@@ -253,6 +258,8 @@ class MessageManager:
 
     def _publish_log(self, lines: LogLines, now: float) -> None:
         number = self.engine.numbers.get(LOG_TOPIC)
+        if self.is_disk_full:
+            return  # they wait, as far as there is room for them
         if number is not None:
             self._order(lines.publish(number, self._wall_ms(now)))
         elif not self._has_asked_for_log:
