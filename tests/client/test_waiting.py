@@ -2,7 +2,7 @@
 
 import pytest
 
-from alphorn.client.inbox import AckMode
+from alphorn.client.inbox import PREFETCHED_BYTES_LOW, PREFETCHED_BYTES_MAX, AckMode, Inbox
 from alphorn.client.outbox import WINDOW_BYTES, Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.model import conversation as c
@@ -157,3 +157,54 @@ def test_a_producer_without_a_destination_of_its_own_waits_only_where_it_sends()
     assert shared.why_full(8) == ""
     shared.add(Parcel(8, 0, 0, pack_body("a")))
     assert batches(script) == [(1, 1)]
+
+
+def deliver(script: Script, inbox: Inbox, position: int) -> None:
+    [(_, blob)] = pack_bodies(["x" * 1_000_000])
+    script.hear(c.Delivered(inbox.number, position, 1, 5, 0, bytes(20), position, 1000, b"", memoryview(blob)))
+
+
+def regulations(script: Script) -> list[bool]:
+    return [frame.is_blocked for frame in script.said() if isinstance(frame, c.Regulate)]
+
+
+@pytest.mark.requirement("FC-2", "FC-5")
+def test_a_consumer_with_more_than_its_program_uses_says_so_until_the_low_mark() -> None:
+    script = Script()
+    inbox = script.consumer()
+    most, low = PREFETCHED_BYTES_MAX // 1_000_000, PREFETCHED_BYTES_LOW // 1_000_000
+    for position in range(1, most + 1):
+        deliver(script, inbox, position)
+    assert regulations(script) == []
+    deliver(script, inbox, most + 1)
+    assert inbox.is_urgent
+    assert regulations(script) == [True]
+    deliver(script, inbox, most + 2)
+    assert len(inbox.take(most + 1 - low)) == most + 1 - low
+    assert regulations(script) == []
+    inbox.take(1)
+    assert regulations(script) == [False]
+
+
+@pytest.mark.requirement("FC-5")
+def test_a_consumer_says_it_again_after_a_reconnection() -> None:
+    script = Script()
+    inbox = script.consumer()
+    for position in range(1, 20):
+        deliver(script, inbox, position)
+    assert regulations(script) == [True]
+    script.cut()
+    script.resolve()
+    said = script.said()
+    kinds = [type(frame) for frame in said]
+    assert kinds.index(c.Consume) < kinds.index(c.Regulate)
+
+
+def test_a_consumer_that_gives_everything_back_can_use_more() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.CLIENT)
+    for position in range(1, 20):
+        deliver(script, inbox, position)
+    assert regulations(script) == [True]
+    inbox.recover()
+    assert regulations(script) == [False]

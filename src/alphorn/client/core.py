@@ -362,6 +362,8 @@ class Core:
         output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
         asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
+            inbox.is_blocked_told = False
+            inbox.on_stir()
             if inbox.number not in asked:
                 self._consume_again(inbox)
         output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
@@ -453,6 +455,8 @@ class Core:
     def _tell_wishes(self, inbox: Inbox) -> None:
         for make, on_answer in take_wishes(inbox):
             self.request(make, on_answer)
+        if self.state is State.OPEN and (regulation := inbox.take_regulation()) is not None:
+            self._output.append(encode(regulation))
 
     def _let_go(self, inbox: Inbox) -> list[int]:
         """Tells what is to tell, then takes nothing more; gives what the program was never handed."""

@@ -38,6 +38,7 @@ class Consumer:
         "destination",
         "held",
         "is_attached",
+        "is_blocked",
         "is_volatile",
         "key",
         "number",
@@ -74,6 +75,7 @@ class Consumer:
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
         self.is_attached = False  # wants messages; False until its subscription exists
+        self.is_blocked = False  # its client can use no more at the moment
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
@@ -112,6 +114,7 @@ class Connection:
         "client_id",
         "consumers",
         "id",
+        "is_slow_told",
         "is_writable",
         "on_hold",
         "places",
@@ -120,6 +123,7 @@ class Connection:
         "sessions",
         "stream",
         "under_way",
+        "unproven",
     )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
@@ -131,6 +135,8 @@ class Connection:
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
         self.is_writable = True
+        self.is_slow_told = False  # primaries know that it takes nothing
+        self.unproven = 0  # bytes handed to its stream since that was last found to take more
         self.places: dict[int, None] = {}  # destinations whose state it is told, first comes first
         self.under_way: dict[int, int] = {}  # session → bytes that are not answered
         self.on_hold: set[int] = set()  # sessions that were told to wait

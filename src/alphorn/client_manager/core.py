@@ -56,6 +56,7 @@ class ClientManager:
             conversation.Acknowledge: self._consuming.on_acknowledge,
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
+            conversation.Regulate: self._consuming.on_regulate,
             conversation.CloseConsumer: self._consuming.on_close,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
@@ -96,13 +97,15 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others."""
+        """Fetches that are not answered are asked of others; clients that take nothing are waited for no more."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
+        for connection in self._consuming.outflow.on_time(now):
+            self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue."""
-        return self._consuming.fetching.next_deadline()
+        """When a fetch is overdue, or a client."""
+        return min(self._consuming.fetching.next_deadline(), self._consuming.outflow.next_deadline())
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -171,8 +174,8 @@ class ClientManager:
         desk.reply(stream, conversation.Welcome(VERSION, identity, settings.name, list(settings.addresses)))
         desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(frame.connection)}")
 
-    def _hang_up(self, stream: int, reason: str) -> None:
-        self._desk.outbox.append(Hang(stream, reason))
+    def _hang_up(self, stream: int, reason: str, *, at_once: bool = False) -> None:
+        self._desk.outbox.append(Hang(stream, reason, at_once))
         self._on_closed(stream)
 
     def _on_closed(self, stream: int) -> None:
@@ -185,6 +188,7 @@ class ClientManager:
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
         self._flow.leave(connection)
+        self._consuming.outflow.leave(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
@@ -225,7 +229,7 @@ class ClientManager:
     def _on_writable(self, item: Writable) -> None:
         connection = self._desk.connections.get(item.stream)
         if connection is not None:
-            connection.is_writable = item.is_writable
+            self._consuming.outflow.on_writable(connection, is_writable=item.is_writable)
 
     # --- the log ---
 

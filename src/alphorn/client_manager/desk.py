@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
+    consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
     session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
 
 

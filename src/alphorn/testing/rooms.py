@@ -280,6 +280,10 @@ class ClientManagerRoom(Upper):
                 end = self._links.get(name)
                 if end is not None:
                     end.send(link.encode(asked))
+            case cm.Gauge(number):  # simulated streams take everything
+                turns = self.turns
+                if number in self._clients and turns is not None:
+                    self._streams.schedule.after(0.0, turns.receive, cm.Writable(number, True))
             case cm.Hang(number, _):
                 end = self._clients.pop(number, None)
                 if end is not None:
