@@ -88,6 +88,22 @@ def test_what_the_destination_had_no_room_for_is_postponed_with_all_that_follows
     assert client.take(Goodbye) == []
 
 
+def test_a_gap_behind_a_batch_whose_answer_was_lost_with_its_primary_is_sent_again_from_that_batch() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve(policy=BOUNDED)
+    client.publish(place, 1, "a")
+    client.publish(place, 2, "b")
+    second = managing.entries[-1].requests[0]
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    managing.tell(link.Answered(second, 0, "Unavailable", "message 1 is missing"), "mm2")
+    assert client.take(Refused) == []
+    assert client.take(Postponed) == [Postponed(1, 1)]
+    client.publish(place, 1, "a")
+    managing.tell(link.Answered(managing.entries[-1].requests[0]), "mm2")
+    assert client.take(Confirmed) == [Confirmed(1, 1)]
+
+
 @pytest.mark.requirement("FC-9")
 def test_one_full_destination_delays_no_other_of_the_same_session() -> None:
     managing = Managing()

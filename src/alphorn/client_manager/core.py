@@ -121,6 +121,13 @@ class ClientManager:
         """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
         return max(channel.unordered_bytes for channel in self._desk.channels)
 
+    @property
+    def busiest(self) -> tuple[int, int]:
+        """Most bytes of one session that are not answered, and of one client that its stream may not have taken."""
+        connections = self._desk.connections.values()
+        coming = max((size for connection in connections for size in connection.under_way.values()), default=0)
+        return coming, max((connection.unproven for connection in connections), default=0)
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
         return {

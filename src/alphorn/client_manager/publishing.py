@@ -134,7 +134,8 @@ class Publishing:
         producer.expected, producer.is_postponed = counter, True
         for later in [later for later in producer.unanswered if later >= counter]:
             producer.unanswered.pop(later).is_void = True
-        self._desk.reply(connection.stream, Postponed(number, counter, taken))
+        if self._desk.is_there(connection):
+            self._desk.reply(connection.stream, Postponed(number, counter, taken))
 
     def _on_committed(self, batch: _Batch) -> None:
         self._flow.end(batch.connection, batch.session, batch.size)
@@ -150,10 +151,13 @@ class Publishing:
             return
         batch.state.unanswered.pop(batch.counter, None)
         batch.state.is_proven = True
+        earlier = min(batch.state.unanswered, default=batch.counter)
         if answer.error == errors.Postponed.__name__:
-            if self._desk.is_there(batch.connection):
-                counter = answer.number or batch.counter
-                self._postpone(batch.connection, batch.producer, batch.state, counter, counter - batch.counter)
+            counter = answer.number or batch.counter
+            self._postpone(batch.connection, batch.producer, batch.state, counter, counter - batch.counter)
+        elif answer.error == errors.Unavailable.__name__ and earlier < batch.counter:
+            # One before it was postponed, which a primary that is gone knew. All of them come again from there.
+            self._postpone(batch.connection, batch.producer, batch.state, earlier)
         elif answer.error:
             self._refuse(batch, answer.error, answer.reason)
         else:

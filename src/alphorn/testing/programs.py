@@ -6,7 +6,7 @@ and opens it again. A client may end without a word, or in good order; then a ne
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,6 +20,7 @@ from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Acknowledge, Consume, Done, Resolve
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error
 from alphorn.testing.book import Book, Receipt
 from alphorn.testing.node import UNIX_START_S
@@ -73,6 +74,7 @@ class SimulatedClient:
         "_end",
         "_home",
         "_managers",
+        "_max_lengths",
         "_outboxes",
         "_places",
         "_readings",
@@ -99,6 +101,7 @@ class SimulatedClient:
         managers: list[ClientManagerRoom],
         targets: tuple[str, ...],
         readings: tuple[Reading, ...],
+        max_lengths: Mapping[str, int],
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
@@ -112,6 +115,7 @@ class SimulatedClient:
         self._managers = managers
         self._targets = targets
         self._readings = readings
+        self._max_lengths = max_lengths
         self._run = 0
         self._end: StreamEnd | None = None
 
@@ -247,7 +251,9 @@ class SimulatedClient:
                 session = self.core.open_session(AckMode.AUTO)
                 self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
 
-        self.core.request(lambda number: Resolve(number, destination), on_answer)
+        limit = self._max_lengths.get(destination, 0)
+        policy = msgspec.msgpack.encode(Policy(max_length=limit)) if limit else b""
+        self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 
     def _step(self, run: int) -> None:
         if run != self._run:
@@ -293,7 +299,15 @@ class SimulatedClient:
         elif not self.is_calm and self._stream.random() < 0.02:
             self._close(consumer, inbox)
         else:
+            self._regulate(inbox)
             self._take(consumer, inbox)
+
+    def _regulate(self, inbox: Inbox) -> None:
+        """Now and then a program has more than it can use, however little that is."""
+        is_blocked = not self.is_calm and self._stream.random() < 0.1
+        if is_blocked is not inbox.is_blocked:
+            inbox.is_blocked = is_blocked
+            inbox.on_stir()
 
     def _open(self, consumer: _Consumer) -> None:
         reading = consumer.reading

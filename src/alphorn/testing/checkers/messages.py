@@ -11,6 +11,7 @@ from alphorn.model.commands import Acknowledge, Entry, Return
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.book import Book, Receipt, Sent
+from alphorn.testing.checkers.limits import LimitsHold
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
 from alphorn.testing.simulated_cluster import SimulatedCluster
@@ -272,4 +273,4 @@ def state_of(room: MessageManagerRoom) -> bytes:
 
 def make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     """All of them, watching."""
-    return [make(cluster) for make in MESSAGE_CHECKERS]
+    return [*(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]
