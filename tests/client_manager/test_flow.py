@@ -228,3 +228,26 @@ def test_a_connection_is_told_of_no_more_destinations_than_it_may_and_never_wait
     assert client.take(Flow) == [Flow([first], "")]
     client.publish(first, 1, "a")
     assert client.take(Flow) == [Flow([first], "queue:q is full")]
+
+
+def test_the_primary_hears_how_many_producers_wait_and_a_new_one_hears_it_again() -> None:
+    managing = Managing()
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "a", producer=1)
+    client.publish(place, 1, "a", producer=2)
+    managing.tell(FULL)
+    assert waiting(managing) == [[(QUEUE, 2)]]
+    other.publish(place, 1, "b")
+    other.publish(place, 1, "b")
+    assert waiting(managing) == [[(QUEUE, 3)]]
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    assert waiting(managing) == [[(QUEUE, 3)]]
+    managing.tell(FREE, "mm2")
+    assert waiting(managing) == [[(QUEUE, 0)]]
+
+
+def waiting(managing: Managing) -> list[list[tuple[int, int]]]:
+    found = [frame.producers for _, frame in managing.asked if isinstance(frame, link.Waiting)]
+    managing.asked.clear()
+    return found

@@ -40,6 +40,7 @@ def test_a_full_queue_blocks_its_producers_who_can_tell(connection, queue):
         impatient.send("x")
     assert depth(connection, queue)["depth"] == 5
     assert "is full with 5 messages" in depth(connection, queue)["blocked"]
+    assert depth(connection, queue)["blocked_producers"] == 1
 
 
 @pytest.mark.requirement("FC-4", "FC-6")

@@ -21,13 +21,14 @@ class Unanswered(Protocol):
 class Producer:
     """Which counter comes next, and whether the log is known to agree with it."""
 
-    __slots__ = ("expected", "is_postponed", "is_proven", "unanswered")
+    __slots__ = ("expected", "is_postponed", "is_proven", "place", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool) -> None:
         self.expected = expected
         self.is_proven = is_proven
         self.unanswered: dict[int, Unanswered] = {}  # batches whose outcome the primary tells, by counter
         self.is_postponed = False  # what it sends is left unheard before the expected counter comes again
+        self.place = -1  # where it sends
 
 
 class Consumer:

@@ -356,3 +356,4 @@ class ClientManager:
         channel.repeat_requests()
         self._consuming.attach_all(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))
+        self._flow.greet(number)

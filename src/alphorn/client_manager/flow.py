@@ -76,6 +76,7 @@ class FlowControl:
                 self._full.pop(place, None)
             if bool(self.reason_at(place)) is not bool(before):
                 self._tell(self._likely.get(place, ()), [place])
+                self.report([place])
 
     def on_stored(self, channel: int, name: str, reason: str) -> None:
         """A Message Manager tells whether its disk has room; one that is gone needs none."""
@@ -91,6 +92,24 @@ class FlowControl:
         interested = dict.fromkeys(chain.from_iterable(self._likely[place] for place in places))
         for connection in interested:
             self._tell([connection], [place for place in places if place in connection.places])
+        self.report(places)
+
+    def report(self, places: Iterable[int]) -> None:
+        """Tells primaries how many producers wait for these destinations; who is free has none."""
+        told: dict[int, list[tuple[int, int]]] = {}
+        for place in places:
+            channel, number = parts_of(place)
+            interested = self._likely.get(place, ()) if self.reason_at(place) else ()
+            count = sum(producer.place == place for each in interested for producer in each.producers.values())
+            told.setdefault(channel, []).append((number, count))
+        for channel, producers in told.items():
+            self._desk.ask_primary(channel, link.Waiting(producers))
+
+    def greet(self, channel: int) -> None:
+        """A primary is there, or another one."""
+        blocked = [place for place in self._likely if parts_of(place)[0] == channel and self.reason_at(place)]
+        if blocked:
+            self.report(blocked)
 
     def on_deleted(self, place: int) -> None:
         """A destination is gone: whoever sends there hears that, and waits no more."""

@@ -69,8 +69,11 @@ class Publishing:
 
     def _let_in(self, connection: Connection, producer: Producer, frame: Publish) -> bool:
         self._flow.enter(connection, frame.place)
+        is_new, producer.place = producer.place != frame.place, frame.place
         if not self._flow.let_in(connection, frame.session, frame.place, len(frame.blob)):
             self._postpone(connection, frame.producer, producer, frame.counter)
+            if is_new:
+                self._flow.report([frame.place])
             return False
         producer.is_postponed = False
         return True

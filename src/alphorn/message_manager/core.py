@@ -14,7 +14,7 @@ from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.fullness import DiskGauge, Fullness
+from alphorn.message_manager.fullness import DiskGauge, Fullness, Waiting
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -35,7 +35,7 @@ from alphorn.message_manager.machine import (
 )
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import answer
-from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.status import About, status_of, with_flow
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -76,6 +76,7 @@ class MessageManager:
         self._dispatcher: Dispatcher | None = None
         self._fullness: Fullness | None = None  # with the dispatcher
         self._disk = DiskGauge()
+        self._producers = Waiting()
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -346,6 +347,8 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
+            case link.Waiting(producers):
+                self._producers.on_told(number, producers)
             case link.Regulate(consumers, is_blocked):
                 dispatcher.regulate(consumers, is_blocked=is_blocked)
             case link.Look() | link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
@@ -420,6 +423,7 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
+        self._producers.leave(number)
         self._attached.pop(number, None)
         if introduced is None:
             return
@@ -474,9 +478,8 @@ class MessageManager:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
         full = self._fullness.reasons if self._fullness is not None else {}
-        return status_of(
-            self._about, self.engine, self._dispatcher, self._epoch, introduced, disk=self._disk, full=full
-        )
+        status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        return with_flow(status, self.engine, self._disk, full, self._producers.totals())
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

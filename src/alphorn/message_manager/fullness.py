@@ -121,6 +121,36 @@ class Fullness:
             self._changes[number] = ""
 
 
+class Waiting:
+    """How many producers wait, as Client Managers say; for people to see."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[int, int]] = {}  # link → destination → producers
+
+    def on_told(self, number: int, producers: Iterable[tuple[int, int]]) -> None:
+        """A Client Manager tells what has changed."""
+        mine = self._of.setdefault(number, {})
+        for destination, count in producers:
+            if count:
+                mine[destination] = count
+            else:
+                mine.pop(destination, None)
+
+    def leave(self, number: int) -> None:
+        """A Client Manager's link is gone."""
+        self._of.pop(number, None)
+
+    def totals(self) -> dict[int, int]:
+        """All producers that wait, by destination."""
+        totals: dict[int, int] = {}
+        for counts in self._of.values():
+            for destination, count in counts.items():
+                totals[destination] = totals.get(destination, 0) + count
+        return totals
+
+
 class DiskGauge:
     """Whether a replica's disk has room for messages, between two marks."""
 

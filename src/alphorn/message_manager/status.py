@@ -26,14 +26,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(
-    about: About,
-    engine: Engine,
-    dispatcher: Dispatcher | None,
-    epoch: int,
-    introduced: Sequence[Introduce],
-    *,
-    disk: DiskGauge,
-    full: Mapping[int, str],
+    about: About, engine: Engine, dispatcher: Dispatcher | None, epoch: int, introduced: Sequence[Introduce]
 ) -> dict[str, Any]:
     """The parts that a Client Manager puts together (client_manager/administration.py)."""
     node = {
@@ -47,9 +40,6 @@ def status_of(
         "epoch": epoch >> _COUNTER_SHIFT,
         "lag": 0,
         "applied": engine.sequence,
-        "store_bytes": disk.space.used,
-        "store_bytes_max": disk.space.limit,
-        "blocked": disk.reason,
     }
     if dispatcher is None:
         return {"node": node}
@@ -76,11 +66,19 @@ def status_of(
             }
             for frame in introduced
         ],
-        "destinations": [
-            {**_destination(source, about.channel, consumers), "blocked": disk.reason or full.get(number, "")}
-            for number, source in engine.destinations.items()
-        ],
+        "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
     }
+
+
+def with_flow(
+    status: dict[str, Any], engine: Engine, disk: DiskGauge, full: Mapping[int, str], waiting: Mapping[int, int]
+) -> dict[str, Any]:
+    """The same, and what takes no messages at the moment: why, and how many producers wait for it."""
+    space = disk.space
+    status["node"] |= {"store_bytes": space.used, "store_bytes_max": space.limit, "blocked": disk.reason}
+    for number, row in zip(engine.destinations, status.get("destinations", ()), strict=False):
+        row |= {"blocked": disk.reason or full.get(number, ""), "blocked_producers": waiting.get(number, 0)}
+    return status
 
 
 def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:

@@ -142,6 +142,12 @@ class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
     is_blocked: bool
 
 
+class Waiting(Asked, frozen=True, array_like=True, gc=False, tag=31):
+    """How many producers of this Client Manager's clients wait for each of these destinations, for people to see."""
+
+    producers: list[tuple[int, int]]  # destination, count
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -157,6 +163,7 @@ AnyAsked = (
     | Name
     | Claim
     | Regulate
+    | Waiting
 )
 
 
