@@ -73,9 +73,9 @@ class Serving:
         self.entries[sequence] = encode_entry(entry)
         self.receive(Committed(sequence, origin, self.entries[sequence]))
 
-    def publish(self, counter: int) -> None:
+    def publish(self, counter: int, destination: int = QUEUE) -> None:
         blob = memoryview(encode([[f"body {counter}"]]))
-        self.apply(Publish(QUEUE, b"p" * 20, counter, 1, 0, 1000, blob))
+        self.apply(Publish(destination, b"p" * 20, counter, 1, 0, 1000, blob))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
