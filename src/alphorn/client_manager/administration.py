@@ -8,7 +8,7 @@ import msgspec
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of, place_of
+from alphorn.client_manager.directory import Listed, parts_of, place_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
@@ -91,8 +91,11 @@ class Administration:
 
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
-            desk.directory.learn(place, destination, answer.policy or policy)
-            desk.reply(connection.stream, Resolved(request, place, str(destination)))
+            listed = desk.directory.learn(place, destination, answer.policy or policy)
+            if policy not in (Policy(), listed.policy):
+                desk.fail(connection.stream, request, other_policy(listed, policy))
+            else:
+                desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
         command = commands.CreateDestination(destination, policy, owner)
         desk.channels[channel].request(command, desk.answer_to(connection, request, on_created))
@@ -291,6 +294,16 @@ class Administration:
         if not gathering.waiting and self._desk.is_there(gathering.connection):
             data = msgspec.json.encode(merge_status(gathering.parts))
             self._desk.reply(gathering.connection.stream, StatusAnswer(gathering.request, data))
+
+
+def other_policy(listed: Listed, wanted: Policy) -> Misuse:
+    """Why a destination is not created that exists with another policy than is wanted."""
+    pairs = [(name, getattr(listed.policy, name), getattr(wanted, name)) for name in Policy.__struct_fields__]
+    differences = ", ".join(f"{name} is {there!r}, not {new!r}" for name, there, new in pairs if there != new)
+    return Misuse(
+        f"{listed.destination} exists with another policy ({differences}); "
+        "change that with destinations.policy, or create it without a policy to leave it as it is"
+    )
 
 
 class _Gathering:
