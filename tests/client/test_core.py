@@ -228,20 +228,49 @@ def test_a_consumer_that_was_closing_is_resumed_so_that_its_acknowledgements_cou
     assert kinds(script.said()) == ["OpenSession"]
 
 
-def test_recovering_returns_what_was_handed_out_apart_from_what_nobody_saw() -> None:
+def test_recovering_gives_back_what_was_handed_out_apart_from_what_nobody_saw() -> None:
     script = Script()
     inbox = script.consumer(AckMode.CLIENT)
     script.said()
     script.hear(delivered(inbox, 1, 5))
     assert bodies(inbox, 2) == [1, 2]
     inbox.recover()
-    first, second = script.said()
-    assert isinstance(first, c.Return)
-    assert isinstance(second, c.Return)
-    assert (first.positions, first.is_unseen) == ([1, 2], False)
-    assert (second.positions, second.is_unseen) == ([3, 5], True)
-    script.hear(delivered(inbox, 1, 2, delivery_count=2))
+    [recover] = script.said()
+    assert isinstance(recover, c.Recover)
+    assert (recover.seen, recover.unseen) == ([1, 2], [3, 5])
+    script.hear(c.Done(recover.request), delivered(inbox, 1, 2, delivery_count=2))
     assert [message.delivery_count for message in inbox.take(10)] == [2, 2]
+
+
+def test_what_comes_while_everything_goes_back_is_not_handed_out() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.CLIENT)
+    script.said()
+    script.hear(delivered(inbox, 1, 2))
+    assert bodies(inbox, 1) == [1]
+    inbox.recover()
+    [recover] = script.said()
+    script.hear(delivered(inbox, 3, 1))
+    assert bodies(inbox) == []
+    script.hear(c.Done(recover.request), delivered(inbox, 1, 2), delivered(inbox, 3, 1))
+    assert bodies(inbox) == [1, 2, 3]
+
+
+def test_a_recovery_without_an_answer_is_asked_for_again_with_what_is_held() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.CLIENT)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    bodies(inbox, 1)
+    inbox.recover()
+    script.said()
+    script.cut()
+    script.resolve()
+    _, consume, recover = script.said()
+    assert isinstance(consume, c.Consume)
+    assert consume.held == [1, 3]
+    assert isinstance(recover, c.Recover)
+    assert (recover.seen, recover.unseen) == ([1, 1], [2, 3])
 
 
 def test_a_batch_that_cannot_be_read_is_dead_and_the_next_one_is_handed_out() -> None:

@@ -40,6 +40,7 @@ from alphorn.model.conversation import (
     OpenSession,
     Ping,
     Pong,
+    Recover,
     Refused,
     Resolve,
     Resolved,
@@ -362,7 +363,8 @@ class Core:
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
-            self._browsing.recover()  # the page begins anew
+            self._browsing.held = RangeSet()
+            self._browsing.start_over()  # the page begins anew
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -441,12 +443,14 @@ class Core:
                 lambda request: Acknowledge(request, inbox.number, acknowledged),
                 lambda answer: inbox.on_acknowledged(acknowledged),
             )
-        decided: dict[tuple[int, bool, bool], RangeSet] = {}
-        for (first, last), *how in rejected:
-            decided.setdefault(tuple(how), RangeSet()).add(first, last)  # type: ignore[arg-type]
-        for (delay_ms, is_dead, is_unseen), ranges in decided.items():
-            back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
+        decided: dict[tuple[int, bool], RangeSet] = {}
+        for (first, last), delay_ms, is_dead in rejected:
+            decided.setdefault((delay_ms, is_dead), RangeSet()).add(first, last)
+        for (delay_ms, is_dead), ranges in decided.items():
+            back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead)
             self.request(partial(_numbered, back), lambda answer: None)
+        if (recovery := inbox.take_recovery()) is not None:
+            self.request(lambda request: Recover(request, inbox.number, *recovery), lambda answer: inbox.on_recovered())
 
     def _let_go(self, inbox: Inbox) -> list[int]:
         """Tells what is to tell, then takes nothing more; gives what the program was never handed."""

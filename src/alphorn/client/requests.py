@@ -9,6 +9,7 @@ from alphorn.model.conversation import (
     Consume,
     Done,
     Failed,
+    Recover,
     Resolved,
     Return,
     StatusAnswer,
@@ -66,7 +67,7 @@ class Requests:
 
     def forget(self, consumer: int, error: Error | None) -> None:
         """A consumer is over: nothing about it is repeated; who waits for it to begin hears the error."""
-        asked = Consume | Acknowledge | Return
+        asked = Consume | Acknowledge | Return | Recover
         numbers = [
             number
             for number, request in self._open.items()
@@ -89,7 +90,7 @@ class Requests:
         given_up: dict[int, list[int]] = {}
         for request in self._open.values():
             request.is_repeated = is_resumed
-            if isinstance(request.frame, Acknowledge | Return):
+            if isinstance(request.frame, Acknowledge | Return | Recover):
                 given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
         frames: list[AnyClientFrame] = [
             renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()

@@ -37,6 +37,7 @@ class Consumer:
         "place",
         "postponed",
         "prefetch",
+        "recovery",
         "request",
         "returning",
         "selector",
@@ -65,6 +66,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
+        self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard

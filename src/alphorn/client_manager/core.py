@@ -31,6 +31,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.recovering import Recovering
 from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -57,6 +58,7 @@ class ClientManager:
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.Recover: Recovering(self._desk, self._consuming).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
             conversation.Resolve: self._administration.on_resolve,

@@ -16,7 +16,6 @@ from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.looking import look
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -37,6 +36,7 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
+from alphorn.message_manager.questions import answer_question
 from alphorn.message_manager.status import About, status_of
 from alphorn.model import link
 from alphorn.model.commands import (
@@ -44,12 +44,11 @@ from alphorn.model.commands import (
     CreateDestination,
     Entry,
     Forget,
-    Subscribe,
     Tick,
     connection_of,
     decode_entry,
 )
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
@@ -314,17 +313,15 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
-            case link.Look():
-                self._look(number, frame)
-            case link.Locate(request, destination):
-                self._locate(number, request, self.engine.numbers.get(destination), str(destination))
-            case link.Name(request, place):
-                is_there = place in self.engine.destinations
-                self._locate(number, request, place if is_there else None, f"destination number {place}")
+            case link.Pause(request, consumer):
+                dispatcher.suspend([consumer])
+                self._tell(number, link.Answered(request))
+            case link.Look() | link.Locate() | link.Name():
+                self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription():
                 self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
             case link.Claim():
-                self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame.subscribe))
+                self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
 
@@ -417,31 +414,14 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _look(self, number: int, frame: link.Look) -> None:
-        try:
-            runs, after = look(self.engine, frame, self._read)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-            return
-        if runs:
-            self._tell(number, link.Looked(frame.request, runs))
-        self._tell(number, link.Answered(frame.request, after))
-
-    def _locate(self, number: int, request: int, place: int | None, name: str) -> None:
-        if place is None:
-            self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
-        else:
-            found = self.engine.destinations[place]
-            self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
-
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> int:
+    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
         found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
         self._give_up(lost)
-        return found[0] << 32 | found[1]
+        return [link.Answered(frame.request, found[0] << 32 | found[1])]
 
-    def _claim(self, dispatcher: Dispatcher, wanted: Subscribe) -> int:
-        self._give_up(claim(self.engine, dispatcher, wanted, self._presence.is_lost))
-        return 0
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
+        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
+        return [link.Answered(frame.request)]
 
     def _give_up(self, consumers: list[bytes]) -> None:
         for consumer in consumers:
@@ -457,10 +437,11 @@ class MessageManager:
                 self._absent.back(wanted.connection)
             self._tell(number, answer)
 
-    def _attempt(self, number: int, request: int, do: Callable[[], int]) -> None:
-        """Answers with the number that this gives, or with why it cannot be."""
+    def _attempt(self, number: int, request: int, do: Callable[[], list[link.Told]]) -> None:
+        """Says what this gives, or why it cannot be."""
         try:
-            self._tell(number, link.Answered(request, do()))
+            for frame in do():
+                self._tell(number, frame)
         except Error as error:
             self._refuse(number, request, error)
 

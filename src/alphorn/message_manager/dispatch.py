@@ -148,10 +148,11 @@ class Dispatcher:
         return [] if outlet is None else [key for key in outlet.consumers if key != besides]
 
     def suspend(self, consumers: Iterable[bytes]) -> None:
-        """These cannot be reached: they keep what they hold, and get nothing more until they attach again."""
+        """These keep what they hold, and get nothing more until they attach again."""
         for key in consumers:
-            outlet = self._places[key]
-            outlet.suspend(outlet.consumers[key])
+            outlet = self._places.get(key)
+            if outlet is not None:
+                outlet.suspend(outlet.consumers[key])
 
     def leave(self, number: int) -> None:
         """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""

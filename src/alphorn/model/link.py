@@ -127,6 +127,13 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
+    """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
+
+    request: int
+    consumer: bytes
+
+
 class ClaimClient(Asked, frozen=True, array_like=True, gc=False, tag=14):
     """A client wants to enter under an id of its own; `Misuse` while another connection has it.
 
@@ -163,6 +170,7 @@ AnyAsked = (
     | Name
     | Claim
     | ClaimClient
+    | Pause
 )
 
 

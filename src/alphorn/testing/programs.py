@@ -252,6 +252,8 @@ class SimulatedClient:
 
     def _find_place(self, destination: str) -> None:
         def on_answer(answer: Answer | Error) -> None:
+            if self.core.failure is not None:
+                return  # of the whole connection
             if isinstance(answer, Error):
                 raise Violation("clients are served", f"{self.name} cannot have {destination}: {answer}")
             place = self._places[destination] = self.core.remember_place(destination, answer)
