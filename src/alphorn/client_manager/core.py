@@ -108,6 +108,7 @@ class ClientManager:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
+        self._consuming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
