@@ -273,6 +273,28 @@ def test_a_recovery_without_an_answer_is_asked_for_again_with_what_is_held() -> 
     assert (recover.seen, recover.unseen) == ([1, 1], [2, 3])
 
 
+def test_of_a_message_that_came_again_only_the_newest_word_is_repeated() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.INDIVIDUAL)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    for message in inbox.take(3):
+        message.reject()
+    script.said()
+    script.hear(delivered(inbox, 1, 3, delivery_count=2))
+    first, second, _ = inbox.take(3)
+    first.acknowledge()
+    script.said()
+    second.acknowledge()  # nobody is told before the stream is cut
+    script.cut()
+    script.resolve()
+    _, consume, *words = script.said()
+    assert isinstance(consume, c.Consume)
+    assert consume.held == [1, 3]
+    assert kinds(words) == ["Return", "Acknowledge", "Acknowledge"]
+    assert [word.positions for word in words] == [[], [1, 1], [2, 2]]
+
+
 def test_a_batch_that_cannot_be_read_is_dead_and_the_next_one_is_handed_out() -> None:
     script = Script()
     inbox = script.consumer()

@@ -359,7 +359,7 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
-        output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
+        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
@@ -392,6 +392,10 @@ class Core:
             held.add(first, last)
         place = self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
+
+    def _unsettled(self, consumer: int) -> RangeSet:
+        inbox = self._inboxes.get(consumer)
+        return RangeSet() if inbox is None else inbox.unsettled()
 
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:

@@ -73,10 +73,16 @@ class Consumer:
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
-        """These are acknowledged or returned in the log."""
+        """These are acknowledged in the log."""
+        self._hear(self.settling, positions)
+
+    def come_back(self, positions: list[int]) -> None:
+        """These are returned in the log; they may have been given out again, and acknowledged, before this was heard."""
+        self._hear(self.returning, positions)
+
+    def _hear(self, unheard: RangeSet, positions: list[int]) -> None:
         for first, last in zip(positions[::2], positions[1::2], strict=True):
-            self.settling.remove(first, last)
-            self.returning.remove(first, last)
+            unheard.remove(first, last)
         if not self.is_unheard and self.on_settled is not None:
             then, self.on_settled = self.on_settled, None
             then()

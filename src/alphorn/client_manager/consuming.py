@@ -270,7 +270,7 @@ class Consuming:
         if frame.request:
             channel.want(
                 command,
-                lambda: self._settled(connection, consumer, frame.request, frame.positions),
+                lambda: self._acknowledged(connection, consumer, frame.request, frame.positions),
                 size=bytes_of(frame.positions),
             )
         elif not channel.join(command):
@@ -302,12 +302,16 @@ class Consuming:
         )
         self._desk.channels[consumer.channel].want(
             command,
-            lambda: self._settled(connection, consumer, frame.request, frame.positions),
+            lambda: self._returned(connection, consumer, frame.request, frame.positions),
             size=bytes_of(frame.positions),
         )
 
-    def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+    def _acknowledged(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
+        self._desk.reply(connection.stream, Done(request))
+
+    def _returned(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+        consumer.come_back(positions)
         if request:
             self._desk.reply(connection.stream, Done(request))
 

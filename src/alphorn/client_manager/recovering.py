@@ -67,7 +67,7 @@ class Recovering:
         self._desk.loose.add(consumer, seen)
 
         def done() -> None:
-            consumer.settle(seen)
+            consumer.come_back(seen)
             if self._consuming.is_current(connection, consumer):
                 consumer.recovery = None
                 self._desk.reply(connection.stream, Done(request))
