@@ -77,7 +77,7 @@ class Consumer:
         self._hear(self.settling, positions)
 
     def come_back(self, positions: list[int]) -> None:
-        """These are returned in the log; they may have been given out again, and acknowledged, before this was heard."""
+        """These are returned in the log; some may have been given out again since then, and acknowledged."""
         self._hear(self.returning, positions)
 
     def _hear(self, unheard: RangeSet, positions: list[int]) -> None:
