@@ -273,6 +273,33 @@ def test_a_recovery_without_an_answer_is_asked_for_again_with_what_is_held() -> 
     assert (recover.seen, recover.unseen) == ([1, 1], [2, 3])
 
 
+def test_a_producer_whose_destination_was_deleted_looks_for_it_when_it_has_something_to_send() -> None:
+    script = Script()
+    session = script.core.open_session(AckMode.AUTO)
+    outbox = script.core.open_outbox(session, 7, is_persistent=True, destination="queue:q")
+    script.said()
+    script.hear(c.Vanished(7))
+    assert script.said() == []
+    outbox.add_plain(pack_body("plain"))
+    outbox.add(Parcel(7, 0, 0, pack_body("with a place")))
+    [resolve] = script.said()
+    assert isinstance(resolve, c.Resolve)
+    assert not script.core.has_output
+    script.hear(c.Resolved(resolve.request, 8, "queue:q"))
+    [publish] = script.said()
+    assert isinstance(publish, c.Publish)
+    assert (publish.place, publish.counter, publish.count) == (8, 1, 2)
+    assert script.core.places == {"queue:q": 8}
+
+
+def test_a_place_that_vanished_is_not_remembered() -> None:
+    script = Script()
+    script.core.remember_place("queue:q", c.Resolved(1, 7, "queue:q"))
+    script.core.remember_place("queue:r", c.Resolved(1, 8, "queue:r"))
+    script.hear(c.Vanished(7))
+    assert script.core.places == {"queue:r": 8}
+
+
 def test_of_a_message_that_came_again_only_the_newest_word_is_repeated() -> None:
     script = Script()
     inbox = script.consumer(AckMode.INDIVIDUAL)

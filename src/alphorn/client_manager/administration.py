@@ -22,6 +22,7 @@ from alphorn.model.conversation import (
     Status,
     StatusAnswer,
     Unsubscribe,
+    Vanished,
 )
 from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable
@@ -78,7 +79,7 @@ class Administration:
             return
         listed = desk.directory.find(destination)
         if listed is not None and not frame.policy:
-            desk.reply(connection.stream, Resolved(frame.request, listed.place, str(destination)))
+            self._resolved(connection, frame.request, listed)
             return
         owner = connection.id if frame.is_temporary else b""
         self._create(connection, frame.request, destination, policy, owner)
@@ -95,10 +96,14 @@ class Administration:
             if policy not in (Policy(), listed.policy):
                 desk.fail(connection.stream, request, other_policy(listed, policy))
             else:
-                desk.reply(connection.stream, Resolved(request, place, str(destination)))
+                self._resolved(connection, request, listed)
 
         command = commands.CreateDestination(destination, policy, owner)
         desk.channels[channel].request(command, desk.answer_to(connection, request, on_created))
+
+    def _resolved(self, connection: Connection, request: int, listed: Listed) -> None:
+        connection.know(listed.place)
+        self._desk.reply(connection.stream, Resolved(request, listed.place, str(listed.destination)))
 
     @staticmethod
     def _read_policy(destination: Destination, data: bytes) -> Policy:
@@ -173,8 +178,12 @@ class Administration:
         self._desk.channels[channel].request(command, self._desk.answer_to(connection, frame.request, on_done))
 
     def on_deleted(self, place: int) -> None:
-        """The log says that a destination is gone: its consumers end (CM-22)."""
+        """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
         listed = self._desk.directory.forget(place)
+        for known in self._desk.connections.values():
+            if place in known.places:
+                known.places.discard(place)
+                self._desk.reply(known.stream, Vanished(place))
         if listed is None:
             return
         for consumer in [consumer for consumer in self._desk.consumers.values() if consumer.place == place]:

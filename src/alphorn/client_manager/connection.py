@@ -10,14 +10,18 @@ from collections.abc import Callable
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
+PLACES_MAX = 10_000  # remembered of one connection
+
 
 class Producer:
-    """Which counter comes next, and whether the log is known to agree with it."""
+    """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("expected", "is_proven", "unanswered")
+    __slots__ = ("expected", "is_proven", "place", "session", "unanswered")
 
-    def __init__(self, expected: int, *, is_proven: bool) -> None:
+    def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
+        self.session = session
+        self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
 
@@ -108,7 +112,17 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "resumption", "sessions", "stream")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "id",
+        "is_writable",
+        "places",
+        "producers",
+        "resumption",
+        "sessions",
+        "stream",
+    )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
@@ -118,7 +132,14 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
+        self.places: set[int] = set()  # of destinations that it knows
         self.is_writable = True
+
+    def know(self, place: int) -> None:
+        """It has been told where a destination is, or sends there; whether that is deleted interests it."""
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places.add(place)
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -285,6 +285,12 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -297,4 +303,5 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Vanished
 )
