@@ -2,8 +2,9 @@
 
 import pytest
 
+from alphorn.message_manager.absent import HOLD_S
 from alphorn.message_manager.claims import WAIT_S
-from alphorn.message_manager.machine import ClientManagerLeft, LinkClosed, LinkOpened
+from alphorn.message_manager.machine import ClientManagerLeft, Input, LinkClosed, LinkOpened
 from alphorn.model import link
 from alphorn.model.commands import CreateDestination, Return, Subscribe, key_of
 from alphorn.model.destinations import Policy, parse_destination
@@ -87,11 +88,23 @@ def test_a_broken_link_says_nothing_about_the_clients_behind_it() -> None:
     assert "in use" in serving.refusal(2)
 
 
-def test_the_clients_of_a_client_manager_that_left_are_lost() -> None:
+@pytest.mark.parametrize(
+    "happened", [(LinkClosed(1), ClientManagerLeft(FIRST)), (ClientManagerLeft(FIRST), LinkClosed(1))]
+)
+def test_the_clients_of_a_client_manager_that_left_are_lost(happened: tuple[Input, Input]) -> None:
+    serving = Claiming()
+    serving.claim(2, NEWCOMER)
+    serving.receive(happened[0])
+    assert not serving.answers(2)
+    serving.receive(happened[1])
+    assert not serving.refusal(2)
+
+
+def test_whose_link_stays_broken_is_lost_in_the_end() -> None:
     serving = Claiming()
     serving.receive(LinkClosed(1))
+    serving.pass_time(HOLD_S)
     serving.claim(2, NEWCOMER)
-    serving.receive(ClientManagerLeft(FIRST))
     assert not serving.refusal(2)
 
 

@@ -100,6 +100,7 @@ class MessageManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        self._presence.now = now
         if self._is_restored:
             self._is_restored = False
             self._doubtful_until = now + 2 * HOLD_S
@@ -138,6 +139,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
@@ -355,7 +357,7 @@ class MessageManager:
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._awaited.discard(origin)
         self._unlinked.pop(origin, None)
-        self._presence.give_up(origin)
+        self._presence.on_left(origin, is_linked=origin in self._link_of)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
