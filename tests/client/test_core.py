@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.client.core import DEAD_AFTER_S, PING_AFTER_S, Core, State
-from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.inbox import LAZY_S, AckMode, Inbox
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.requests import Answer
@@ -298,6 +298,54 @@ def test_a_place_that_vanished_is_not_remembered() -> None:
     script.core.remember_place("queue:r", c.Resolved(1, 8, "queue:r"))
     script.hear(c.Vanished(7))
     assert script.core.places == {"queue:r": 8}
+
+
+def test_a_lazy_consumer_acknowledges_when_half_of_its_prefetch_is_used_up() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.DUPS_OK, prefetch=10)
+    script.said()
+    script.hear(delivered(inbox, 1, 10))
+    assert bodies(inbox, 5) == [1, 2, 3, 4, 5]
+    inbox.take(0)
+    [acknowledge] = script.said()
+    assert isinstance(acknowledge, c.Acknowledge)
+    assert acknowledge.positions == [1, 5]
+    assert bodies(inbox, 4) == [6, 7, 8, 9]
+    inbox.take(1)
+    assert not script.core.has_wishes
+    assert script.said() == []
+
+
+def test_a_lazy_consumer_acknowledges_after_a_while_and_when_it_closes() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.DUPS_OK)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    bodies(inbox, 1)
+    inbox.take(1)
+    for now in (1.0, 1.0 + LAZY_S / 2):
+        script.core.on_time(now)
+        assert script.said() == []
+    script.core.on_time(1.0 + LAZY_S)
+    [acknowledge] = script.said()
+    assert isinstance(acknowledge, c.Acknowledge)
+    assert acknowledge.positions == [1, 1]
+    inbox.take(1)
+    script.core.on_time(1.0 + LAZY_S)
+    assert script.said() == []
+    script.core.close_inbox(inbox, script.answers.append)
+    assert kinds(script.said()) == ["Acknowledge", "CloseConsumer"]
+
+
+def test_a_lazy_consumer_with_little_prefetch_does_not_stop() -> None:
+    for prefetch in (1, 2, 3):
+        script = Script()
+        inbox = script.consumer(AckMode.DUPS_OK, prefetch=prefetch)
+        script.said()
+        script.hear(delivered(inbox, 1, prefetch))
+        bodies(inbox)
+        inbox.take(1)
+        assert kinds(script.said()) == ["Acknowledge"]
 
 
 def test_of_a_message_that_came_again_only_the_newest_word_is_repeated() -> None:

@@ -134,6 +134,8 @@ class Core:
         """A quiet server is asked whether it is there, and left when it does not answer."""
         if self.state not in (State.OPEN, State.RESUMING):
             return
+        for inbox in list(self._stirred.values()):
+            inbox.on_time(now)
         if now - self._heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
         elif now - max(self._heard_at, self._pinged_at) >= PING_AFTER_S:

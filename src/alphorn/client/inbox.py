@@ -23,6 +23,8 @@ from alphorn.model.errors import Error, PeerViolation
 from alphorn.model.messages import count_of
 from alphorn.model.ranges import Range, RangeSet
 
+LAZY_S = 1.0  # how long acknowledgements in no hurry may wait
+
 _log = logging.getLogger("alphorn.client")
 
 
@@ -32,7 +34,7 @@ class AckMode(enum.Enum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "individual"
-    DUPS_OK = "dups_ok"
+    DUPS_OK = "dups_ok"  # as AUTO, told to the server in large lots
 
     @property
     def is_automatic(self) -> bool:
@@ -48,6 +50,7 @@ class Inbox:
         "_collected",
         "_current",
         "_in_hand_before",
+        "_lazy_until",
         "_messages",
         "_recovery",
         "acknowledge_session",
@@ -88,6 +91,7 @@ class Inbox:
         self.held = RangeSet()
         self.acknowledged = RangeSet()  # to be sent
         self.acknowledging = RangeSet()  # sent and not answered
+        self._lazy_until: float | None = None  # when acknowledgements in no hurry are told; None while there are none
         self.rejected: list[tuple[Range, int, bool]] = []  # to be sent: positions, delay_ms, is_dead
         self.is_recovering = False  # until the server gives everything out again
         self._recovery: tuple[list[int], list[int]] | None = None  # to be sent: handed out, and not
@@ -107,7 +111,13 @@ class Inbox:
 
     @property
     def has_wishes(self) -> bool:
-        """Whether there is something to tell the server."""
+        """Whether there is something to tell the server; acknowledgements of a lazy consumer wait until it is due."""
+        if self.mode is AckMode.DUPS_OK:
+            return bool(self.rejected or self._recovery) or self._lazy_until == 0.0 or self.is_urgent
+        return self._has_pending
+
+    @property
+    def _has_pending(self) -> bool:
         return bool(self.rejected or self.acknowledged or self._recovery) or (
             self.mode.is_automatic and self._handed_count - self.in_hand > self._collected
         )
@@ -115,7 +125,7 @@ class Inbox:
     @property
     def is_quiet(self) -> bool:
         """Whether it has nothing to tell, and will not have before `on_stir` is called."""
-        return not (self._arrivals or length_hint(self.ready) or self.has_wishes)
+        return not (self._arrivals or length_hint(self.ready) or self._has_pending)
 
     @property
     def is_urgent(self) -> bool:
@@ -125,11 +135,24 @@ class Inbox:
         its own, with an fsync on every replica.
         """
         if self.rejected or self._recovery or not self.is_open:
-            return self.has_wishes
+            return self._has_pending
         done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
         if self.mode is AckMode.CLIENT:
             return bool(self.acknowledged) or done > 0
+        if self.mode is AckMode.DUPS_OK:
+            return len(self.acknowledged) + done >= max(1, self.consume.prefetch // 2)
         return len(self.acknowledged) + done > self.consume.prefetch // 4
+
+    def on_time(self, now: float) -> None:
+        """Acknowledgements of a lazy consumer are due when they have waited long enough."""
+        if self.mode is not AckMode.DUPS_OK:
+            return
+        if not self._has_pending:
+            self._lazy_until = None
+        elif self._lazy_until is None:
+            self._lazy_until = now + LAZY_S
+        elif self._lazy_until <= now:
+            self._lazy_until = 0.0
 
     def on_delivered(self, frame: Delivered) -> None:
         """Messages came; those that the program has already are dropped.
@@ -283,6 +306,7 @@ class Inbox:
     def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool]]]:
         """What to tell the server: positions acknowledged (flat pairs), and what comes back."""
         self._collect()
+        self._lazy_until = None
         acknowledged, self.acknowledged = self.acknowledged.flat(), RangeSet()
         for first, last in zip(acknowledged[::2], acknowledged[1::2], strict=True):
             self.acknowledging.add(first, last)
