@@ -22,7 +22,8 @@ from alphorn.client.outbox import Outbox
 from alphorn.client.pauses import Pauses
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
-from alphorn.client.wishes import take_wishes
+from alphorn.client.whereabouts import Whereabouts
+from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
@@ -48,14 +49,15 @@ from alphorn.model.conversation import (
     Resolve,
     Resolved,
     StatusAnswer,
+    Vanished,
     Welcome,
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
-PLACES_MAX = 10_000
 
 OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
@@ -89,7 +91,9 @@ class Core:
         self.failure: Error | None = None
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
-        self.places: dict[str, int] = {}
+        self._whereabouts = Whereabouts()
+        self.places = self._whereabouts.places
+        self.remember_place = self._whereabouts.remember
         self._outboxes: dict[int, Outbox] = {}
         self._pauses = Pauses()
         self._inboxes: dict[int, Inbox] = {}
@@ -135,6 +139,8 @@ class Core:
         """A quiet server is asked whether it is there, and left when it does not answer."""
         if self.state not in (State.OPEN, State.RESUMING):
             return
+        for inbox in list(self._stirred.values()):
+            inbox.on_time(now)
         if now - self._heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
         elif now - max(self._heard_at, self._pinged_at) >= PING_AFTER_S:
@@ -170,13 +176,20 @@ class Core:
             return output
         for inbox in list(self._stirred.values()):
             if inbox.is_urgent or (with_wishes and inbox.has_wishes):
-                self._tell_wishes(inbox)
+                tell_wishes(inbox, self.request)
+                if (regulation := inbox.take_regulation()) is not None:
+                    self._output.append(encode(regulation))
             if inbox.is_quiet:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
         for outbox in self._outboxes.values():
-            if outbox.wants_packing:
+            if outbox.wants_packing and outbox.is_stale:
+                self._whereabouts.find_again(outbox, self.request)
+            elif outbox.wants_packing:
                 output += outbox.pack(now_ms)
+        if self._output:
+            output += self._output
+            self._output = []
         return output
 
     def fail(self, error: Error) -> None:
@@ -215,15 +228,6 @@ class Core:
         if self.state is State.OPEN:
             self._output.append(encode(frame))
 
-    def remember_place(self, destination: str, answer: Answer) -> int:
-        """Where a destination is, from the answer to `Resolve`."""
-        if not isinstance(answer, Resolved):
-            raise PeerViolation(f"the Client Manager answered the question for {destination} with something else")
-        if len(self.places) >= PLACES_MAX:
-            self.places.clear()
-        self.places[destination] = answer.place
-        return answer.place
-
     def open_session(self, mode: AckMode) -> SessionState:
         """Begins a flow."""
         session = SessionState(self.next_number(), mode)
@@ -246,12 +250,15 @@ class Core:
 
         self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
-    def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
+    def open_outbox(
+        self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None
+    ) -> Outbox:
         """Begins to send."""
         number = self.next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
         outbox.blocked_places = self._pauses.places
         self._pauses.apply([outbox])
+        outbox.destination = destination or ""
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
@@ -366,11 +373,12 @@ class Core:
             inbox.on_stir()
             if inbox.number not in asked:
                 self._consume_again(inbox)
-        output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
+        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
-            self._browsing.recover()  # the page begins anew
+            self._browsing.held = RangeSet()
+            self._browsing.start_over()  # the page begins anew
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -399,6 +407,10 @@ class Core:
         place = self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
+    def _unsettled(self, consumer: int) -> RangeSet:
+        inbox = self._inboxes.get(consumer)
+        return RangeSet() if inbox is None else inbox.unsettled()
+
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
             self.places.clear()  # one of them is gone; the others are soon found again
@@ -418,16 +430,14 @@ class Core:
             self.places.clear()  # one of them is gone; the others are soon found again
         if outbox := self._outboxes.get(frame.producer):
             outbox.on_refused(frame.counter, frame.count, error)
+            if isinstance(error, InvalidDestination):
+                outbox.on_vanished()
 
-    def _on_postponed(self, frame: Postponed) -> None:
-        if outbox := self._outboxes.get(frame.producer):
-            outbox.on_postponed(frame.counter, frame.taken)
+    def _on_vanished(self, frame: Vanished) -> None:
+        self._whereabouts.on_vanished(frame.place, self._outboxes.values())
 
-    def _on_flow(self, frame: Flow) -> None:
-        self._pauses.on_flow(frame.places, frame.reason, self._outboxes.values())
-
-    def _on_hold(self, frame: Hold) -> None:
-        self._pauses.on_hold(frame.session, frame.reason, self._outboxes.values())
+    def _on_pause(self, frame: Postponed | Flow | Hold) -> None:
+        self._pauses.receive(frame, self._outboxes)
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
@@ -452,16 +462,10 @@ class Core:
 
     # What is told of consumers.
 
-    def _tell_wishes(self, inbox: Inbox) -> None:
-        for make, on_answer in take_wishes(inbox):
-            self.request(make, on_answer)
-        if self.state is State.OPEN and (regulation := inbox.take_regulation()) is not None:
-            self._output.append(encode(regulation))
-
     def _let_go(self, inbox: Inbox) -> list[int]:
         """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
         if self.state is not State.CLOSED:
-            self._tell_wishes(inbox)
+            tell_wishes(inbox, self.request)
         unseen = inbox.unseen().flat()
         inbox.close()
         return unseen
@@ -485,11 +489,12 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,
-    Postponed: Core._on_postponed,
-    Flow: Core._on_flow,
-    Hold: Core._on_hold,
+    Postponed: Core._on_pause,
+    Flow: Core._on_pause,
+    Hold: Core._on_pause,
     Delivered: Core._on_delivered,
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
+    Vanished: Core._on_vanished,
 }

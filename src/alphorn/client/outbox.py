@@ -69,6 +69,7 @@ class Outbox:
         "_batches",
         "_bytes_confirmed",
         "_bytes_packed",
+        "_left",
         "_pace",
         "_postponed",
         "_refusals",
@@ -79,10 +80,13 @@ class Outbox:
         "bytes_max",
         "confirmed",
         "counter",
+        "destination",
         "failure",
         "flags",
         "has_parcels",
         "is_open",
+        "is_seeking",
+        "is_stale",
         "messages_max",
         "number",
         "on_progress",
@@ -100,7 +104,11 @@ class Outbox:
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
+        self.destination = ""  # its own, where it has one
         self.is_open = True
+        self.is_stale = False  # its destination was deleted: it is to be looked for before more is sent
+        self.is_seeking = False  # and that is under way
+        self._left: set[int] = set()  # places where its destination was before
         self.failure: Error | None = None
         # Written by programs.
         self.waiting: deque[bytes | Parcel] = deque()
@@ -156,7 +164,7 @@ class Outbox:
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
-        if self.blocked or not (waiting or self._postponed):
+        if self.blocked or self.is_seeking or not (waiting or self._postponed):
             return False
         if self._postponed:
             return self._pace_left > 0 and self._postponed[0].place not in self.blocked_places
@@ -187,6 +195,18 @@ class Outbox:
     def unconfirmed_frames(self) -> list[bytes]:
         """What must be sent again on a new connection, in order."""
         return [batch.frame for batch in self._batches]
+
+    def on_vanished(self) -> None:
+        """The destination was deleted; one without a destination of its own looks for each message's anyway."""
+        self.is_stale = bool(self.destination)
+
+    def on_found(self, place: int) -> None:
+        """This is where the destination is now; what waits goes there."""
+        self.is_stale = self.is_seeking = False
+        if place != self.place:
+            self._left.add(self.place)
+            self.place = place
+            self.blocked = self.blocked_places.get(place, "") or self.blocked
 
     def on_confirmed(self, counter: int) -> None:
         """All messages through this one are committed."""
@@ -327,6 +347,8 @@ class Outbox:
             if type(item) is bytes:
                 item = Parcel(self.place, 0, 0, item)
             assert isinstance(item, Parcel)
+            if item.place in self._left:
+                item = msgspec.structs.replace(item, place=self.place)
             if pieces and (item.count or item.place != place):
                 frames += self._pack_pieces(pieces, place, flags, now_ms)
                 pieces, flags = [], self.flags

@@ -3,9 +3,10 @@
 It is a matter of the stream: a new one begins with nothing blocked, and its Client Manager says what is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from alphorn.client.outbox import Outbox
+from alphorn.model.conversation import Flow, Hold, Postponed
 
 
 class Pauses:
@@ -17,22 +18,18 @@ class Pauses:
         self.places: dict[int, str] = {}
         self._sessions: dict[int, str] = {}
 
-    def on_flow(self, places: list[int], reason: str, outboxes: Iterable[Outbox]) -> None:
-        """These destinations take nothing, or (without a reason) messages again."""
-        for place in places:
-            if reason:
-                self.places[place] = reason
-            else:
-                self.places.pop(place, None)
-        self.apply(outbox for outbox in outboxes if outbox.place in places)
-
-    def on_hold(self, session: int, reason: str, outboxes: Iterable[Outbox]) -> None:
-        """A session is to wait, or (without a reason) to go on."""
-        if reason:
-            self._sessions[session] = reason
-        else:
-            self._sessions.pop(session, None)
-        self.apply(outbox for outbox in outboxes if outbox.session == session)
+    def receive(self, frame: Postponed | Flow | Hold, outboxes: Mapping[int, Outbox]) -> None:
+        """The Client Manager says who is to wait, or (without a reason) to go on; and who is to send again."""
+        match frame:
+            case Flow(places, reason):
+                for place in places:
+                    _note(self.places, place, reason)
+                self.apply(outbox for outbox in outboxes.values() if outbox.place in places)
+            case Hold(session, reason):
+                _note(self._sessions, session, reason)
+                self.apply(outbox for outbox in outboxes.values() if outbox.session == session)
+            case Postponed(producer, counter, taken) if producer in outboxes:
+                outboxes[producer].on_postponed(counter, taken)
 
     def clear(self, outboxes: Iterable[Outbox]) -> None:
         """There is another Client Manager."""
@@ -48,3 +45,10 @@ class Pauses:
     def describe(self) -> dict[str, int]:
         """The printable state."""
         return {"destinations": len(self.places), "sessions": len(self._sessions)}
+
+
+def _note(reasons: dict[int, str], number: int, reason: str) -> None:
+    if reason:
+        reasons[number] = reason
+    else:
+        reasons.pop(number, None)

@@ -1,4 +1,4 @@
-"""What a consumer has to tell its Client Manager: consumed messages, and those that come back, as requests."""
+"""What a consumer's program decided about its messages, as frames for the server."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,27 +7,29 @@ import msgspec
 
 from alphorn.client.inbox import Inbox
 from alphorn.client.requests import OnAnswer
-from alphorn.model.conversation import Acknowledge, AnyClientFrame, Return
+from alphorn.model.conversation import Acknowledge, AnyClientFrame, Recover, Return
 from alphorn.model.ranges import RangeSet
 
-Wish = tuple[Callable[[int], AnyClientFrame], OnAnswer]  # makes the frame from a request's number; hears the answer
+Request = Callable[[Callable[[int], AnyClientFrame], OnAnswer], None]
 
 
-def take_wishes(inbox: Inbox) -> list[Wish]:
-    """All that there is to tell, once; positions that are decided alike go together."""
+def tell_wishes(inbox: Inbox, request: Request) -> None:
+    """Asks for everything that the program wants by now: acknowledged, given back, recovered, in this order."""
     acknowledged, rejected = inbox.take_wishes()
-    wishes: list[Wish] = []
     if acknowledged:
-        make = partial(_numbered, Acknowledge(0, inbox.number, acknowledged))
-        wishes.append((make, lambda answer: inbox.on_acknowledged(acknowledged)))
-    decided: dict[tuple[int, bool, bool], RangeSet] = {}
-    for (first, last), *how in rejected:
-        decided.setdefault(tuple(how), RangeSet()).add(first, last)  # type: ignore[arg-type]
-    for (delay_ms, is_dead, is_unseen), ranges in decided.items():
-        back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
-        wishes.append((partial(_numbered, back), lambda answer: None))
-    return wishes
+        request(
+            lambda number: Acknowledge(number, inbox.number, acknowledged),
+            lambda answer: inbox.on_acknowledged(acknowledged),
+        )
+    decided: dict[tuple[int, bool], RangeSet] = {}
+    for (first, last), delay_ms, is_dead in rejected:
+        decided.setdefault((delay_ms, is_dead), RangeSet()).add(first, last)
+    for (delay_ms, is_dead), ranges in decided.items():
+        request(partial(_numbered, Return(0, inbox.number, ranges.flat(), delay_ms, is_dead)), lambda answer: None)
+    if (recovery := inbox.take_recovery()) is not None:
+        seen, unseen = recovery
+        request(lambda number: Recover(number, inbox.number, seen, unseen), lambda answer: inbox.on_recovered())
 
 
-def _numbered(frame: Acknowledge | Return, request: int) -> AnyClientFrame:
-    return msgspec.structs.replace(frame, request=request)
+def _numbered(frame: Return, number: int) -> Return:
+    return msgspec.structs.replace(frame, request=number)

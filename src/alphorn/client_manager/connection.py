@@ -19,16 +19,17 @@ class Unanswered(Protocol):
 
 
 class Producer:
-    """Which counter comes next, and whether the log is known to agree with it."""
+    """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("expected", "is_postponed", "is_proven", "place", "unanswered")
+    __slots__ = ("expected", "is_postponed", "is_proven", "place", "session", "unanswered")
 
-    def __init__(self, expected: int, *, is_proven: bool) -> None:
+    def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
+        self.session = session
+        self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered: dict[int, Unanswered] = {}  # batches whose outcome the primary tells, by counter
         self.is_postponed = False  # what it sends is left unheard before the expected counter comes again
-        self.place = -1  # where it sends
 
 
 class Consumer:
@@ -47,6 +48,7 @@ class Consumer:
         "place",
         "postponed",
         "prefetch",
+        "recovery",
         "request",
         "returning",
         "selector",
@@ -75,6 +77,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
+        self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
         self.is_attached = False  # wants messages; False until its subscription exists
         self.is_blocked = False  # its client can use no more at the moment
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
@@ -82,10 +85,16 @@ class Consumer:
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
-        """These are acknowledged or returned in the log."""
+        """These are acknowledged in the log."""
+        self._hear(self.settling, positions)
+
+    def come_back(self, positions: list[int]) -> None:
+        """These are returned in the log; some may have been given out again since then, and acknowledged."""
+        self._hear(self.returning, positions)
+
+    def _hear(self, unheard: RangeSet, positions: list[int]) -> None:
         for first, last in zip(positions[::2], positions[1::2], strict=True):
-            self.settling.remove(first, last)
-            self.returning.remove(first, last)
+            unheard.remove(first, last)
         if not self.is_unheard and self.on_settled is not None:
             then, self.on_settled = self.on_settled, None
             then()
@@ -138,7 +147,7 @@ class Connection:
         self.is_writable = True
         self.is_slow_told = False  # primaries know that it takes nothing
         self.unproven = 0  # bytes handed to its stream since that was last found to take more
-        self.places: dict[int, None] = {}  # destinations whose state it is told, first comes first
+        self.places: dict[int, None] = {}  # of destinations that it knows and is told of, first comes first
         self.under_way: dict[int, int] = {}  # session → bytes that are not answered
         self.on_hold: set[int] = set()  # sessions that were told to wait
 

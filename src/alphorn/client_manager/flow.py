@@ -111,13 +111,16 @@ class FlowControl:
         if blocked:
             self.report(blocked)
 
-    def on_deleted(self, place: int) -> None:
-        """A destination is gone: whoever sends there hears that, and waits no more."""
-        if self._full.pop(place, None) is not None:
-            self._tell(self._likely.get(place, ()), [place])
-        for connection in list(self._likely.get(place, ())):
+    def on_deleted(self, place: int) -> list[Connection]:
+        """A destination is gone: nobody waits for it any more. Gives who knew it."""
+        known = list(self._likely.pop(place, ()))
+        is_blocked = bool(self.reason_at(place))
+        self._full.pop(place, None)
+        for connection in known:
             del connection.places[place]
-            self._forget(connection, place)
+            if is_blocked:
+                self._desk.reply(connection.stream, conversation.Flow([place], ""))
+        return known
 
     def has_room(self, channel: int) -> bool:
         """Whether the disks of a channel have room."""

@@ -11,10 +11,14 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.answers import answers_to
+from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.claims import Claims
+from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
-from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.fullness import DiskGauge, Fullness, Waiting
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -33,26 +37,24 @@ from alphorn.message_manager.machine import (
     Supply,
     Tell,
 )
+from alphorn.message_manager.orders import Orders
+from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer
-from alphorn.message_manager.status import About, status_of, with_flow
+from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.status import About, status_of
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
-    CreateDestination,
     Entry,
     Forget,
     Tick,
     connection_of,
     decode_entry,
-    encode_entry,
 )
 from alphorn.model.errors import Error, Misuse, PeerViolation
-from alphorn.model.log_lines import LOG_TOPIC, LogLines
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-_TICK_MS = 10  # ticks are not closer than this
 UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
@@ -69,14 +71,12 @@ class MessageManager:
     ) -> None:
         self.engine = Engine()
         self._about = about
-        self._wall_ms = wall_ms
+        self._clock = Clock(wall_ms)
         self._read = read
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
-        self._fullness: Fullness | None = None  # with the dispatcher
-        self._disk = DiskGauge()
-        self._producers = Waiting()
+        self.flow = FlowControl(about.name)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -86,14 +86,10 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._claims = Claims()
         self._outbox: list[Output] = []
-        self._commands: list[AnyCommand] = []
-        self._then: list[Callable[[], None] | None] = []
-        self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
-        self._request = 0
-        self._log_lines: LogLines | None = None
-        self._has_asked_for_log = False
-        self._ticked_ms = 0
+        self._orders = Orders()
+        self._own_log = OwnLog()
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
         self._doubtful_until = 0.0
@@ -104,28 +100,24 @@ class MessageManager:
         """Whether this replica serves."""
         return self._dispatcher is not None
 
-    @property
-    def is_disk_full(self) -> bool:
-        """Whether this replica's disk has no room for messages."""
-        return bool(self._disk.reason)
-
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        self._presence.now = now
         if self._is_restored:
             self._is_restored = False
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
                 self._on_committed(item)
-                if self._log_lines is not None and self._log_lines.is_waiting:
-                    self._publish_log(self._log_lines, now)
+                if self._own_log.is_waiting:
+                    self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
-                if self._disk.reason:
-                    self._tell(item.link, link.Stored(self._disk.reason))
+                if self.flow.is_disk_full:
+                    self._tell(item.link, self.flow.stored)
             case Measured():
                 self._on_measured(item)
             case LinkClosed():
@@ -140,17 +132,21 @@ class MessageManager:
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
                 self._on_client_manager_left(item.origin)
+        if self._claims:
+            self._decide_claims(now)
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
-        self._dispatcher = self._fullness = None
+        self._dispatcher = None
+        self.flow.end()
         self._is_restored = True
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
@@ -158,10 +154,9 @@ class MessageManager:
         for connection in self._absent.overdue_connections(now):
             self._presence.forget(connection)
             self._order(Forget(connection))
-        due = self.engine.next_due()
-        wall = self._wall_ms(now)
-        if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
-            self._ticked_ms = wall
+        if self._claims:
+            self._decide_claims(now)
+        if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
             self._order(Tick(wall))
 
     def next_deadline(self) -> float:
@@ -171,11 +166,9 @@ class MessageManager:
         if self._dispatcher.has_more:
             return 0.0
         deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
-        due = self.engine.next_due()
-        if due is not None:
-            offset_s = self._wall_ms(0.0) / 1000
-            deadline = min(deadline, max(due, self._ticked_ms + _TICK_MS) / 1000 - offset_s)
-        return deadline
+        if not self._dispatcher.missing:
+            deadline = min(deadline, self._claims.next_deadline())
+        return min(deadline, self._clock.next_deadline(self.engine.next_due()))
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
@@ -186,8 +179,8 @@ class MessageManager:
                 self._tell_client_manager(number, detached)
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
-        if self._commands:
-            self._close_entry()
+        if (entry := self._orders.take_entry()) is not None:
+            self._outbox.append(Order(entry))
         outputs, self._outbox = self._outbox, []
         return outputs
 
@@ -200,25 +193,21 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
-        if self._dispatcher is None or self._fullness is None:
+        if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
-        self._fullness.on_applied(entry.commands, effects)
-        if changes := self._fullness.take_changes():  # before the answers: whoever hears them knows it is full
-            self._tell_all(link.Full(changes))
+        if (full := self.flow.on_applied(entry.commands, effects)) is not None:
+            for number in self._link_of.values():  # before the answers: whoever hears those knows this already
+                self._tell(number, full)
         if entry.requests:
             self._answer(item.origin, entry, effects)
 
     def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
         if origin == self._origin:
-            for request in entry.requests:
-                self._waiting.pop(request, lambda: None)()
+            self._orders.on_applied(entry.requests)
             return
-        answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
-        for place, request in enumerate(entry.requests):
-            if request:
-                answer = answers.get(place) or Answer(place)
-                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+        for answer in answers_to(self.engine, entry, effects):
+            self._tell_origin(origin, answer)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -228,50 +217,26 @@ class MessageManager:
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
-    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
-        policy = None
-        if isinstance(command, CreateDestination) and not answer.error:
-            policy = self.engine.destinations[answer.number].policy
-        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
-
     def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
-        self._commands.append(command)
-        self._then.append(then)
-
-    def _close_entry(self) -> None:
-        requests = []
-        for then in self._then:
-            self._request += 1
-            requests.append(self._request if then is not None else 0)
-            if then is not None:
-                self._waiting[self._request] = then
-        payload = encode_entry(Entry(self._commands, requests if any(requests) else []))
-        self._outbox.append(Order(payload))
-        self._commands, self._then = [], []
+        self._orders.want(command, then)
 
     def _on_logged(self, item: Logged, now: float) -> None:
         """Any replica publishes its own lines; while nobody is primary they wait."""
-        if self._log_lines is None:
-            self._log_lines = LogLines(item.run)
-        self._log_lines.add(item.lines)
+        self._own_log.add(item.run, item.lines)
         if self._epoch:
-            self._publish_log(self._log_lines, now)
+            self._publish_log(now)
 
-    def _publish_log(self, lines: LogLines, now: float) -> None:
-        number = self.engine.numbers.get(LOG_TOPIC)
-        if self.is_disk_full:
+    def _publish_log(self, now: float) -> None:
+        if self.flow.is_disk_full:
             return  # they wait, as far as there is room for them
-        if number is not None:
-            self._order(lines.publish(number, self._wall_ms(now)))
-        elif not self._has_asked_for_log:
-            self._has_asked_for_log = True
-            self._order(LogLines.create())
+        for command in self._own_log.commands(self.engine.numbers, self._clock.wall_ms(now)):
+            self._order(command)
 
     # --- being primary ---
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
-        self._waiting.clear()
+        self._orders.forget_waiting()
         self._link_of.clear()
         self._untold.clear()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
@@ -280,9 +245,10 @@ class MessageManager:
         known = [self._number_of(origin) for origin in item.client_managers]
         is_doubtful = now < self._doubtful_until
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
-        self._fullness = Fullness(self.engine)
+        self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
+        self._claims = Claims()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -294,9 +260,9 @@ class MessageManager:
         self._epoch = epoch
         if self._dispatcher is None:
             return
-        self._dispatcher = self._fullness = None
-        self._commands, self._then = [], []
-        self._waiting.clear()
+        self._dispatcher = None
+        self.flow.end()
+        self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
         self._log("info", "demoted", f"epoch={epoch}")
@@ -348,20 +314,27 @@ class MessageManager:
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Waiting(producers):
-                self._producers.on_told(number, producers)
+                self.flow.waiting.on_told(number, producers)
             case link.Regulate(consumers, is_blocked):
                 dispatcher.regulate(consumers, is_blocked=is_blocked)
-            case link.Look() | link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
-                for told in answer(self.engine, dispatcher, self._read, frame):
-                    self._tell(number, told)
+            case link.Pause(request, consumer):
+                dispatcher.suspend([consumer])
+                self._tell(number, link.Answered(request))
+            case link.Look() | link.Locate() | link.Name():
+                self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
+            case link.FindSubscription():
+                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
+            case link.Claim():
+                self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
+            case link.ClaimClient():
+                self._claims.add(number, frame, now)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        if self._fullness is not None:
-            self._tell(number, link.Full(list(self._fullness.reasons.items()), is_whole=True))
+        self._tell(number, self.flow.full)
         for untold in self._untold.pop(frame.origin, ()):
             self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
@@ -370,6 +343,9 @@ class MessageManager:
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+        for connection, client in frame.clients:
+            self._presence.name(connection, client)
+        self._presence.give_up(frame.origin)
 
     def _on_settled(
         self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
@@ -384,6 +360,7 @@ class MessageManager:
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._awaited.discard(origin)
         self._unlinked.pop(origin, None)
+        self._presence.on_left(origin, is_linked=origin in self._link_of)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
@@ -423,11 +400,11 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
-        self._producers.leave(number)
+        self.flow.waiting.leave(number)
         self._attached.pop(number, None)
         if introduced is None:
             return
-        for connection in self._presence.leave_all(number):
+        for connection in self._presence.leave_all(number, introduced.origin):
             self._absent.lose(connection, now)
         if self._link_of.get(introduced.origin) != number:
             return
@@ -443,13 +420,43 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
+    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
+        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
+        self._give_up(lost)
+        return [link.Answered(frame.request, found[0] << 32 | found[1])]
+
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
+        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
+        return [link.Answered(frame.request)]
+
+    def _give_up(self, consumers: list[bytes]) -> None:
+        for consumer in consumers:
+            self._absent.consumer_back(consumer)
+            self._detach(consumer, None)
+
+    def _decide_claims(self, now: float) -> None:
+        """Client ids are given only when every Client Manager has said which are in use."""
+        if self._dispatcher is None or self._dispatcher.missing:
+            return
+        for number, wanted, answer in self._claims.decide(self._presence, self._links, now):
+            if not answer.error:
+                self._absent.back(wanted.connection)
+            self._tell(number, answer)
+
+    def _attempt(self, number: int, request: int, do: Callable[[], list[link.Told]]) -> None:
+        """Says what this gives, or why it cannot be."""
+        try:
+            for frame in do():
+                self._tell(number, frame)
+        except Error as error:
+            self._refuse(number, request, error)
+
     def _on_measured(self, item: Measured) -> None:
         """Every replica speaks for its own disk."""
-        if self._disk.measure(self._about.name, item.space):
+        if (stored := self.flow.measure(item.space)) is not None:
             for number in self._links:
-                self._tell(number, link.Stored(self._disk.reason))
-            state = self._disk.reason or "it has room again"
-            self._log("warning" if self._disk.reason else "info", "disk", f"reason={state!r}")
+                self._tell(number, stored)
+            self._log("warning" if stored.reason else "info", "disk", f"blocked={stored.reason!r}")
 
     # --- saying ---
 
@@ -460,10 +467,6 @@ class MessageManager:
         for origin, number in self._link_of.items():
             if self._numbers[origin] == client_manager:
                 self._tell(number, frame)
-
-    def _tell_all(self, frame: link.Told) -> None:
-        for number in self._link_of.values():
-            self._tell(number, frame)
 
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
@@ -477,9 +480,8 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        full = self._fullness.reasons if self._fullness is not None else {}
         status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
-        return with_flow(status, self.engine, self._disk, full, self._producers.totals())
+        return self.flow.add_to(status, self.engine)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

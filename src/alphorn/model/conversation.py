@@ -153,6 +153,23 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
     """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
 
@@ -176,6 +193,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Recover
     | Regulate
 )
 
@@ -275,6 +293,12 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
     """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
 
@@ -313,6 +337,7 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Vanished
     | Postponed
     | Flow
     | Hold

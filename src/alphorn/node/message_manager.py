@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
 
+from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
 from alphorn.io.cluster_file import ClusterFile
@@ -47,6 +48,7 @@ from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 from alphorn.node.fetching import fetch_entries
 
+REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
 MEASURE_BYTES = 1 << 20  # of the log, after which the disk is measured
 MEASURE_S = 0.1  # and this often
@@ -79,6 +81,7 @@ class MessageManagerNode:
                 store_bytes_max=self._me.store_bytes_max,
                 founding=founding,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
+                timing=Timing(report_delay_s=REPORT_DELAY_S),
             ),
             self,
         )
@@ -215,7 +218,7 @@ class MessageManagerNode:
         used, limit = self._bus.store_bytes()
         space = Space(used=used, limit=limit, reserve=self._file.reserve_bytes(limit))
         self._driver.receive(Measured(space))
-        is_full = self._machine.is_disk_full
+        is_full = self._machine.flow.is_disk_full
         self._set_interval(self._consolidation.look(space, is_full=is_full, now=asyncio.get_running_loop().time()))
 
     def _set_interval(self, interval: int | None) -> None:

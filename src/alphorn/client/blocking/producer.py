@@ -89,7 +89,7 @@ class Producer:
         self._sending = sending
         self._destination = destination
         self._is_plain = sending.is_plain and destination is not None
-        self._others: dict[int, Producer] = {}  # by place: one full destination must not delay another
+        self._others: dict[str, Producer] = {}  # by destination: a full one must not delay another
         self._lock = threading.Lock()  # of programs' threads alone: a counter and its message belong together
         self._forks = FORKS.number
 
@@ -226,8 +226,9 @@ class Producer:
         """Whether `send` would wait now, for this producer's own destination or for another that it has used."""
         if destination is None:
             return not self._outbox.has_room
-        place = self._line.core.places.get(check_destination(destination), 0)
-        return bool(self._others.get(place, self)._outbox.why_full(place))
+        name = check_destination(destination)
+        outbox = self._others.get(name, self)._outbox
+        return bool(outbox.why_full(self._line.core.places.get(name, outbox.place)))
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was sent is committed.
@@ -278,20 +279,22 @@ class Producer:
 
         Temporary destinations come and go; messages to them go with this producer's own.
         """
-        place = self._places.find(destination)
-        known = self._others.get(place)
+        name = destination if type(destination) is str else check_destination(destination)
+        known = self._others.get(name)
         if known is not None:
             return known
-        name = check_destination(destination)
-        if place == self._outbox.place or parse_destination(name).is_temporary or len(self._others) >= OTHERS_MAX:
+        name = check_destination(name)
+        if name == self._destination or parse_destination(name).is_temporary or len(self._others) >= OTHERS_MAX:
             return self
         self._check()
+        place = self._places.find(name)
         with self._line.lock:
-            if place not in self._others:
+            if name not in self._others:
                 session = self._line.core.sessions[self._outbox.session]
-                outbox = self._line.core.open_outbox(session, place, is_persistent=self._sending.is_persistent)
-                self._others[place] = Producer(self._line, self._places, outbox, self._sending, name)
-        return self._others[place]
+                is_persistent = self._sending.is_persistent
+                outbox = self._line.core.open_outbox(session, place, is_persistent=is_persistent, destination=name)
+                self._others[name] = Producer(self._line, self._places, outbox, self._sending, name)
+        return self._others[name]
 
     def _place_of(self, destination: DestinationLike | None) -> int:
         if destination is not None:
