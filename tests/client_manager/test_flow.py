@@ -197,9 +197,8 @@ def test_a_batch_larger_than_a_sessions_limit_is_let_in_alone() -> None:
 
 
 @pytest.mark.requirement("FC-4", "FC-7")
-def test_sessions_wait_while_the_bus_takes_nothing_and_go_on_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alphorn.client_manager.flow.UNORDERED_BYTES_MAX", 4000)
-    managing = Managing()
+def test_sessions_wait_while_the_bus_takes_nothing_and_go_on_when_it_has() -> None:
+    managing = Managing(channel_bytes_max=4000)
     client, other = managing.connect(), managing.connect()
     place = client.resolve()
     other.resolve()

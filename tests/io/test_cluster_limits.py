@@ -11,6 +11,7 @@ from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.local_cluster import LocalShape, lay_out
 from alphorn.io.store import Store
 from alphorn.model.errors import Misuse
+from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from tests.bus.frame_values import ASSIGNMENTS
 
@@ -24,14 +25,25 @@ def limited(file: ClusterFile, kind: str, **limits: int) -> ClusterFile:
 def test_the_reserve_of_a_disk_covers_what_all_client_managers_may_have_under_way(tmp_path: Path) -> None:
     few = lay_out(tmp_path, LocalShape(client_managers=1))
     many = lay_out(tmp_path, LocalShape(client_managers=3))
-    assert many.reserve_bytes(0) - few.reserve_bytes(0) == 2 * (8 << 20)
-    assert few.reserve_bytes(64 << 20) < 32 << 20
+    each = few.channel_bytes_max + BATCH_BYTES_MAX
+    assert many.reserve_bytes(0) - few.reserve_bytes(0) == 2 * each
+
+
+@pytest.mark.requirement("FC-4")
+@pytest.mark.parametrize("client_managers", [1, 2, 4])
+def test_client_managers_keep_less_where_a_disk_is_small(tmp_path: Path, client_managers: int) -> None:
+    file = lay_out(tmp_path, LocalShape(client_managers=client_managers))
+    small = limited(file, "message_manager", store_bytes_max=64 << 20)
+    small.check()
+    assert client_managers * small.channel_bytes_max == 8 << 20
+    assert small.reserve_bytes(64 << 20) < 40 << 20
+    assert file.channel_bytes_max == 16 << 20
 
 
 @pytest.mark.parametrize(
     ("kind", "limits", "reason"),
     [
-        ("message_manager", {"store_bytes_max": 1 << 20}, "store_bytes_max of node mm1 is 1048576"),
+        ("message_manager", {"store_bytes_max": 1 << 20}, "store_bytes_max of node mm1 is 1048576, which leaves"),
         ("client_manager", {"session_bytes_max": 10}, "session_bytes_max of node cm1 is 10"),
         ("client_manager", {"consumer_bytes_max": 10}, "consumer_bytes_max of node cm1 is 10"),
     ],

@@ -18,7 +18,6 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.model import conversation, link
 
-UNORDERED_BYTES_MAX = 8 << 20  # of one channel: what clients wanted and the bus has not taken
 PLACES_MAX = 10_000  # that one connection is told of
 
 
@@ -155,7 +154,7 @@ class FlowControl:
         if self.reason_at(place):
             return False
         under_way, channel = connection.under_way.get(session, 0), parts_of(place)[0]
-        if self._desk.channels[channel].unordered_bytes >= UNORDERED_BYTES_MAX:
+        if self._desk.channels[channel].unordered_bytes >= self._desk.settings.channel_bytes_max:
             self._wait_for_channel(connection, session, channel)
             return False
         if under_way and under_way + size > self._desk.settings.session_bytes_max:
@@ -167,7 +166,7 @@ class FlowControl:
         """A session's batch is under way."""
         under_way = connection.under_way[session] = connection.under_way.get(session, 0) + size
         channel = parts_of(place)[0]
-        if self._desk.channels[channel].unordered_bytes > UNORDERED_BYTES_MAX // 2:
+        if self._desk.channels[channel].unordered_bytes > self._desk.settings.channel_bytes_max // 4:
             self._wait_for_channel(connection, session, channel)
         elif under_way > self._desk.settings.session_bytes_max // 2:
             self._hold(connection, session, under_way)
@@ -184,8 +183,9 @@ class FlowControl:
 
     def ease(self) -> None:
         """The end of a turn: sessions go on whose channel has taken most of what waited."""
+        low = self._desk.settings.channel_bytes_max // 8
         for number, sessions in enumerate(self._congested):
-            if sessions and self._desk.channels[number].unordered_bytes <= UNORDERED_BYTES_MAX // 4:
+            if sessions and self._desk.channels[number].unordered_bytes <= low:
                 self._congested[number] = {}
                 for connection, session in sessions:
                     self._release(connection, session)

@@ -30,9 +30,9 @@ from typing import Literal
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
-from alphorn.client_manager.flow import UNORDERED_BYTES_MAX
 from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
+from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 NodeKind = Literal["message_manager", "client_manager"]
@@ -40,6 +40,7 @@ LogPlace = Literal["file", "standard_error"]
 MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
 LIMIT_BYTES_MIN = 64 << 10
+CHANNEL_BYTES_MAX = 16 << 20
 
 
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,14 +134,20 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             checkpoint_interval=channel.checkpoint_interval,
         )
 
+    @property
+    def channel_bytes_max(self) -> int:
+        """What a Client Manager keeps of a channel that the bus has not taken; of a small disk, an eighth for all."""
+        smallest = min(node.store_bytes_max for node in self.nodes if node.kind == "message_manager")
+        return max(LIMIT_BYTES_MIN, min(CHANNEL_BYTES_MAX, smallest // (8 * len(self.client_managers))))
+
     def reserve_bytes(self, limit: int) -> int:
         """What must be free on a Message Manager's disk when messages are let in no more.
 
         That much may be under way: on the bus, and at each Client Manager; and an eighth is for the log's own records,
         checkpoints, and acknowledgements, which are always let in.
         """
-        under_way = Budget().window_bytes + len(self.client_managers) * UNORDERED_BYTES_MAX
-        return under_way + limit // 8
+        each = self.channel_bytes_max + BATCH_BYTES_MAX
+        return Budget().window_bytes + len(self.client_managers) * each + limit // 8
 
     def check(self) -> None:
         """Raises `Misuse` that names every fault."""
@@ -169,9 +176,9 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _limit_faults(self, node: NodeTable) -> list[str]:
         """Limits that leave no room to work in."""
-        least = 2 * self.reserve_bytes(0)
-        if node.kind == "message_manager" and node.store_bytes_max < least:
-            return [f"store_bytes_max of node {node.name} is {node.store_bytes_max}; {least} is the least here"]
+        limit = node.store_bytes_max
+        if node.kind == "message_manager" and self.client_managers and limit - self.reserve_bytes(limit) < limit // 4:
+            return [f"store_bytes_max of node {node.name} is {limit}, which leaves no room for messages; take more"]
         if node.kind == "client_manager":
             return [
                 f"{field} of node {node.name} is {getattr(node, field)}; {LIMIT_BYTES_MIN} is the least"

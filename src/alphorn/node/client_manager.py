@@ -18,7 +18,6 @@ from alphorn.bus.entries import Assignment, Member
 from alphorn.client_manager.channel import ENTRY_BYTES
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
-from alphorn.client_manager.flow import UNORDERED_BYTES_MAX
 from alphorn.client_manager.machine import (
     Ask,
     Closed,
@@ -53,7 +52,7 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 
-UNREAD_BYTES = 4 * UNORDERED_BYTES_MAX  # before clients are not read any more, which they should never notice
+UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
 # many of them leaves disk and processor to those that are waited for.
 WITNESS_LINGER_S = 0.003
@@ -142,6 +141,7 @@ class ClientManagerNode:
         return {
             "client_manager": self._machine.describe(),
             "streams": len(self._streams),
+            "unsent_bytes": sum(stream.unsent_bytes for stream in self._streams.values()),
             "channels": [channel.bus.describe() for channel in self._channels],
         }
 
@@ -163,6 +163,7 @@ class ClientManagerNode:
             addresses=tuple(node.clients for node in self._file.client_managers),
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,
+            channel_bytes_max=self._file.channel_bytes_max,
         )
 
     def _make_witnesses(self) -> list[BusNode]:
@@ -264,7 +265,7 @@ class ClientManagerNode:
         for channel in self._channels:
             for keeper in channel.links.values():
                 keeper.flush()
-        is_reading = self._machine.unordered_bytes < UNREAD_BYTES
+        is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
         if is_reading is not self._is_reading:
             self._is_reading = is_reading
             for stream in self._streams.values():
