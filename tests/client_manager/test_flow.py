@@ -104,6 +104,23 @@ def test_a_gap_behind_a_batch_whose_answer_was_lost_with_its_primary_is_sent_aga
     assert client.take(Confirmed) == [Confirmed(1, 1)]
 
 
+def test_what_was_under_way_when_its_destination_got_a_limit_is_sent_again_for_the_primary_to_confirm() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    client.publish(place, 1, "a")
+    client.publish(place, 2, "b")
+    managing.commit_other(commands.SetPolicy(QUEUE, BOUNDED))
+    managing.commit()
+    assert client.take(Postponed) == [Postponed(1, 1)]
+    assert client.take(Confirmed) == []
+    managing.commits = True
+    client.publish(place, 1, "a")
+    managing.answer()
+    assert client.take(Confirmed) == [Confirmed(1, 1)]
+
+
 @pytest.mark.requirement("FC-9")
 def test_one_full_destination_delays_no_other_of_the_same_session() -> None:
     managing = Managing()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alphorn.message_manager.consolidation import AGAIN_S, Consolidation
+from alphorn.message_manager.consolidation import AGAIN_BYTES, AGAIN_S, Consolidation
 from alphorn.message_manager.fullness import Space
 
 SPACE = Space(used=0, limit=8000, reserve=1000)  # the log since a checkpoint may take 1000
@@ -56,3 +56,11 @@ def test_an_early_checkpoint_that_another_primary_asked_for_sets_the_interval_ba
 
 def test_before_anything_came_nothing_is_wanted() -> None:
     assert Consolidation(INTERVAL).look(SPACE, is_full=True, now=0.0) is None
+
+
+def test_a_large_disk_is_given_longer() -> None:
+    consolidation = following(5000)
+    large = Space(used=0, limit=10 * AGAIN_BYTES, reserve=1000)
+    assert consolidation.look(large, is_full=True, now=0.0) == 1
+    assert consolidation.look(large, is_full=True, now=9 * AGAIN_S) is None
+    assert consolidation.look(large, is_full=True, now=10 * AGAIN_S) == 1

@@ -66,7 +66,7 @@ def test_a_batch_larger_than_its_queue_goes_through_piece_by_piece(connection, o
     assert len(receipts.result(WAIT_S)) == 500
 
 
-@pytest.mark.requirement("FC-9", "FC-10")
+@pytest.mark.requirement("FC-1", "FC-9", "FC-10")
 def test_one_full_queue_delays_no_other_on_the_same_connection(connection, queue):
     full, free = f"{queue}.full", f"{queue}.free"
     connection.destinations.create(full, max_length=1)

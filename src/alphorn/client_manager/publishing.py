@@ -144,7 +144,13 @@ class Publishing:
 
     def _on_committed(self, batch: _Batch) -> None:
         self._flow.end(batch.connection, batch.session, batch.size)
-        if self._desk.directory.at(batch.place) is None:
+        producer, listed = batch.state, self._desk.directory.at(batch.place)
+        if producer.is_postponed and batch.counter >= producer.expected:
+            return  # it comes again
+        if listed is not None and listed.may_refuse:
+            # Its policy has changed since: whether the message was taken, the primary says when it comes again.
+            self._postpone(batch.connection, batch.producer, producer, batch.counter)
+        elif listed is None:
             error = InvalidDestination("the destination was deleted before the message came; create it again")
             self._refuse(batch, type(error).__name__, str(error))
         else:

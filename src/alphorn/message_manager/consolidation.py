@@ -9,7 +9,8 @@ has passed, which brings a checkpoint at once, and back when it has come. Only t
 from alphorn.message_manager.fullness import Space
 
 TAIL_SHARE = 8  # of the disk: the log since the last checkpoint takes at most this part of it
-AGAIN_S = 1.0  # between two attempts, so that making checkpoints is not all that is done
+AGAIN_S = 1.0  # between two attempts, so that making checkpoints is not all that is done;
+AGAIN_BYTES = 8 << 30  # and longer where the disk is larger than this, as checkpoints take longer there
 
 
 class Consolidation:
@@ -48,6 +49,6 @@ class Consolidation:
         is_long = self._bytes > space.limit // TAIL_SHARE
         if self._checkpoint < 0 or passed <= 0 or not (is_long or is_full) or now < self._again_at:
             return None
-        self._again_at = now + AGAIN_S
+        self._again_at = now + AGAIN_S * max(1.0, space.limit / AGAIN_BYTES)
         self._is_asked = True
         return passed
