@@ -16,7 +16,7 @@ PLACES_MAX = 10_000  # remembered of one connection
 class Producer:
     """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("expected", "is_proven", "place", "session", "unanswered")
+    __slots__ = ("_closed", "expected", "is_proven", "open", "place", "session", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
@@ -24,6 +24,19 @@ class Producer:
         self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
+        self.open: deque[int] = deque()  # counters of batches that have no outcome, or follow such a one
+        self._closed: dict[int, int] = {}  # of these, which have one: the last counter, 0 where it was refused
+
+    def close(self, counter: int, confirmed: int) -> int:
+        """The batch that begins with a counter has its outcome: confirmed through this one, 0 where it was refused.
+
+        Gives the counter through which everything has one and the last is confirmed, 0 where nothing new is.
+        """
+        self._closed[counter] = confirmed
+        through = 0
+        while self.open and self.open[0] in self._closed:
+            through = max(through, self._closed.pop(self.open.popleft()))
+        return through
 
 
 class Consumer:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands, link
@@ -22,6 +22,7 @@ from alphorn.model.conversation import (
     Done,
     Failed,
     Return,
+    parts_of,
 )
 from alphorn.model.destinations import DestinationKind, temporary_prefix
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
