@@ -43,8 +43,10 @@ class Consumer:
     """Who receives, and what it has received and not yet acknowledged."""
 
     __slots__ = (
+        "attaching",
         "channel",
         "destination",
+        "has_returned",
         "held",
         "is_attached",
         "is_volatile",
@@ -84,6 +86,8 @@ class Consumer:
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
         self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
+        self.attaching = 0  # the request by which it attaches, until that is answered
+        self.has_returned = False  # something came back meanwhile, which the primary may believe it holds
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
@@ -106,9 +110,15 @@ class Consumer:
 
     def give_back(self, positions: list[int]) -> None:
         """These are on their way back, and claimed no more: a primary that has applied it would keep them for ever."""
+        self.has_returned = self.has_returned or bool(self.attaching)
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
             self.returning.add(first, last)
+
+    @property
+    def must_attach_again(self) -> bool:
+        """Whether the primary may have applied a return before it heard, by the link, who had the message."""
+        return self.has_returned and not self.attaching and not self.returning
 
     @property
     def is_unheard(self) -> bool:

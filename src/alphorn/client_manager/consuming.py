@@ -167,11 +167,13 @@ class Consuming:
         if self._desk.loose:
             self._desk.loose.hold(consumer)
         consumer.waiting.clear()
+        consumer.has_returned = False
         channel = self._desk.channels[consumer.channel]
 
         def on_answer(answer: link.Answered) -> None:
             if not self.is_current(connection, consumer):
                 return
+            consumer.attaching = 0
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
@@ -179,8 +181,10 @@ class Consuming:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            if not answer.error and consumer.must_attach_again:
+                self.attach(connection, consumer)
 
-        number = channel.ask(on_answer)
+        consumer.attaching = number = channel.ask(on_answer)
         self._desk.ask_primary(
             consumer.channel,
             link.Attach(
@@ -313,6 +317,8 @@ class Consuming:
 
     def _returned(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.come_back(positions)
+        if consumer.must_attach_again and self.is_current(connection, consumer):
+            self.attach(connection, consumer)
         if request:
             self._desk.reply(connection.stream, Done(request))
 
