@@ -21,7 +21,7 @@ from alphorn.client.message import message_id
 from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, batch_of
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Publish
+from alphorn.model.conversation import Publish, parts_of
 from alphorn.model.errors import Error, Unavailable, UnknownOutcome
 from alphorn.model.messages import Flag, cut_batch
 
@@ -69,6 +69,7 @@ class Outbox:
         "_batches",
         "_bytes_confirmed",
         "_bytes_packed",
+        "_last",
         "_left",
         "_pace",
         "_postponed",
@@ -125,6 +126,7 @@ class Outbox:
         self._batches: deque[SentBatch] = deque()
         self._postponed: deque[SentBatch] = deque()  # after those, and to be sent again
         self._pace = PACE_MAX  # messages that may be under way
+        self._last: dict[int, int] = {}  # channel → the newest counter that went there
         self._refusals: deque[Refusal] = deque()
         self._refusals_forgotten = 0
 
@@ -378,7 +380,12 @@ class Outbox:
 
     def _frame(self, blob: bytes, count: int, place: int, flags: int, size: int, now_ms: int) -> bytes:
         counter = self.packed + 1
-        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob))
+        channel, _ = parts_of(place)
+        after = self._last.get(channel, 0)
+        self._last[channel] = self.packed + count
+        if after == self.packed:
+            after = -1
+        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob), after)
         frame = encode(publish)
         self._batches.append(SentBatch(counter, count, size, frame, place))
         self._bytes_packed += size
@@ -393,7 +400,8 @@ def _split(batch: SentBatch, counter: int) -> tuple[SentBatch, SentBatch]:
     parts = []
     for start, end in ((batch.counter, counter), (counter, batch.counter + batch.count)):
         blob = cut_batch(publish.blob, range(start - batch.counter, end - batch.counter))
-        part = msgspec.structs.replace(publish, counter=start, count=end - start, blob=memoryview(blob))
+        after = publish.after if start == batch.counter else -1
+        part = msgspec.structs.replace(publish, counter=start, count=end - start, blob=memoryview(blob), after=after)
         size = batch.size * (end - start) // batch.count
         parts.append(SentBatch(start, end - start, size, encode(part), batch.place))
     first, second = parts

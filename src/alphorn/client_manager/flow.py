@@ -15,8 +15,8 @@ from itertools import chain
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.model import conversation, link
+from alphorn.model.conversation import parts_of, place_of
 
 PLACES_MAX = 10_000  # that one connection is told of
 

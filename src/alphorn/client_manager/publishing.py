@@ -10,11 +10,10 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
 from alphorn.model import commands, errors
-from alphorn.model.conversation import Confirmed, Postponed, Publish, Refused
+from alphorn.model.conversation import Confirmed, Postponed, Publish, Refused, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
@@ -91,6 +90,7 @@ class Publishing:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
+            frame.after,
         )
         listed = self._desk.directory.at(frame.place)
         if listed is None:
@@ -105,6 +105,7 @@ class Publishing:
             frame.count,
             size,
         )
+        producer.open.append(frame.counter)
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered[frame.counter] = batch
             channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
@@ -119,6 +120,8 @@ class Publishing:
             raise PeerViolation(f"session {frame.session} is not open")
         if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if size > settings.batch_bytes_max:
@@ -133,14 +136,15 @@ class Publishing:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
-    def _postpone(self, connection: Connection, number: int, producer: Producer, counter: int, taken: int = -1) -> None:
-        """Messages from this counter on come again; what becomes of those that are under way counts no more."""
+    def _postpone(
+        self, connection: Connection, number: int, producer: Producer, first: int, taken: int | None = None
+    ) -> None:
+        """The batch that begins with this counter comes again, without what was taken of it, and all after it."""
+        counter = first + (taken or 0)
         self._flow.postponed += 1
-        producer.expected, producer.is_postponed = counter, True
-        for later in [later for later in producer.unanswered if later >= counter]:
-            producer.unanswered.pop(later).is_void = True
+        producer.postpone(counter, first)
         if self._desk.is_there(connection):
-            self._desk.reply(connection.stream, Postponed(number, counter, taken))
+            self._desk.reply(connection.stream, Postponed(number, counter, -1 if taken is None else taken))
 
     def _on_committed(self, batch: _Batch) -> None:
         self._flow.end(batch.connection, batch.session, batch.size)
@@ -164,8 +168,8 @@ class Publishing:
         batch.state.is_proven = True
         earlier = min(batch.state.unanswered, default=batch.counter)
         if answer.error == errors.Postponed.__name__:
-            counter = answer.number or batch.counter
-            self._postpone(batch.connection, batch.producer, batch.state, counter, counter - batch.counter)
+            taken = answer.number - batch.counter if answer.number else 0
+            self._postpone(batch.connection, batch.producer, batch.state, batch.counter, taken)
         elif answer.error == errors.Unavailable.__name__ and earlier < batch.counter:
             # One before it was postponed, which a primary that is gone knew. All of them come again from there.
             self._postpone(batch.connection, batch.producer, batch.state, earlier)
@@ -176,8 +180,7 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
-        if self._desk.is_there(batch.connection):
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+        self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
         self.refused += batch.count
@@ -185,6 +188,13 @@ class Publishing:
             self._desk.reply(
                 batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
             )
+        self._close(batch, 0)
+
+    def _close(self, batch: _Batch, confirmed: int) -> None:
+        """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
+        through = batch.state.close(batch.counter, confirmed)
+        if through and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 
     def senders(self) -> dict[str, list[tuple[str, int]]]:
         """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""
