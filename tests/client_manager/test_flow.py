@@ -259,6 +259,8 @@ def test_the_primary_hears_how_many_producers_wait_and_a_new_one_hears_it_again(
     assert waiting(managing) == [[(QUEUE, 3)]]
     managing.link_up("mm2", is_primary=True, epoch=2)
     assert waiting(managing) == [[(QUEUE, 3)]]
+    other.close()
+    assert waiting(managing) == [[(QUEUE, 2)]]
     managing.tell(FREE, "mm2")
     assert waiting(managing) == [[(QUEUE, 0)]]
 

@@ -58,6 +58,7 @@ class FlowControl:
         """A connection's stream is gone."""
         for place in connection.places:
             self._forget(connection, place)
+        self.report([place for place in connection.places if self.reason_at(place)])
         for sessions in self._congested:
             for key in [key for key in sessions if key[0] is connection]:
                 del sessions[key]

@@ -41,8 +41,9 @@ class FlowControl:
         return Full(list(self._fullness.reasons.items()) if self._fullness else [], is_whole=True)
 
     def begin(self, engine: Engine) -> None:
-        """This replica is primary."""
+        """This replica is primary; who waits it is told anew."""
         self._fullness = Fullness(engine)
+        self.waiting = Waiting()
 
     def end(self) -> None:
         """It is not any more."""
