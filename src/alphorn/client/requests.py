@@ -9,13 +9,14 @@ from alphorn.model.conversation import (
     Consume,
     Done,
     Failed,
+    FragmentRead,
     Resolved,
     Return,
     StatusAnswer,
 )
 from alphorn.model.errors import Error, InvalidDestination
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.client_manager.cache import ReceiveCache
-from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Publish, encode_entry
+from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Fragment, Publish, encode_entry
 from alphorn.model.link import Answered
 
 ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
@@ -125,7 +125,7 @@ class Channel:
         """
         for request, pending in list(self.pending.items()):
             if pending.command is not None:
-                size = len(pending.command.blob) if isinstance(pending.command, Publish) else 0
+                size = len(pending.command.blob) if isinstance(pending.command, Publish | Fragment) else 0
                 self._want_request(request, pending.command, size)
                 continue
             del self.pending[request]

@@ -31,6 +31,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.streaming import Streaming, is_bulk
 from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -47,6 +48,7 @@ class ClientManager:
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
+        self._streaming = Streaming(self._desk, self._publishing)
         self._administration = Administration(self._desk, finding, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -62,6 +64,9 @@ class ClientManager:
             conversation.Unsubscribe: self._administration.on_unsubscribe,
             conversation.Browse: self._administration.on_browse,
             conversation.Status: self._administration.on_status,
+            conversation.SendFragment: self._streaming.on_fragment,
+            conversation.AbandonStream: self._streaming.on_abandon,
+            conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
         }
@@ -97,10 +102,11 @@ class ClientManager:
         """Fetches that are not answered are asked of others."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
+        self._streaming.fetching.on_time(now)
 
     def next_deadline(self) -> float:
         """When a fetch is overdue."""
-        return self._consuming.fetching.next_deadline()
+        return min(self._consuming.fetching.next_deadline(), self._streaming.fetching.next_deadline())
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -124,6 +130,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "streaming": self._streaming.describe(),
         }
 
     # --- clients ---
@@ -229,7 +236,8 @@ class ClientManager:
         entry = None
         if item.payload:
             entry = self._learn(item.channel, item.payload)
-            channel.cache.put(item.sequence, item.payload, entry)
+            if entry is None or not is_bulk(entry):
+                channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
@@ -278,6 +286,7 @@ class ClientManager:
         if channel.primary == item.name:
             channel.primary = ""
         self._consuming.fetching.on_link_lost(item.channel, item.name)
+        self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
 
     def _on_joined(self, item: Joined) -> None:
@@ -303,6 +312,7 @@ class ClientManager:
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
             self._consuming.fetching.on_entries(item.channel, frame)
+            self._streaming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
@@ -313,6 +323,8 @@ class ClientManager:
             channel.answered(frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
+        elif isinstance(frame, link.FragmentsLocated):
+            self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
 
@@ -334,4 +346,5 @@ class ClientManager:
         self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._streaming.ask_again(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

@@ -28,13 +28,22 @@ class _Wish:
 
 
 class Fetching:
-    """What is asked for. `on_fetched` hears of each entry that has come; it is in the cache until that returns."""
+    """What is asked for. `on_fetched` hears of each entry that has come; it is in the cache until that returns.
 
-    __slots__ = ("_desk", "_on_fetched", "_wishes", "fetched")
+    `on_missing` hears of each that no Message Manager has; it is asked for again until somebody forgets it.
+    """
 
-    def __init__(self, desk: Desk, on_fetched: Callable[[int, int], None]) -> None:
+    __slots__ = ("_desk", "_on_fetched", "_on_missing", "_wishes", "fetched")
+
+    def __init__(
+        self,
+        desk: Desk,
+        on_fetched: Callable[[int, int], None],
+        on_missing: Callable[[int, int], None] = lambda channel, sequence: None,
+    ) -> None:
         self._desk = desk
         self._on_fetched = on_fetched
+        self._on_missing = on_missing
         self._wishes: dict[tuple[int, int], _Wish] = {}  # by channel and sequence
         self.fetched = 0
 
@@ -43,6 +52,10 @@ class Fetching:
         if (channel, sequence) not in self._wishes:
             wish = self._wishes[(channel, sequence)] = _Wish()
             self._ask(channel, sequence, wish)
+
+    def forget(self, channel: int, sequence: int) -> None:
+        """Nobody waits for this entry any more."""
+        self._wishes.pop((channel, sequence), None)
 
     def on_entries(self, channel: int, frame: Entries) -> None:
         """An answer. What it does not have is asked of another."""
@@ -80,6 +93,7 @@ class Fetching:
             self._ask(channel, sequence, wish)
         else:  # all were asked
             wish.whom, wish.request, wish.due = "", 0, self._desk.now + AGAIN_S
+            self._on_missing(channel, sequence)
 
     def _ask(self, channel: int, sequence: int, wish: _Wish) -> None:
         ground = self._desk.channels[channel]

@@ -339,6 +339,9 @@ class MessageManager:
                 self._find(dispatcher, number, frame)
             case link.Claim():
                 self._claim(dispatcher, number, frame)
+            case link.LocateFragments(request, producer, counter, index):
+                places = self.engine.locate_fragments(producer, counter, index)
+                self._tell(number, link.FragmentsLocated(request, places))
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
