@@ -202,7 +202,7 @@ def test_an_entry_that_nobody_has_any_more_ends_the_reading_when_the_primary_say
     assert client.take(Failed) == [], "it is still needed, and so it is asked for again"
     managing.manager.on_time(AGAIN_S)
     managing.turn()
-    for name in ("mm2", "mm1"):
+    for _ in range(2):
         [(server, fetch)] = fetched(managing)
         managing.tell(link.Entries(fetch.request, []), server)
     [question] = located(managing)

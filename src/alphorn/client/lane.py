@@ -109,7 +109,7 @@ class Lane:
 
     def abandon(self) -> None:
         """The body will not be finished; what has not left stays here."""
-        if self._index and self.failure is None:
+        if self._index:
             self._add(AbandonStream(self.session, self.number, self.place, self.counter + 1), 0)
 
     def id_of(self, connection: bytes, counter: int) -> str:

@@ -62,8 +62,9 @@ class BodySending:
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             await precede()
         except BaseException:
-            lane.abandon()
-            self._line.schedule()
+            if lane.is_open:
+                lane.abandon()
+                self._line.schedule()
             raise
         counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
         self._line.schedule()

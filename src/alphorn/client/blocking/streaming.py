@@ -58,8 +58,9 @@ class BodySending:
             precede()
         except BaseException:
             with line.lock:
-                lane.abandon()
-            line.wake()
+                if lane.is_open:
+                    lane.abandon()
+                    line.wake()
             raise
         with line.lock:
             counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
