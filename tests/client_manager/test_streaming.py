@@ -241,3 +241,18 @@ def test_a_client_asks_only_for_what_fits_a_window(managing: Managing) -> None:
     assert client.take(Goodbye) == []
     client.say(reading(READS_MAX, 99))
     assert client.take(Goodbye)[0].error == "PeerViolation"
+
+
+@pytest.mark.requirement("VLM-7")
+def test_small_messages_of_the_same_turn_are_not_in_the_entry_of_a_fragment(managing: Managing) -> None:
+    client = managing.connect()
+    place = client.resolve()
+    managing.entries.clear()
+    small = memoryview(encode([["small"]]))
+    client.say(
+        Publish(1, 1, place, 1, 1, 0, 1000, small),
+        SendFragment(1, 3, place, 1, 0, memoryview(b"piece")),
+        Publish(1, 1, place, 2, 1, 0, 1000, small),
+    )
+    kinds = [[type(command) for command in entry.commands] for entry in managing.entries]
+    assert kinds == [[commands.Publish], [commands.Fragment], [commands.Publish]]

@@ -84,6 +84,10 @@ class Channel:
         if self._size >= ENTRY_BYTES:
             self._close_entry()
 
+    def part(self) -> None:
+        """What is wanted next begins another entry."""
+        self._close_entry()
+
     def join(self, command: Acknowledge) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
         last = self._commands[-1] if self._commands else None

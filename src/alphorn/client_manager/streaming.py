@@ -66,7 +66,11 @@ class Streaming:
             frame.index,
             memoryview(bytes(frame.blob)),
         )
+        # Bulk has entries of its own: what is small does not wait for it, and the cache keeps only that.
+        channel = self._desk.channels[parts_of(frame.place)[0]]
+        channel.part()
         self._publishing.order(connection, frame, command)
+        channel.part()
 
     def on_abandon(self, connection: Connection, frame: AbandonStream) -> None:
         """A client gives up what it has begun."""
