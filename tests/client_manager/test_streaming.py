@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
+from alphorn.client_manager.channel import BULK_BYTES_MAX
 from alphorn.client_manager.fetching import AGAIN_S
+from alphorn.client_manager.machine import Lost
 from alphorn.client_manager.streaming import READS_MAX
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     AbandonStream,
+    Close,
     Confirmed,
     Failed,
     FragmentRead,
@@ -255,4 +258,56 @@ def test_small_messages_of_the_same_turn_are_not_in_the_entry_of_a_fragment(mana
         Publish(1, 1, place, 2, 1, 0, 1000, small),
     )
     kinds = [[type(command) for command in entry.commands] for entry in managing.entries]
-    assert kinds == [[commands.Publish], [commands.Fragment], [commands.Publish]]
+    assert kinds == [[commands.Publish, commands.Publish], [commands.Fragment]]
+
+
+@pytest.mark.requirement("VLM-7")
+def test_bulk_of_many_clients_waits_while_small_messages_pass(managing: Managing) -> None:
+    managing.commits = False
+    clients = [managing.connect() for _ in range(4)]
+    managing.commits = True
+    places = [client.resolve() for client in clients]
+    managing.commits = False
+    managing.entries.clear()
+    for client, place in zip(clients, places, strict=True):
+        for counter in range(1, 5):
+            send(client, place, counter, counter - 1, bytes(1 << 18))
+    under_way = BULK_BYTES_MAX >> 18
+    assert len(managing.entries) == under_way
+    clients[0].publish(places[0], 1, "small")
+    assert isinstance(managing.entries[-1].commands[0], commands.Publish)
+    managing.commit()
+    while managing.waiting:
+        managing.commit()
+    assert len(managing.entries) == 17
+    assert [len(client.take(Confirmed)) for client in clients] == [5, 4, 4, 4]
+
+
+def test_what_follows_fragments_does_not_overtake_those_that_wait(managing: Managing) -> None:
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    managing.entries.clear()
+    count = (BULK_BYTES_MAX >> 18) + 2
+    for counter in range(1, count + 1):
+        send(client, place, counter, counter - 1, bytes(1 << 18))
+    seal(client, place, count + 1, count)
+    managing.tell(link.Role("mm1", 2, True))
+    client.say(Close())
+    managing.commits = True
+    managing.commit()
+    kinds = [type(command) for entry in managing.entries for command in entry.commands]
+    assert kinds == [commands.Fragment] * count + [commands.Publish] * 2 + [commands.Forget]
+
+
+def test_lost_bulk_makes_room_again(managing: Managing) -> None:
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    for counter in range(1, 10):
+        send(client, place, counter, counter - 1, bytes(1 << 18))
+    for order in managing.waiting:
+        managing.manager.receive(Lost(0, order.handle, "interrupted"), 0.0)
+    before = len(managing.entries)
+    managing.turn()
+    assert len(managing.entries) == before + 1

@@ -17,6 +17,7 @@ from alphorn.model.commands import (
     Fragment,
     Publish,
     Purge,
+    Redrive,
     key_of,
 )
 from alphorn.model.errors import Corruption
@@ -122,7 +123,10 @@ def test_an_expired_message_takes_its_body_to_the_dead_letter_queue_and_back(ben
     assert bench.retained == kept
     assert len(bench.engine.locate_fragments(LANE, counter, 0)) == 6
     dead = bench.named("queue:_DMQ")
-    bench.apply(Purge(dead.number))
+    bench.apply(Redrive(dead.number, []))
+    assert bench.candidates(queue) == [2]
+    assert len(bench.engine.locate_fragments(LANE, counter, 0)) == 6
+    bench.apply(Purge(queue))
     assert bench.retained == []
 
 

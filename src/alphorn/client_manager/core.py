@@ -268,7 +268,7 @@ class ClientManager:
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
-        self._desk.channels[item.channel].in_flight.pop(item.handle, None)
+        self._desk.channels[item.channel].lost(item.handle)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
             self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))

@@ -64,13 +64,9 @@ class Streaming:
             commands.key_of(connection.id, frame.producer),
             frame.counter,
             frame.index,
-            memoryview(bytes(frame.blob)),
+            frame.blob,
         )
-        # Bulk has entries of its own: what is small does not wait for it, and the cache keeps only that.
-        channel = self._desk.channels[parts_of(frame.place)[0]]
-        channel.part()
         self._publishing.order(connection, frame, command)
-        channel.part()
 
     def on_abandon(self, connection: Connection, frame: AbandonStream) -> None:
         """A client gives up what it has begun."""
