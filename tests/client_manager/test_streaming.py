@@ -5,8 +5,8 @@ import pytest
 
 from alphorn.client_manager.channel import BULK_BYTES_MAX
 from alphorn.client_manager.fetching import AGAIN_S
-from alphorn.client_manager.machine import Lost
-from alphorn.client_manager.streaming import READS_MAX
+from alphorn.client_manager.machine import Lost, Said, Writable
+from alphorn.client_manager.streaming import READS_AT_ONCE, READS_MAX
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     AbandonStream,
@@ -237,10 +237,36 @@ def test_nobody_answers_a_client_that_is_gone(managing: Managing) -> None:
 
 
 @pytest.mark.requirement("VLM-5")
-def test_a_client_asks_only_for_what_fits_a_window(managing: Managing) -> None:
+def test_only_some_of_many_pieces_are_fetched_at_a_time(managing: Managing) -> None:
     client = managing.connect()
-    for index in range(READS_MAX):
+    places = [number for index in range(40) for number in (40 + index, 0)]
+    for index in range(40):
         client.say(reading(index, 100 + index))
+    managing.tell(link.FragmentsLocated(located(managing)[0].request, places))
+    wanted = fetched(managing)
+    assert len(wanted) == READS_AT_ONCE
+    _, fetch = wanted[0]
+    managing.tell(link.Entries(fetch.request, [(40, entry(b"zero"))]), "mm2")
+    assert [frame.request for frame in client.take(FragmentRead)] == [100]
+    assert [fetch.sequences for _, fetch in fetched(managing)] == [[40 + READS_AT_ONCE]]
+
+
+@pytest.mark.requirement("VLM-5")
+def test_a_client_that_does_not_take_what_it_is_sent_is_sent_no_more_pieces(managing: Managing) -> None:
+    client = managing.connect()
+    managing.receive(Writable(client.stream, False))
+    client.say(reading())
+    assert located(managing) == []
+    managing.receive(Writable(client.stream, True))
+    assert len(located(managing)) == 1
+
+
+def test_a_client_that_asks_for_more_than_anybody_reads_is_sent_away(managing: Managing) -> None:
+    client = managing.connect()
+    managing.receive(Writable(client.stream, False))
+    for index in range(READS_MAX):
+        managing.manager.receive(Said(client.stream, reading(index, 100 + index)), 0.0)
+    managing.turn()
     assert client.take(Goodbye) == []
     client.say(reading(READS_MAX, 99))
     assert client.take(Goodbye)[0].error == "PeerViolation"

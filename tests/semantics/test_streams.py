@@ -64,7 +64,7 @@ def test_small_bodies_can_be_opened_too(connection, queue):
             value.open()
 
 
-@pytest.mark.requirement("VLM-2", "VLM-7")
+@pytest.mark.requirement("VLM-2", "VLM-7", "CM-26")
 def test_small_messages_of_the_same_producer_and_connection_pass_by(connection, queue):
     with connection.session() as session:
         producer = session.producer(queue)

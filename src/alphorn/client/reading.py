@@ -100,9 +100,9 @@ class Reading:
         return ReadFragment(request, place, producer, counter, index)
 
     def close(self) -> None:
-        """Nothing more is wanted; what is still on its way is dropped when it comes."""
+        """Nothing more is wanted; what is still on its way is dropped when it comes. Needs no lock."""
         self.is_closed = True
-        self._pieces.clear()
+        self._pieces = {}
 
     def _on_answer(self, index: int, answer: Answer | Error) -> None:
         if isinstance(answer, Error):

@@ -185,6 +185,7 @@ class ClientManager:
         connection = desk.connections.pop(stream, None)
         if connection is None:
             return
+        self._streaming.forget(connection)
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
         for consumer in connection.consumers.values():
@@ -228,6 +229,7 @@ class ClientManager:
         connection = self._desk.connections.get(item.stream)
         if connection is not None:
             connection.is_writable = item.is_writable
+            self._streaming.go_on(connection)
 
     # --- the log ---
 

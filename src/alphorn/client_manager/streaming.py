@@ -5,7 +5,7 @@ confirmed, and nothing is kept here. Reading is as free of memory: each piece is
 belongs to. The primary knows where it is in the log, a backup gives the log entry, and the piece is cut out of it.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 import msgspec
 
@@ -19,7 +19,8 @@ from alphorn.model.conversation import AbandonStream, FragmentRead, ReadFragment
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.messages import FRAGMENT_BYTES_MAX
 
-READS_MAX = 64  # pieces that one client may wait for at a time
+READS_AT_ONCE = 16  # pieces that are fetched for one client; the others that it asked for wait their turn
+READS_MAX = 10_000  # pieces that one client may wait for
 BODIES_KNOWN_MAX = 256  # whose next pieces' places are remembered
 
 Body = tuple[int, bytes, int]  # channel, and the message's producer and counter
@@ -37,7 +38,18 @@ class _Read(msgspec.Struct, frozen=True):
 class Streaming:
     """Fragments of all clients, both ways."""
 
-    __slots__ = ("_asked", "_desk", "_known", "_locating", "_publishing", "_reading", "_waiting", "fetching", "read")
+    __slots__ = (
+        "_asked",
+        "_desk",
+        "_known",
+        "_locating",
+        "_publishing",
+        "_queued",
+        "_reading",
+        "_waiting",
+        "fetching",
+        "read",
+    )
 
     def __init__(self, desk: Desk, publishing: Publishing) -> None:
         self._desk = desk
@@ -47,6 +59,7 @@ class Streaming:
         self._asked: dict[Body, list[_Read]] = {}  # who waits to hear where his piece is
         self._locating: dict[tuple[int, int], tuple[_Read, int]] = {}  # channel and request; the entry that is missing
         self._waiting: dict[tuple[int, int], list[tuple[_Read, int]]] = {}  # channel and entry → reads, with commands
+        self._queued: dict[Connection, deque[_Read]] = {}
         self._reading: dict[Connection, int] = {}
         self.read = 0
 
@@ -81,14 +94,29 @@ class Streaming:
         channel = parts_of(frame.place)[0]
         if not 0 <= channel < len(self._desk.channels) or frame.index < 0:
             raise PeerViolation(f"no destination has the place {frame.place}, or no fragment the index {frame.index}")
-        if self._reading.get(connection, 0) >= READS_MAX:
-            raise PeerViolation(f"a client reads at most {READS_MAX} fragments at a time; wait for some of them")
-        self._reading[connection] = self._reading.get(connection, 0) + 1
-        body = (channel, frame.producer, frame.counter)
-        read = _Read(connection, frame.request, body, frame.index)
-        first, places = self._known.get(body, (0, []))
-        if first <= frame.index < first + len(places) // 2:
-            self._find(read, *places[2 * (frame.index - first) :][:2])
+        queued = self._queued.setdefault(connection, deque())
+        if len(queued) >= READS_MAX:
+            raise PeerViolation(f"a client asks for at most {READS_MAX} fragments at a time; wait for some of them")
+        queued.append(_Read(connection, frame.request, (channel, frame.producer, frame.counter), frame.index))
+        self.go_on(connection)
+
+    def go_on(self, connection: Connection) -> None:
+        """Fetches what a client waits for, as far as it takes what it is sent."""
+        queued = self._queued.get(connection)
+        while queued and connection.is_writable and self._reading.get(connection, 0) < READS_AT_ONCE:
+            self._reading[connection] = self._reading.get(connection, 0) + 1
+            self._begin(queued.popleft())
+        if not queued:
+            self._queued.pop(connection, None)
+
+    def forget(self, connection: Connection) -> None:
+        """A client is gone, and waits for nothing more."""
+        self._queued.pop(connection, None)
+
+    def _begin(self, read: _Read) -> None:
+        first, places = self._known.get(read.body, (0, []))
+        if first <= read.index < first + len(places) // 2:
+            self._find(read, *places[2 * (read.index - first) :][:2])
         else:
             self._locate(read)
 
@@ -196,6 +224,7 @@ class Streaming:
             self._reading[read.connection] = left
         else:
             self._reading.pop(read.connection, None)
+        self.go_on(read.connection)
 
     def describe(self) -> dict[str, object]:
         """For people."""

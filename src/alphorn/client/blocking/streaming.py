@@ -123,10 +123,10 @@ class BodyReader(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Ends reading; the message stays as it is."""
-        if not self.closed:
-            with self._line.lock:
-                self._reading.close()
+        """Ends reading; the message stays as it is. A file that nobody closed is closed wherever it is noticed, so
+        this must not wait for a lock.
+        """
+        self._reading.close()
         super().close()
 
     def _next(self) -> bytes:
