@@ -18,8 +18,10 @@ from alphorn.model.conversation import (
     Publish,
     ReadFragment,
     Refused,
+    Resolve,
     SendFragment,
 )
+from alphorn.model.destinations import temporary_prefix
 from alphorn.model.messages import Flag, Packed, Streamed
 from tests.client_manager.managing import Client, Managing, encode
 
@@ -324,6 +326,17 @@ def test_what_follows_fragments_does_not_overtake_those_that_wait(managing: Mana
     managing.commit()
     kinds = [type(command) for entry in managing.entries for command in entry.commands]
     assert kinds == [commands.Fragment] * count + [commands.Publish] * 2 + [commands.Forget]
+
+
+def test_what_a_connection_wanted_is_not_wanted_again_after_its_end(managing: Managing) -> None:
+    client = managing.connect()
+    place = client.resolve()
+    seal(client, place, 1, 0)
+    client.say(Resolve(50, f"queue:{temporary_prefix(client.id)}mine", True))
+    client.say(Close())
+    managing.entries.clear()
+    managing.tell(link.Role("mm1", 2, True))
+    assert managing.entries == [], "another primary would take it for something new"
 
 
 def test_lost_bulk_makes_room_again(managing: Managing) -> None:

@@ -13,7 +13,19 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.client_manager.cache import ReceiveCache
-from alphorn.model.commands import Abandon, Acknowledge, AnyCommand, Entry, Forget, Fragment, Publish, encode_entry
+from alphorn.model.commands import (
+    Abandon,
+    Acknowledge,
+    AnyCommand,
+    CreateDestination,
+    Entry,
+    Forget,
+    Fragment,
+    Publish,
+    Subscribe,
+    connection_of,
+    encode_entry,
+)
 from alphorn.model.link import Answered
 from alphorn.model.messages import Flag
 
@@ -26,6 +38,18 @@ _POSITION_BYTES = 9  # at most
 def bytes_of(positions: list[int]) -> int:
     """What positions may take in an entry."""
     return _POSITION_BYTES * len(positions)
+
+
+def owner_of(command: AnyCommand) -> bytes:
+    """The connection whose end undoes what a command has done; nothing where none does."""
+    match command:
+        case Publish() | Fragment() | Abandon():
+            return connection_of(command.producer)
+        case Subscribe():
+            return connection_of(command.consumer)
+        case CreateDestination():
+            return command.owner
+    return b""
 
 
 class Pending(msgspec.Struct, gc=False):
@@ -115,6 +139,8 @@ class Channel:
         return self._request
 
     def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int) -> None:
+        if isinstance(command, Forget):
+            self._drop_requests(command.connection)
         if self._goes_with_bulk(command):
             payload = encode_entry(Entry([command], [request] if request else []))
             self._bulk.append((payload, [] if then is None else [then]))
@@ -127,6 +153,12 @@ class Channel:
         self._size += size + _COMMAND_BYTES
         if self._size >= ENTRY_BYTES:
             self._close_entry()
+
+    def _drop_requests(self, connection: bytes) -> None:
+        """Nobody waits for these any more, and ordered again after the end of their connection they would be new."""
+        for request, pending in list(self.pending.items()):
+            if pending.command is not None and owner_of(pending.command) == connection:
+                del self.pending[request]
 
     def _goes_with_bulk(self, command: AnyCommand) -> bool:
         """Fragments, and what would make no sense before those that wait."""
