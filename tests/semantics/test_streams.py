@@ -54,6 +54,22 @@ def test_a_file_is_sent_and_copied_line_by_line(connection, queue, tmp_path):
             assert list(body) == path.read_bytes().splitlines(keepends=True)
 
 
+def test_a_stream_that_gives_more_or_less_than_it_is_asked_for_is_cut_to_size(connection, queue):
+    pieces = [bytes([number]) * size for number, size in enumerate([3_000_000, 1, 700_000, 5, 262_144])]
+
+    class Careless:
+        def __init__(self):
+            self.rest = list(pieces)
+
+        def read(self, size):
+            return self.rest.pop(0) if self.rest else b""
+
+    with connection.session() as session:
+        session.producer(queue).send_stream(Careless())
+        [message] = take(session.consumer(queue), 1)
+        assert message.open().read() == b"".join(pieces)
+
+
 def test_small_bodies_can_be_opened_too(connection, queue):
     with connection.session() as session:
         send(session, queue, [b"bytes", "text", {"a": 1}])

@@ -14,9 +14,9 @@ import xxhash
 
 from alphorn.client.message import message_id
 from alphorn.client.packing import batch_of
-from alphorn.doors.native import encode
+from alphorn.doors.native import encode, encode_parts
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import AbandonStream, AnyClientFrame, Publish, SendFragment
+from alphorn.model.conversation import AbandonStream, Publish, SendFragment
 from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
@@ -86,13 +86,11 @@ class Lane:
         """Whether nothing is under way."""
         return not self._under_way
 
-    def add(self, blob: bytes) -> None:
+    def add(self, blob: bytes | bytearray | memoryview) -> None:
         """The next piece of the body."""
         self._digest.update(blob)
-        self._add(
-            SendFragment(self.session, self.number, self.place, self.counter + 1, self._index, memoryview(blob)),
-            len(blob),
-        )
+        frame = SendFragment(self.session, self.number, self.place, self.counter + 1, self._index, memoryview(blob))
+        self._add(b"".join(encode_parts(frame)), len(blob))
         self._index += 1
         self._size += len(blob)
 
@@ -104,13 +102,13 @@ class Lane:
         """The packed message that the body belongs to; gives its counter."""
         blob = memoryview(batch_of([message]))
         publish = Publish(self.session, self.number, self.place, self.counter + 1, 1, flags, now_ms, blob)
-        self._add(publish, len(message))
+        self._add(encode(publish), len(message))
         return self.counter
 
     def abandon(self) -> None:
         """The body will not be finished; what has not left stays here."""
         if self._index:
-            self._add(AbandonStream(self.session, self.number, self.place, self.counter + 1), 0)
+            self._add(encode(AbandonStream(self.session, self.number, self.place, self.counter + 1)), 0)
 
     def id_of(self, connection: bytes, counter: int) -> str:
         """The id of a message."""
@@ -167,10 +165,10 @@ class Lane:
         """The printable state."""
         return {"number": self.number, "counter": self.counter, "confirmed": self.confirmed, "bytes": self._under_way}
 
-    def _add(self, frame: AnyClientFrame, size: int) -> None:
+    def _add(self, frame: bytes, size: int) -> None:
         self.counter += 1
         self._under_way += size
-        self._waiting.append(_Sent(self.counter, size, encode(frame)))
+        self._waiting.append(_Sent(self.counter, size, frame))
 
     def _move(self) -> None:
         first = self._sent or self._waiting

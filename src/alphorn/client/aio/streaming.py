@@ -75,14 +75,20 @@ class BodySending:
         """Full fragments while something is under way; what there is, when nothing is."""
         gathered = bytearray()
         while data := check_piece(await read(FRAGMENT_BYTES - len(gathered))):
+            if not gathered and len(data) == FRAGMENT_BYTES:
+                await self._add(data)
+                continue
             gathered += data
-            if len(gathered) >= FRAGMENT_BYTES or self.lane.is_idle:
-                await self._add(bytes(gathered))
-                gathered.clear()
+            while len(gathered) >= FRAGMENT_BYTES:
+                await self._add(gathered[:FRAGMENT_BYTES])
+                del gathered[:FRAGMENT_BYTES]
+            if gathered and self.lane.is_idle:
+                await self._add(gathered)
+                gathered = bytearray()
         if gathered:
-            await self._add(bytes(gathered))
+            await self._add(gathered)
 
-    async def _add(self, piece: bytes) -> None:
+    async def _add(self, piece: bytes | bytearray | memoryview) -> None:
         await self._await(lambda: self.lane.has_room)
         self.lane.add(piece)
         self._line.schedule()

@@ -71,14 +71,20 @@ class BodySending:
         """Full fragments while something is under way; what there is, when nothing is."""
         gathered = bytearray()
         while data := check_piece(read(FRAGMENT_BYTES - len(gathered))):
+            if not gathered and len(data) == FRAGMENT_BYTES:
+                self._add(data)
+                continue
             gathered += data
-            if len(gathered) >= FRAGMENT_BYTES or self.lane.is_idle:
-                self._add(bytes(gathered))
-                gathered.clear()
+            while len(gathered) >= FRAGMENT_BYTES:
+                self._add(gathered[:FRAGMENT_BYTES])
+                del gathered[:FRAGMENT_BYTES]
+            if gathered and self.lane.is_idle:
+                self._add(gathered)
+                gathered = bytearray()
         if gathered:
-            self._add(bytes(gathered))
+            self._add(gathered)
 
-    def _add(self, piece: bytes) -> None:
+    def _add(self, piece: bytes | bytearray | memoryview) -> None:
         self._await(lambda: self.lane.has_room)
         with self._line.lock:
             self.lane.add(piece)
