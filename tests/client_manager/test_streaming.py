@@ -37,6 +37,13 @@ def seal(client: Client, place: int, counter: int, fragments: int) -> None:
     client.say(Publish(1, 3, place, counter, 1, int(Flag.STREAM), 1000, memoryview(encode([message]))))
 
 
+def answer_all(managing: Managing) -> None:
+    """The primary takes all that was ordered."""
+    for entry in managing.entries:
+        for request in entry.requests:
+            managing.tell(link.Answered(request))
+
+
 def ordered(managing: Managing) -> list[commands.AnyCommand]:
     return [command for entry in managing.entries for command in entry.commands]
 
@@ -71,7 +78,7 @@ def make_managing() -> Managing:
 
 
 @pytest.mark.requirement("VLM-3", "VLM-8")
-def test_a_fragment_is_ordered_before_the_next_has_come_and_confirmed_when_it_is_committed(managing: Managing) -> None:
+def test_a_fragment_is_ordered_before_the_next_has_come_and_confirmed_when_it_is_taken(managing: Managing) -> None:
     client = managing.connect()
     place = client.resolve()
     managing.commits = False
@@ -79,15 +86,24 @@ def test_a_fragment_is_ordered_before_the_next_has_come_and_confirmed_when_it_is
     [fragment] = [command for command in ordered(managing) if isinstance(command, commands.Fragment)]
     assert (fragment.counter, fragment.index, bytes(fragment.blob)) == (1, 0, b"piece")
     assert fragment.producer == commands.key_of(client.id, 3)
-    assert client.take(Confirmed) == []
     managing.commit()
+    assert client.take(Confirmed) == []
+    managing.answer()
     assert client.take(Confirmed) == [Confirmed(3, 1)]
+
+
+def test_a_fragment_that_does_not_fit_is_refused_at_once(managing: Managing) -> None:
+    client = managing.connect()
+    send(client, client.resolve(), 1, 4)
+    managing.answer(error="PeerViolation", reason="fragment 4 came where 0 comes next")
+    assert client.take(Refused) == [Refused(3, 1, 1, "PeerViolation", "fragment 4 came where 0 comes next")]
 
 
 def test_the_primary_decides_whether_a_streamed_message_is_taken(managing: Managing) -> None:
     client = managing.connect()
     place = client.resolve()
     send(client, place, 1, 0)
+    managing.answer()
     seal(client, place, 2, 1)
     assert client.take(Confirmed) == [Confirmed(3, 1)]
     managing.answer(error="PeerViolation", reason="not whole")
@@ -100,6 +116,7 @@ def test_an_abandoned_body_is_said_to_the_log(managing: Managing) -> None:
     send(client, place, 1, 0)
     client.say(AbandonStream(1, 3, place, 2))
     assert ordered(managing)[-1] == commands.Abandon(commands.key_of(client.id, 3), 2)
+    answer_all(managing)
     assert client.take(Confirmed) == [Confirmed(3, 1), Confirmed(3, 2)]
 
 
@@ -308,6 +325,7 @@ def test_bulk_of_many_clients_waits_while_small_messages_pass(managing: Managing
     while managing.waiting:
         managing.commit()
     assert len(managing.entries) == 17
+    answer_all(managing)
     assert [len(client.take(Confirmed)) for client in clients] == [5, 4, 4, 4]
 
 
@@ -325,7 +343,7 @@ def test_what_follows_fragments_does_not_overtake_those_that_wait(managing: Mana
     managing.commits = True
     managing.commit()
     kinds = [type(command) for entry in managing.entries for command in entry.commands]
-    assert kinds == [commands.Fragment] * count + [commands.Publish] * 2 + [commands.Forget]
+    assert kinds == ([commands.Fragment] * count + [commands.Publish]) * 2 + [commands.Forget]
 
 
 def test_what_a_connection_wanted_is_not_wanted_again_after_its_end(managing: Managing) -> None:

@@ -85,8 +85,6 @@ class Publishing:
         size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
         if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
-            if isinstance(command, commands.Fragment):  # which is kept until it is answered; its view is not
-                command = msgspec.structs.replace(command, blob=memoryview(bytes(command.blob)))
             channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
         else:
             channel.want(command, lambda: self._on_committed(batch), size=size)

@@ -1,7 +1,7 @@
 """Bodies in fragments: into the log piece by piece as they come, and out of it piece by piece as they are asked for.
 
 A fragment is ordered and confirmed as a message is, so a client that goes on elsewhere sends again what was not
-confirmed, and nothing is kept here. Reading is as free of memory: each piece is asked for by itself, by the message it
+confirmed, and nothing must survive here. Reading keeps as little: each piece is asked for by itself, by the message it
 belongs to. The primary knows where it is in the log, a backup gives the log entry, and the piece is cut out of it.
 """
 
@@ -77,9 +77,10 @@ class Streaming:
             commands.key_of(connection.id, frame.producer),
             frame.counter,
             frame.index,
-            frame.blob,
+            memoryview(bytes(frame.blob)),
         )
-        self._publishing.order(connection, frame, command)
+        # The primary answers for each: who sends a body that was given up hears it now, and not at its end.
+        self._publishing.order(connection, frame, command, is_judged=True)
 
     def on_abandon(self, connection: Connection, frame: AbandonStream) -> None:
         """A client gives up what it has begun."""
