@@ -16,7 +16,7 @@ PIECES = [bytes([65 + number]) * (number + 1) for number in range(10)]
 def reading_of(script: Script, pieces: list[bytes], *, digest: bytes = b"") -> Reading:
     data = b"".join(pieces)
     streamed = Streamed(len(pieces), len(data), digest or xxhash.xxh3_128_digest(data))
-    return Reading(script.core, streamed, place=7, producer=SENDER, counter=30)
+    return Reading(script.core, streamed, place=7, producer=SENDER, counter=30, sequence=12)
 
 
 def asked(script: Script) -> list[c.ReadFragment]:
@@ -33,8 +33,8 @@ def test_pieces_are_asked_for_a_few_ahead_and_taken_in_order() -> None:
     reading = reading_of(script, PIECES)
     reading.ask()
     questions = asked(script)
-    assert [(frame.index, frame.producer, frame.counter) for frame in questions] == [
-        (index, SENDER, 30) for index in range(AHEAD)
+    assert [(frame.index, frame.producer, frame.counter, frame.sequence) for frame in questions] == [
+        (index, SENDER, 30, 12) for index in range(AHEAD)
     ]
     for question in reversed(questions):
         answer(script, question)

@@ -66,7 +66,7 @@ def entry(*blobs: bytes) -> memoryview:
 
 
 def reading(index: int = 0, request: int = 70) -> ReadFragment:
-    return ReadFragment(request, 5, SENDER, 9, index)
+    return ReadFragment(request, 5, SENDER, 9, 33, index)
 
 
 @pytest.fixture(name="managing")
@@ -141,8 +141,8 @@ def test_after_a_reconnection_the_primary_answers_for_fragments(managing: Managi
         SendFragment(2, 3, 5, 1, 0, memoryview(b"x")),
         SendFragment(1, 3, 5 << 60, 1, 0, memoryview(b"x")),
         AbandonStream(1, 3, 5, 0),
-        ReadFragment(1, 5 << 60, SENDER, 1, 0),
-        ReadFragment(1, 5, SENDER, 1, -1),
+        ReadFragment(1, 5 << 60, SENDER, 1, 1, 0),
+        ReadFragment(1, 5, SENDER, 1, 1, -1),
         Publish(1, 3, 5, 1, 1, int(Flag.STREAM), 1000, memoryview(encode([["plain"]]))),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_piece_is_located_by_the_primary_and_fetched_from_a_backup(managing: M
     client = managing.connect()
     client.say(reading(1))
     [question] = located(managing)
-    assert (question.producer, question.counter, question.index) == (SENDER, 9, 1)
+    assert (question.producer, question.counter, question.sequence, question.index) == (SENDER, 9, 33, 1)
     managing.tell(link.FragmentsLocated(question.request, [40, 1, 41, 0]))
     [(server, fetch)] = fetched(managing)
     assert (server, fetch.sequences) == ("mm2", [40])
@@ -368,3 +368,14 @@ def test_lost_bulk_makes_room_again(managing: Managing) -> None:
     before = len(managing.entries)
     managing.turn()
     assert len(managing.entries) == before + 1
+
+
+def test_one_piece_for_thousands_of_questions_is_given_to_each(managing: Managing) -> None:
+    client = managing.connect()
+    for number in range(READS_MAX):
+        managing.manager.receive(Said(client.stream, reading(0, number)), 0.0)
+    managing.turn()
+    managing.tell(link.FragmentsLocated(located(managing)[0].request, [40, 0]))
+    [(_, fetch)] = fetched(managing)
+    managing.tell(link.Entries(fetch.request, [(40, entry(b"zero"))]), "mm2")
+    assert len(client.take(FragmentRead)) == READS_MAX

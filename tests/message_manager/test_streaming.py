@@ -8,6 +8,7 @@ from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.streaming import PLACES_MAX
 from alphorn.message_manager.streams import IDLE_MS_MAX, Pieces
+from alphorn.model import link
 from alphorn.model.commands import (
     Abandon,
     Acknowledge,
@@ -23,6 +24,7 @@ from alphorn.model.commands import (
 from alphorn.model.errors import Corruption
 from alphorn.model.messages import FRAGMENT_BYTES_MAX, Flag, Packed, Streamed
 from tests.message_manager.bench import ALICE, BOB, Bench, arrived, batch, errors
+from tests.message_manager.test_core import FIRST, Serving
 
 LANE = key_of(ALICE, 9)
 
@@ -335,3 +337,16 @@ def test_a_checkpoint_whose_fragments_do_not_follow_is_refused(bench: StreamBenc
     wrong = b"".join(number.to_bytes(8, "little") for number in (0, 2, 2))
     with pytest.raises(Corruption, match="fragments are missing"):
         Engine.restore([data.replace(starts, wrong)])
+
+
+@pytest.mark.requirement("VLM-4")
+def test_the_primary_says_where_pieces_are_and_nothing_of_what_it_has_not_come_to() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.apply(Fragment(1, LANE, 1, 0, memoryview(b"piece")))
+    serving.apply(sealing(1, 2, 1, 5))
+    serving.ask(1, link.LocateFragments(70, LANE, 2, 3, 0))
+    serving.ask(1, link.LocateFragments(71, LANE, 7, 3, 0))
+    serving.ask(1, link.LocateFragments(72, LANE, 2, 4, 0))
+    found = [frame for _, frame in serving.told if isinstance(frame, link.FragmentsLocated)]
+    assert found == [link.FragmentsLocated(70, [2, 0]), link.FragmentsLocated(71, [])]

@@ -468,5 +468,5 @@ def test_a_stream_whose_bytes_are_not_those_that_were_counted_is_not_taken_for_w
 
 def test_a_fragment_of_nothing_cannot_be_read(raw, queue):
     place = raw.place_of(queue)
-    failed = raw.ask(lambda request: ReadFragment(request, place, bytes(20), 1, 0))
+    failed = raw.ask(lambda request: ReadFragment(request, place, bytes(20), 1, 0, 0))
     assert (type(failed), failed.error) == (Failed, "Unavailable")

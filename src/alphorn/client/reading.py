@@ -43,10 +43,12 @@ class Reading:
         "is_closed",
     )
 
-    def __init__(self, core: Asking, streamed: Streamed, *, place: int, producer: bytes, counter: int) -> None:
+    def __init__(
+        self, core: Asking, streamed: Streamed, *, place: int, producer: bytes, counter: int, sequence: int
+    ) -> None:
         self._core = core
         self._streamed = streamed
-        self._name = place, producer, counter
+        self._name = place, producer, counter, sequence
         self._pieces: dict[int, bytes] = {}
         self._asked = 0
         self._taken = 0
@@ -96,8 +98,7 @@ class Reading:
             raise self.failure
 
     def _question(self, index: int, request: int) -> ReadFragment:
-        place, producer, counter = self._name
-        return ReadFragment(request, place, producer, counter, index)
+        return ReadFragment(request, *self._name, index)
 
     def close(self) -> None:
         """Nothing more is wanted; what is still on its way is dropped when it comes. Needs no lock."""

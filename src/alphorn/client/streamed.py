@@ -47,5 +47,10 @@ def reading_of(core: "Core", message: "Message") -> Reading | None:
     arrival = message._arrival
     place = core.places.get(message.destination, arrival.keeper.consume.place)
     return Reading(
-        core, message._stream, place=place, producer=arrival.producer, counter=arrival.counter + message._index
+        core,
+        message._stream,
+        place=place,
+        producer=arrival.producer,
+        counter=arrival.counter + message._index,
+        sequence=message.sequence,
     )

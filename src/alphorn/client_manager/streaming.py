@@ -32,6 +32,7 @@ class _Read(msgspec.Struct, frozen=True):
     connection: Connection
     request: int
     body: Body
+    sequence: int
     index: int
 
 
@@ -41,6 +42,7 @@ class Streaming:
     __slots__ = (
         "_asked",
         "_desk",
+        "_going",
         "_known",
         "_locating",
         "_publishing",
@@ -61,6 +63,7 @@ class Streaming:
         self._waiting: dict[tuple[int, int], list[tuple[_Read, int]]] = {}  # channel and entry → reads, with commands
         self._queued: dict[Connection, deque[_Read]] = {}
         self._reading: dict[Connection, int] = {}
+        self._going: set[Connection] = set()
         self.read = 0
 
     # --- sending ---
@@ -98,15 +101,20 @@ class Streaming:
         queued = self._queued.setdefault(connection, deque())
         if len(queued) >= READS_MAX:
             raise PeerViolation(f"a client asks for at most {READS_MAX} fragments at a time; wait for some of them")
-        queued.append(_Read(connection, frame.request, (channel, frame.producer, frame.counter), frame.index))
+        body = (channel, frame.producer, frame.counter)
+        queued.append(_Read(connection, frame.request, body, frame.sequence, frame.index))
         self.go_on(connection)
 
     def go_on(self, connection: Connection) -> None:
         """Fetches what a client waits for, as far as it takes what it is sent."""
+        if connection in self._going:
+            return  # what was given at once has made room for the next, which whoever gave it sees to
+        self._going.add(connection)
         queued = self._queued.get(connection)
         while queued and connection.is_writable and self._reading.get(connection, 0) < READS_AT_ONCE:
             self._reading[connection] = self._reading.get(connection, 0) + 1
             self._begin(queued.popleft())
+        self._going.discard(connection)
         if not queued:
             self._queued.pop(connection, None)
 
@@ -132,7 +140,7 @@ class Streaming:
         channel, producer, counter = read.body
         request = self._desk.channels[channel].number()
         self._locating[channel, request] = read, checked
-        self._desk.ask_primary(channel, link.LocateFragments(request, producer, counter, read.index))
+        self._desk.ask_primary(channel, link.LocateFragments(request, producer, counter, read.sequence, read.index))
 
     def ask_again(self, channel: int) -> None:
         """A primary is there, or another one: who waits to hear where his piece is asks that one."""

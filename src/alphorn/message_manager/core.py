@@ -339,7 +339,7 @@ class MessageManager:
                 self._find(dispatcher, number, frame)
             case link.Claim():
                 self._claim(dispatcher, number, frame)
-            case link.LocateFragments(request, producer, counter, index):
+            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
                 places = self.engine.locate_fragments(producer, counter, index)
                 self._tell(number, link.FragmentsLocated(request, places))
 

@@ -186,6 +186,7 @@ class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
     place: int
     producer: bytes  # key of who sent the message,
     counter: int  # and its counter
+    sequence: int  # the log entry of the message: whoever has not come so far cannot know
     index: int
 
 

@@ -136,11 +136,15 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
-    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`."""
+    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`.
+
+    One that has not applied the log entry of the message is primary no more, and says nothing.
+    """
 
     request: int
     producer: bytes  # key of who sent the message,
     counter: int  # and its counter
+    sequence: int
     index: int
 
 

@@ -115,7 +115,14 @@ class Pouring:
         if sent is None or message._stream is None:
             raise Violation("received is what was sent, stored once", f"{message} is a stream that nobody sent")
         place = self._core.places.get(inbox.destination, inbox.consume.place)
-        reading = Reading(self._core, message._stream, place=place, producer=arrival.producer, counter=counter)
+        reading = Reading(
+            self._core,
+            message._stream,
+            place=place,
+            producer=arrival.producer,
+            counter=counter,
+            sequence=message.sequence,
+        )
         self._reads.append(_Read(reading, sent.token, inbox, source, arrival.position + message._index))
         reading.ask()
         return sent.token
