@@ -68,6 +68,7 @@ class Channel:
 
     __slots__ = (
         "_bulk",
+        "_bulk_bytes",
         "_bulk_in_flight",
         "_commands",
         "_handle",
@@ -98,6 +99,7 @@ class Channel:
         self.in_flight: dict[int, list[Callable[[], None]]] = {}
         self.waiting: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
         self._bulk: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
+        self._bulk_bytes = 0
         self._bulk_in_flight: dict[int, int] = {}  # by handle: bytes
         self._commands: list[AnyCommand] = []
         self._requests: list[int] = []
@@ -144,7 +146,7 @@ class Channel:
         if self._goes_with_bulk(command):
             payload = encode_entry(Entry([command], [request] if request else []))
             self._bulk.append((payload, [] if then is None else [then]))
-            self._waiting_bytes += len(payload)
+            self._bulk_bytes += len(payload)
             return
         self._commands.append(command)
         self._requests.append(request)
@@ -196,11 +198,13 @@ class Channel:
         while self.is_open and (self.waiting or self._has_room_for_bulk):
             is_bulk = not self.waiting
             payload, then = (self._bulk if is_bulk else self.waiting).popleft()
-            self._waiting_bytes -= len(payload)
             self._handle += 1
             self.in_flight[self._handle] = then
             if is_bulk:
+                self._bulk_bytes -= len(payload)
                 self._bulk_in_flight[self._handle] = len(payload)
+            else:
+                self._waiting_bytes -= len(payload)
             taken.append((self._handle, payload))
         return taken
 
@@ -210,8 +214,11 @@ class Channel:
 
     @property
     def unordered_bytes(self) -> int:
-        """What clients wanted and the bus has not taken yet."""
-        return self._waiting_bytes + self._size
+        """What clients wanted and the bus has not taken yet.
+
+        Bulk counts for a quarter: many clients may have their windows of it here before nobody is read any more.
+        """
+        return self._waiting_bytes + self._size + self._bulk_bytes // 4
 
     def committed(self, handle: int) -> None:
         """An own entry is in the log, and all before it has been heard."""

@@ -182,6 +182,7 @@ class Producer:
         """
         self._check()
         place = await self._place_of(destination)
+        fields.pop("wait", None)  # it always does
         if unknown := sorted(set(fields) - set(FIELDS)):
             raise Misuse(f"send_stream has no {', '.join(unknown)}; it has {', '.join(FIELDS)} and destination")
         given = {name: fields.get(name) for name in FIELDS}
