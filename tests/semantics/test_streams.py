@@ -148,6 +148,16 @@ def test_a_client_that_ends_in_the_middle_leaves_nothing(connect, cluster, conne
     assert [streams_of(cluster, name)["open"] for name in cluster.message_managers] == [0, 0]
 
 
+def test_a_stream_to_a_deleted_destination_is_refused_and_the_next_one_creates_it_anew(connection, queue):
+    with connection.session() as session:
+        producer = session.producer(queue)
+        with pytest.raises(alphorn.InvalidDestination):
+            producer.send_stream(Source(LARGE, at={LARGE // 2: lambda: connection.destinations.delete(queue)}))
+        producer.send_stream(io.BytesIO(b"whole"))
+        [message] = take(session.consumer(queue), 1)
+        assert message.open().read() == b"whole"
+
+
 def test_what_cannot_be_read_as_bytes_is_refused(connection, queue, tmp_path):
     (tmp_path / "text").write_text("text")
     producer = connection.session().producer(queue)

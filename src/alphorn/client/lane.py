@@ -145,6 +145,9 @@ class Lane:
         self.refusal = self.refusal or error
         self._move()
 
+    def on_vanished(self) -> None:
+        """Its destination was deleted. The body is refused; who sends the next one looks for the destination first."""
+
     def on_failed(self, error: Error) -> None:
         """The library gives up."""
         self.failure = error

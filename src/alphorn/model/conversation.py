@@ -190,6 +190,23 @@ class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
     index: int
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -209,6 +226,7 @@ AnyClientFrame = (
     | SendFragment
     | AbandonStream
     | ReadFragment
+    | Recover
 )
 
 
@@ -314,6 +332,12 @@ class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142)
     blob: memoryview
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -327,4 +351,5 @@ AnyServerFrame = (
     | Pong
     | Goodbye
     | FragmentRead
+    | Vanished
 )

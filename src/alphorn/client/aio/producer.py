@@ -181,6 +181,8 @@ class Producer:
         comes after all that this producer sent before.
         """
         self._check()
+        if destination is None and self._outbox.is_stale:
+            destination = self._destination  # it was deleted, and is created anew
         place = await self._place_of(destination)
         fields.pop("wait", None)  # it always does
         if unknown := sorted(set(fields) - set(FIELDS)):
