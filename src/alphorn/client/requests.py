@@ -11,6 +11,7 @@ from alphorn.model.conversation import (
     Consume,
     Done,
     Failed,
+    FragmentRead,
     Recover,
     Resolved,
     Return,
@@ -19,7 +20,7 @@ from alphorn.model.conversation import (
 from alphorn.model.errors import Error, InvalidDestination
 from alphorn.model.ranges import RangeSet
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
 
 

@@ -170,6 +170,43 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a large body; `Confirmed` or `Refused` follows, as for messages.
+
+    After the last one a `Publish` with `Flag.STREAM` of the same producer makes it a message.
+    """
+
+    session: int
+    producer: int  # one that sends one body at a time and nothing else
+    place: int
+    counter: int
+    index: int  # of this piece within the body; 0 begins another one
+    blob: memoryview
+
+
+class AbandonStream(ClientFrame, frozen=True, array_like=True, gc=False, tag=41):
+    """The body that was begun will not be finished. `Confirmed` follows."""
+
+    session: int
+    producer: int
+    place: int
+    counter: int
+
+
+class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks for one piece of the body of a message that this client was given. Answered by `FragmentRead` or `Failed`.
+
+    A client asks for as many ahead as it has room for.
+    """
+
+    request: int
+    place: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int  # the log entry of the message: whoever has not come so far cannot know
+    index: int
+
+
 class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
     """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
 
@@ -203,6 +240,9 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | SendFragment
+    | AbandonStream
+    | ReadFragment
     | Recover
 )
 
@@ -302,6 +342,13 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142):
+    """One piece of a large body."""
+
+    request: int
+    blob: memoryview
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -320,5 +367,6 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | FragmentRead
     | Vanished
 )

@@ -9,10 +9,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
 
+from alphorn.client.aio.streaming import open_body
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
@@ -40,6 +42,7 @@ class AsyncLine:
 
     def __init__(self, target: Target, core: Core, *, connect_timeout: float, reconnect_timeout: float) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
         self.forks = FORKS.number
         self._on_event: OnEvent | None = None
         self._route = Route(target.addresses, Random(os.urandom(16)))

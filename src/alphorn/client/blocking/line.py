@@ -12,11 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
 
 from alphorn.client.blocking.intake import Intake
+from alphorn.client.blocking.streaming import open_body
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
@@ -41,6 +43,7 @@ class Line:
 
     def __init__(self, target: Target, core: Core, *, connect_timeout: float, reconnect_timeout: float) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.is_asleep = False
