@@ -19,6 +19,8 @@ import msgspec
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
+from alphorn.client.pattern_inbox import PatternInbox
+from alphorn.client.patterns import MEMBERS_FROM, Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.doors.native import VERSION, decode_server, encode
@@ -37,6 +39,7 @@ from alphorn.model.conversation import (
     Failed,
     Goodbye,
     Hello,
+    Joined,
     OpenSession,
     Ping,
     Pong,
@@ -94,6 +97,7 @@ class Core:
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
+        self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
         self._resumptions = 0
@@ -186,6 +190,7 @@ class Core:
             outbox.on_failed(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
+        self.patterns.fail(error)
         self._requests.fail(error)
         self._on_event("closed", str(error))
 
@@ -232,6 +237,7 @@ class Core:
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
         unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
+        self.patterns.close_session(session)
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -259,19 +265,23 @@ class Core:
 
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
-        number = self.next_number()
-        consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
-        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
-        inbox.acknowledge_session = session.acknowledge
-        inbox.on_stir = lambda: self._stirred.__setitem__(number, inbox)
-        self._inboxes[number] = session.inboxes[number] = inbox
-
+        consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
+        inbox = self._adopt_inbox(session, consume, destination)
         on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
+    def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
+        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
+        inbox.acknowledge_session = session.acknowledge
+        inbox.on_stir = lambda: self._stirred.__setitem__(consume.consumer, inbox)
+        self._inboxes[inbox.number] = session.inboxes[inbox.number] = inbox
+        return inbox
+
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        if isinstance(inbox, PatternInbox):
+            return self.patterns.close(inbox, on_answer)
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -338,7 +348,7 @@ class Core:
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
         inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
-        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < MEMBERS_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
         if isinstance(frame, Resolved):
@@ -358,6 +368,7 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
+        self.patterns.resume(self._requests, list(self._inboxes))
         output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
@@ -388,7 +399,7 @@ class Core:
         held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
-        place = self.places.get(inbox.destination, frame.place)
+        place = frame.place if inbox.number >= MEMBERS_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _on_answer(self, frame: Answer | Failed) -> None:
@@ -483,4 +494,5 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
+    Joined: lambda core, frame: core.patterns.on_joined(frame),
 }

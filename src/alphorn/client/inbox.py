@@ -102,6 +102,11 @@ class Inbox:
         return length_hint(self.ready) > 0 or bool(self._arrivals)
 
     @property
+    def has_arrivals(self) -> bool:
+        """Whether `turn` has something to unpack."""
+        return bool(self._arrivals)
+
+    @property
     def has_wishes(self) -> bool:
         """Whether there is something to tell the server."""
         return bool(self.rejected or self.acknowledged) or (

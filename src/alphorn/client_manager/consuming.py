@@ -48,6 +48,16 @@ class Consuming:
 
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
+        consumer = self._open(connection, frame)
+        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+
+    def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
+        """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
+        consumer = self._open(connection, frame)
+        consumer.on_begun = on_begun
+        self._begin(connection, consumer, frame, listed)
+
+    def _open(self, connection: Connection, frame: Consume) -> Consumer:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
@@ -71,7 +81,7 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
-        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+        return consumer
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
         if not self._is_current(connection, consumer):
@@ -100,7 +110,10 @@ class Consuming:
         self._do_postponed(consumer)
         consumer.held = RangeSet()  # of nothing that is there
         self._forget(connection, consumer)
-        self._desk.reply(connection.stream, refusal)
+        if refusal.request:
+            self._desk.reply(connection.stream, refusal)
+        else:
+            self._desk.reply(connection.stream, ConsumerClosed(consumer.number, refusal.error, refusal.reason))
 
     @staticmethod
     def _do_postponed(consumer: Consumer) -> None:
@@ -174,6 +187,7 @@ class Consuming:
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
+            consumer.begin()
             if request:
                 self._answer(connection, request, answer)
             elif answer.error:
@@ -250,6 +264,7 @@ class Consuming:
         self._desk.consumers.pop(consumer.key, None)
         self._desk.loose.let_go(consumer)
         consumer.waiting.clear()
+        consumer.begin()
 
     # --- what clients say about messages they hold ---
 

@@ -31,6 +31,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -47,6 +48,7 @@ class ClientManager:
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
+        self._wildcards = Wildcards(self._desk, self._consuming)
         self._administration = Administration(self._desk, finding, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -55,6 +57,8 @@ class ClientManager:
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.ConsumePattern: self._wildcards.on_consume,
+            conversation.ClosePattern: self._wildcards.on_close,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
             conversation.Resolve: self._administration.on_resolve,
@@ -94,13 +98,14 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others."""
+        """Fetches that are not answered are asked of others; new patterns are compared with what there is."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
+        self._wildcards.on_time(now)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue."""
-        return self._consuming.fetching.next_deadline()
+        """When a fetch is overdue, or at once where something is to be compared."""
+        return min(self._consuming.fetching.next_deadline(), self._wildcards.next_deadline())
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -124,6 +129,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "wildcards": self._wildcards.describe(),
         }
 
     # --- clients ---
@@ -183,6 +189,7 @@ class ClientManager:
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
+        self._wildcards.on_closed(connection)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -200,6 +207,7 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
+        self._wildcards.close_session(connection, frame.session)
         ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
         left = len(ending)
 
@@ -315,6 +323,8 @@ class ClientManager:
             self._consuming.on_detached(frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.Advertised):
+            self._wildcards.on_advertised(item.channel, frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]
@@ -334,4 +344,5 @@ class ClientManager:
         self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._wildcards.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

@@ -7,15 +7,16 @@ Being primary ends without notice; nothing that only the primary knew is missed,
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
-from alphorn.message_manager.claiming import check_claim
+from alphorn.message_manager.advertising import Advertising
+from alphorn.message_manager.answering import answers_to
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.looking import look
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -46,7 +47,7 @@ from alphorn.model.commands import (
     decode_entry,
     encode_entry,
 )
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 from alphorn.model.ranges import RangeSet
 
@@ -82,6 +83,7 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._advertising = Advertising(self.engine, self._tell)
         self._outbox: list[Output] = []
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
@@ -107,7 +109,7 @@ class MessageManager:
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
-                self._on_committed(item)
+                self._on_committed(item, now)
                 if self._log_lines is not None and self._log_lines.is_waiting:
                     self._publish_log(self._log_lines, now)
             case Asked():
@@ -138,6 +140,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._advertising.on_time(now)
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
@@ -157,7 +160,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
+        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
         due = self.engine.next_due()
         if due is not None:
             offset_s = self._wall_ms(0.0) / 1000
@@ -167,6 +170,7 @@ class MessageManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
         if self._dispatcher is not None:
+            self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
                 self._tell_client_manager(delivery.client_manager, delivery.deliver)
             for number, detached in self._dispatcher.take_detached():
@@ -180,7 +184,7 @@ class MessageManager:
 
     # --- the log ---
 
-    def _on_committed(self, item: Committed) -> None:
+    def _on_committed(self, item: Committed, now: float) -> None:
         try:
             entry = decode_entry(item.payload)
         except PeerViolation as error:  # the same on every replica: it changes nothing
@@ -190,10 +194,11 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self._advertising.on_effects(effects)
         if entry.requests:
-            self._answer(item.origin, entry, effects)
+            self._answer(item.origin, entry, effects, now)
 
-    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
+    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
         if origin == self._origin:
             for request in entry.requests:
                 self._waiting.pop(request, lambda: None)()
@@ -201,8 +206,9 @@ class MessageManager:
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
-                answer = answers.get(place) or Answer(place)
-                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+                command = entry.commands[place]
+                answered = self._answered(request, command, answers.get(place) or Answer(place))
+                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -264,6 +270,7 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
+        self._advertising = Advertising(self.engine, self._tell, is_complete=not known)
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -328,17 +335,11 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
-            case link.Look():
-                self._look(number, frame)
-            case link.Locate(request, destination):
-                self._locate(number, request, self.engine.numbers.get(destination), str(destination))
-            case link.Name(request, place):
-                is_there = place in self.engine.destinations
-                self._locate(number, request, place if is_there else None, f"destination number {place}")
-            case link.FindSubscription():
-                self._find(dispatcher, number, frame)
-            case link.Claim():
-                self._claim(dispatcher, number, frame)
+            case link.Look() | link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
+                for told in answers_to(frame, self.engine, dispatcher, self._read):
+                    self._tell(number, told)
+            case link.Watch() | link.Noted():
+                self._advertising.on_asked(number, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -407,6 +408,7 @@ class MessageManager:
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
+        self._advertising.leave(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number):
@@ -424,41 +426,6 @@ class MessageManager:
         """These are reached no more, and keep for a while what they hold."""
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
-
-    def _look(self, number: int, frame: link.Look) -> None:
-        try:
-            runs, after = look(self.engine, frame, self._read)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-            return
-        if runs:
-            self._tell(number, link.Looked(frame.request, runs))
-        self._tell(number, link.Answered(frame.request, after))
-
-    def _locate(self, number: int, request: int, place: int | None, name: str) -> None:
-        if place is None:
-            self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
-        else:
-            found = self.engine.destinations[place]
-            self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
-
-    def _find(self, dispatcher: Dispatcher, number: int, frame: link.FindSubscription) -> None:
-        found = self.engine.find_subscription(frame.client, frame.name)
-        if found is None:
-            self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
-        elif dispatcher.is_used(*found):
-            error = Misuse(f"the subscription {frame.name!r} has an active consumer; close it first")
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
-
-    def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
-        try:
-            check_claim(self.engine, dispatcher, frame.subscribe)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request))
 
     # --- saying ---
 

@@ -153,6 +153,37 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50):
+    """Begins to receive from all destinations that match, those that come later included.
+
+    Each is told in `Joined`, and then receives like a consumer of its own; `Done` follows when all that are there now
+    have begun. Numbers of such consumers are the Client Manager's to choose, from the largest downwards.
+    """
+
+    request: int
+    session: int
+    watch: int  # number of this wish
+    pattern: str  # "glob:topic:prices.*"
+    prefetch: int  # of each destination
+    selector: str = ""
+    subscription: str = ""
+    is_durable: bool = False
+    is_shared: bool = False
+    no_local: bool = False
+    start: int = -1
+    start_ms: int = 0
+    joined: list[int] = []  # places that receive already, after a reconnection
+    below: int = 0  # all numbers from here on are in use, after a reconnection; 0 for none
+
+
+class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
+    """Ends a wish and all its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    watch: int
+    unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -169,6 +200,8 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | ConsumePattern
+    | ClosePattern
 )
 
 
@@ -267,6 +300,16 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
+    """A destination matches a pattern: this consumer receives from it. It ends as others do (`ConsumerClosed`)."""
+
+    watch: int
+    consumer: int
+    place: int
+    destination: str
+    is_new: bool  # it came after the wish, so its consumer begins with its first message
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -279,4 +322,5 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Joined
 )

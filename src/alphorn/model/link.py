@@ -126,6 +126,22 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Watch(Asked, frozen=True, array_like=True, gc=False, tag=50):
+    """Asks for all destinations of the channel and, from now on, for each that comes or goes; or no more of it.
+
+    Told in `Advertised` frames; `Answered` follows the last one of those that are there now.
+    """
+
+    request: int
+    is_on: bool = True
+
+
+class Noted(Asked, frozen=True, array_like=True, gc=False, tag=51):
+    """Whoever waited here for destinations that were advertised up to this turn receives from them now."""
+
+    turn: int
+
+
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """All consumers of this Client Manager are attached: what none of them holds is with nobody here.
 
@@ -149,6 +165,8 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | Watch
+    | Noted
 )
 
 
@@ -224,7 +242,15 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
+class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
+    """Destinations that are there, and numbers of those that are not any more; temporary ones are not told of."""
+
+    turn: int
+    made: list[tuple[int, Destination]]
+    gone: list[int] = []
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Advertised
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

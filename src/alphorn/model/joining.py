@@ -1,0 +1,28 @@
+"""How a consumer of a pattern receives from one destination that matches: the same for both sides of a connection."""
+
+from alphorn.model.conversation import Consume, ConsumePattern
+from alphorn.model.destinations import Destination, DestinationKind
+from alphorn.model.patterns import subscription_for
+
+
+def consume_for(wish: ConsumePattern, number: int, place: int, destination: Destination, *, is_new: bool) -> Consume:
+    """The consumer of this number, with what was wished for; what concerns subscriptions is for topics.
+
+    From a destination that came after the wish (`is_new`) it receives from the first message on.
+    """
+    if destination.kind is not DestinationKind.TOPIC:
+        return Consume(0, wish.session, number, place, wish.prefetch, wish.selector)
+    return Consume(
+        request=0,
+        session=wish.session,
+        consumer=number,
+        place=place,
+        prefetch=wish.prefetch,
+        selector=wish.selector,
+        subscription=subscription_for(wish.subscription, destination) if wish.subscription else "",
+        is_durable=wish.is_durable,
+        is_shared=wish.is_shared,
+        no_local=wish.no_local,
+        start=0 if is_new else wish.start,
+        start_ms=0 if is_new else wish.start_ms,
+    )
