@@ -114,6 +114,7 @@ class Consuming:
             self._desk.reply(connection.stream, refusal)
         else:
             self._desk.reply(connection.stream, ConsumerClosed(consumer.number, refusal.error, refusal.reason))
+        consumer.begin()
 
     @staticmethod
     def _do_postponed(consumer: Consumer) -> None:
@@ -187,11 +188,11 @@ class Consuming:
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
-            consumer.begin()
             if request:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            consumer.begin()
 
         number = channel.ask(on_answer)
         self._desk.ask_primary(
@@ -246,6 +247,7 @@ class Consuming:
         for first, last in pairs_of(unseen):
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
+        consumer.begin()
         channel = self._desk.channels[consumer.channel]
         if consumer.is_volatile:
             channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
@@ -264,7 +266,6 @@ class Consuming:
         self._desk.consumers.pop(consumer.key, None)
         self._desk.loose.let_go(consumer)
         consumer.waiting.clear()
-        consumer.begin()
 
     # --- what clients say about messages they hold ---
 
@@ -411,6 +412,7 @@ class Consuming:
             self._desk.reply(consumer.stream, Failed(consumer.request, error, reason))
         else:
             self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, error, reason))
+        consumer.begin()
 
     def describe(self) -> dict[str, object]:
         """For people."""
