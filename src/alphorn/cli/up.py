@@ -63,7 +63,7 @@ def up(
     base_port: Annotated[
         int | None,
         typer.Option(
-            help="Moves all ports: clients from here on, bus +20, link +40, witness +60.",
+            help="Moves all ports: clients from here on, bus +20, link +40, witness +60, HTTP +100.",
             show_default=str(BASE_PORT),
         ),
     ] = None,
