@@ -23,7 +23,7 @@ from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joine
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.joining import consume_for
-from alphorn.model.pattern_index import PatternIndex
+from alphorn.model.pattern_index import PatternIndex, matcher_of
 from alphorn.model.patterns import parse_pattern
 
 PAGE_NAMES = 2_000  # compared with a new pattern in one turn: a few milliseconds
@@ -36,7 +36,7 @@ Turn = tuple[int, int]  # channel, and its primary's number for what it advertis
 class _Watch:
     """One client's wish."""
 
-    __slots__ = ("awaited", "bounds", "connection", "frame", "index", "members", "request", "unlisted")
+    __slots__ = ("awaited", "bounds", "connection", "frame", "matches", "members", "pattern", "request", "unlisted")
 
     def __init__(self, connection: Connection, frame: ConsumePattern, channels: int) -> None:
         pattern = parse_pattern(frame.pattern)
@@ -46,9 +46,9 @@ class _Watch:
         self.members: dict[int, int] = dict.fromkeys(frame.joined, 0)  # place → consumer, 0 for one of before
         self.awaited: set[int] = set()  # consumers that have not begun
         self.unlisted = set(range(channels))  # channels whose destinations are not compared yet
+        self.pattern = pattern
         self.bounds = pattern.bounds
-        self.index: PatternIndex[None] = PatternIndex()  # of this pattern alone
-        self.index.add(None, pattern)
+        self.matches = matcher_of(pattern)
 
 
 class Wildcards:
@@ -94,7 +94,7 @@ class Wildcards:
         lowest = self._lowest.get(connection.stream, NUMBER_MAX + 1)
         self._lowest[connection.stream] = min(lowest, frame.below or lowest)
         self._watches[key] = watch
-        self._index.add(key, parse_pattern(frame.pattern))
+        self._index.add(key, watch.pattern)
         for channel in range(len(desk.channels)):
             if channel not in self._asked:
                 self._ask(channel)
@@ -238,10 +238,11 @@ class Wildcards:
 
     def _compare(self, watch: _Watch, channels: frozenset[int], after: Name | None) -> None:
         page = self._catalogue.page(watch.bounds, after, PAGE_NAMES)
-        for _, place in page:
-            destination = self._catalogue.at(place)
-            if parts_of(place)[0] in channels and watch.index.match(destination):
-                self._join(watch, place, destination, None)
+        for name, place in page:
+            if watch.matches(name) and parts_of(place)[0] in channels:
+                destination = self._catalogue.at(place)
+                if watch.pattern.admits(destination):
+                    self._join(watch, place, destination, None)
         if len(page) == PAGE_NAMES:
             self._pages.append((watch, channels, page[-1]))
             return

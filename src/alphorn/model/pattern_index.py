@@ -1,21 +1,23 @@
 """Which of many patterns match a name, at a cost that hardly grows with their number.
 
-Globs without a wildcard are looked up, and those that only end in `*` are looked up by each length that such a prefix
-has. All others are compiled together into sets of RE2, each one automaton that reads the name once. A set cannot be
-added to, so new patterns make a small set, and sets grow by merging with their equals: each pattern is compiled a few
-times, and there are few sets.
+Globs without a wildcard are looked up, and so are those that only end in `*`, by each length that such a prefix has.
+Other globs are found by a piece of their text (globs.py). Regular expressions are compiled together into sets of RE2,
+each one automaton that reads the name once. A set cannot be added to, so new patterns make a small set, and sets grow
+by merging with their equals: each pattern is compiled a few times, and there are few sets.
 
 RE2 gives up on a name where an automaton outgrows its memory, and says so by finding nothing. Every set therefore has a
 pattern that matches everything; where that one is missing from the answer, the set's patterns are tried one by one.
 """
 
+import enum
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 import re2
 
 from alphorn.model.destinations import Destination
+from alphorn.model.globs import Glob, GlobShelf
 from alphorn.model.patterns import Pattern, compile_expression, pattern_options
 
 SET_PATTERNS_MAX = 1024  # compiled in about 15 ms
@@ -28,7 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 class PatternIndex(Generic[Key]):
     """Patterns by key; equal patterns of many keys are compared once."""
 
-    __slots__ = ("_exact", "_keys", "_lengths", "_patterns", "_prefixes", "_rest")
+    __slots__ = ("_exact", "_globs", "_keys", "_lengths", "_patterns", "_prefixes", "_rest", "_shelf")
 
     def __init__(self) -> None:
         self._patterns: dict[Key, Pattern] = {}
@@ -36,6 +38,8 @@ class PatternIndex(Generic[Key]):
         self._exact: dict[str, dict[Pattern, None]] = {}
         self._prefixes: dict[str, dict[Pattern, None]] = {}
         self._lengths: Counter[int] = Counter()  # of those prefixes
+        self._globs: dict[str, dict[Pattern, None]] = {}  # with a wildcard elsewhere, by their text
+        self._shelf = GlobShelf()  # of those texts
         self._rest = _Expressions()
 
     def __len__(self) -> int:
@@ -53,14 +57,19 @@ class PatternIndex(Generic[Key]):
         keys[key] = None
         if len(keys) > 1:
             return
-        match _literal_of(pattern):
-            case (name, False):
-                self._exact.setdefault(name, {})[pattern] = None
-            case (prefix, True):
+        match _form_of(pattern):
+            case _Form.EXACT:
+                self._exact.setdefault(pattern.text, {})[pattern] = None
+            case _Form.PREFIX:
+                prefix = pattern.text.rstrip("*")
                 if prefix not in self._prefixes:
                     self._lengths[len(prefix)] += 1
                 self._prefixes.setdefault(prefix, {})[pattern] = None
-            case None:
+            case _Form.GLOB:
+                if pattern.text not in self._globs:
+                    self._shelf.add(Glob(pattern.text))
+                self._globs.setdefault(pattern.text, {})[pattern] = None
+            case _Form.EXPRESSION:
                 self._rest.add(pattern)
 
     def remove(self, key: Key) -> None:
@@ -72,13 +81,17 @@ class PatternIndex(Generic[Key]):
         if self._keys[pattern]:
             return
         del self._keys[pattern]
-        match _literal_of(pattern):
-            case (name, False):
-                _discard(self._exact, name, pattern)
-            case (prefix, True):
+        match _form_of(pattern):
+            case _Form.EXACT:
+                _discard(self._exact, pattern.text, pattern)
+            case _Form.PREFIX:
+                prefix = pattern.text.rstrip("*")
                 if _discard(self._prefixes, prefix, pattern):
                     self._lengths -= Counter([len(prefix)])  # drops a length that nobody has any more
-            case None:
+            case _Form.GLOB:
+                if _discard(self._globs, pattern.text, pattern):
+                    self._shelf.remove(pattern.text)
+            case _Form.EXPRESSION:
                 self._rest.remove(pattern)
 
     def match(self, destination: Destination) -> list[Key]:
@@ -87,6 +100,8 @@ class PatternIndex(Generic[Key]):
         found: list[Pattern] = list(self._exact.get(name, ()))
         for length in self._lengths:
             found += self._prefixes.get(name[:length], ()) if length <= len(name) else ()
+        for text in self._shelf.match(name):
+            found += self._globs[text]
         found += self._rest.match(name)
         return [key for pattern in found if pattern.admits(destination) for key in self._keys[pattern]]
 
@@ -156,15 +171,35 @@ class _CompiledSet:
 
 def is_match(pattern: Pattern, name: str) -> bool:
     """Whether one pattern matches one name, whatever it admits."""
-    return compile_expression(pattern.expression).fullmatch(name) is not None
+    if pattern.syntax == "glob":
+        return Glob(pattern.text).matches(name)
+    return compile_expression(pattern.text).fullmatch(name) is not None
 
 
-def _literal_of(pattern: Pattern) -> tuple[str, bool] | None:
-    """The text of a glob without wildcards, or of one that only ends in `*` (True); None for all other patterns."""
+def matcher_of(pattern: Pattern) -> Callable[[str], bool]:
+    """Compares one pattern with many names, whatever it admits."""
+    if pattern.syntax == "glob":
+        return Glob(pattern.text).matches
+    compiled = _CompiledSet([pattern])
+    return lambda name: bool(compiled.match(name))
+
+
+class _Form(enum.Enum):
+    """How a pattern is found."""
+
+    EXACT = 1
+    PREFIX = 2
+    GLOB = 3
+    EXPRESSION = 4  # also of globs without any plain text
+
+
+def _form_of(pattern: Pattern) -> _Form:
+    if pattern.syntax != "glob":
+        return _Form.EXPRESSION
     literal = pattern.text.rstrip("*")
-    if pattern.syntax != "glob" or "*" in literal or "?" in literal:
-        return None
-    return literal, literal != pattern.text
+    if "*" not in literal and "?" not in literal:
+        return _Form.EXACT if literal == pattern.text else _Form.PREFIX
+    return _Form.GLOB if pattern.text.strip("*?") else _Form.EXPRESSION
 
 
 def _discard(shelf: dict[str, dict[Pattern, None]], text: str, pattern: Pattern) -> bool:

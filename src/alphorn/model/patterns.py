@@ -16,6 +16,7 @@ import re2
 
 from alphorn.model.destinations import Destination, DestinationKind
 from alphorn.model.errors import InvalidDestination
+from alphorn.model.globs import Glob
 
 PATTERN_CHARACTERS_MAX = 1000
 PATTERN_MEMORY_BYTES = 1 << 20  # of one compiled pattern; what needs more is refused
@@ -70,8 +71,11 @@ class Pattern(msgspec.Struct, frozen=True):
     @property
     def bounds(self) -> tuple[str, str] | None:
         """Names that match lie between these two, both included; None where they may be anywhere."""
+        if self.syntax == "glob":
+            prefix = Glob(self.text).prefix
+            return (prefix, prefix + chr(0x10FFFF)) if prefix else None
         try:
-            first, last = compile_expression(rf"\A(?:{self.expression})\z").possiblematchrange(20)
+            first, last = compile_expression(rf"\A(?:{self.text})\z").possiblematchrange(20)
         except (re2.error, InvalidDestination):
             return None
         return _readable_part(first), _readable_part(last) + chr(0x10FFFF)
