@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.message_manager import advertising
 from alphorn.message_manager.advertising import WAIT_S
-from alphorn.message_manager.machine import LinkClosed, Promoted
+from alphorn.message_manager.machine import ClientManagerLeft, LinkClosed, Promoted
 from alphorn.model import link
 from alphorn.model.commands import CreateDestination, DeleteDestination, Entry, SetPolicy
 from alphorn.model.destinations import Policy, parse_destination
@@ -97,17 +97,40 @@ def test_a_creator_waits_for_nobody_where_nobody_watches() -> None:
 @pytest.mark.parametrize(
     "leaves",
     [
-        lambda serving: serving.receive(LinkClosed(WATCHER)),
+        lambda serving: serving.receive(ClientManagerLeft(SECOND)),
         lambda serving: serving.ask(WATCHER, link.Watch(78, is_on=False)),
         lambda serving: serving.pass_time(WAIT_S),
     ],
-    ids=["its link is lost", "it watches no more", "it says nothing"],
+    ids=["it left the group", "it watches no more", "it says nothing"],
 )
 def test_a_creator_does_not_wait_for_ever(leaves) -> None:  # type: ignore[no-untyped-def]
     serving = watched()
     create(serving, "topic:new")
     leaves(serving)
     assert answered(serving) == [5]
+
+
+def test_a_creator_waits_for_one_whose_link_was_lost_until_it_has_watched_again() -> None:
+    serving = watched()
+    create(serving, "topic:new")
+    serving.receive(LinkClosed(WATCHER))
+    assert answered(serving) == []
+    serving.introduce(3, SECOND)
+    serving.ask(3, link.Watch(79))
+    assert [name for frame in advertised(serving, 3) for _, name in frame.made][-1] == parse_destination("topic:new")
+    assert answered(serving) == []
+    serving.ask(3, link.Noted(1))
+    assert answered(serving) == [5]
+
+
+def test_one_that_was_waited_for_in_vain_and_has_no_link_is_not_waited_for_again() -> None:
+    serving = watched()
+    serving.receive(LinkClosed(WATCHER))
+    create(serving, "topic:new")
+    serving.pass_time(WAIT_S)
+    assert answered(serving) == [5]
+    create(serving, "topic:other", request=6)
+    assert answered(serving) == [5, 6]
 
 
 def test_who_watches_no_more_hears_nothing_more() -> None:

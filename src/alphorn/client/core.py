@@ -20,7 +20,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.pattern_inbox import PatternInbox
-from alphorn.client.patterns import MEMBERS_FROM, Patterns
+from alphorn.client.patterns import JOINED_FROM, Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.doors.native import VERSION, decode_server, encode
@@ -348,7 +348,7 @@ class Core:
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
         inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
-        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < MEMBERS_FROM))
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
         if isinstance(frame, Resolved):
@@ -399,7 +399,7 @@ class Core:
         held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
-        place = frame.place if inbox.number >= MEMBERS_FROM else self.places.get(inbox.destination, frame.place)
+        place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _on_answer(self, frame: Answer | Failed) -> None:

@@ -1,7 +1,7 @@
 """What a consumer of a pattern has received: the inboxes of all destinations that match, used as one.
 
-Each member is an inbox of its own for the core: it holds, acknowledges, returns and resumes by itself. Here is only who
-comes next. Members take turns by arrivals, so that no destination waits behind another that always has more.
+Each is an inbox of its own for the core: it holds, acknowledges, returns and resumes by itself. Here is only who comes
+next. They take turns by arrivals, so that no destination waits behind another that always has more.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ from alphorn.model.errors import Error, InvalidDestination
 
 
 class PatternInbox(Inbox):
-    """Members by number, those with something to hand out, and those with something in hand."""
+    """Inboxes by number, those with something to hand out, and those with something in hand."""
 
-    __slots__ = ("_arrived", "_guard", "_nobody", "_turn", "_used", "is_settled", "members", "on_failed", "wish")
+    __slots__ = ("_arrived", "_guard", "_nobody", "_turn", "_used", "is_settled", "joined", "on_failed", "wish")
 
     def __init__(self, wish: ConsumePattern, mode: AckMode) -> None:
         consume = Consume(0, wish.session, wish.watch, 0, wish.prefetch)
@@ -26,39 +26,39 @@ class PatternInbox(Inbox):
         self._turn = self._nobody  # whose messages are being handed out
         self._arrived: dict[int, Inbox] = {}  # have arrivals, the longest waiting first
         self._used: dict[int, Inbox] = {}  # have something in hand, or something to tell
-        self.members: dict[int, Inbox] = {}
+        self.joined: dict[int, Inbox] = {}
         self.wish = wish
         self.is_settled = False  # every destination of the beginning has joined
-        self.on_failed: Callable[[Error], None] = lambda error: None  # a member was refused
+        self.on_failed: Callable[[Error], None] = lambda error: None  # a destination refused
         super().__init__(consume=consume, destination=wish.pattern, mode=mode)
 
-    def join(self, member: Inbox) -> None:
+    def join(self, inbox: Inbox) -> None:
         """A destination matches."""
-        self.members[member.number] = member
-        member.guard = self._guard
-        member.on_wish = self._tell_wish
-        member.on_arrival = partial(self._on_arrival, member)
+        self.joined[inbox.number] = inbox
+        inbox.guard = self._guard
+        inbox.on_wish = self._tell_wish
+        inbox.on_arrival = partial(self._on_arrival, inbox)
 
     def _tell_wish(self) -> None:
         self.on_wish()
 
-    def _on_arrival(self, member: Inbox) -> None:
-        if member.is_open:
-            self._arrived[member.number] = member
+    def _on_arrival(self, inbox: Inbox) -> None:
+        if inbox.is_open:
+            self._arrived[inbox.number] = inbox
             self.on_arrival()
         else:
-            self._leave(member, member.failure)
+            self._leave(inbox, inbox.failure)
 
-    def _leave(self, member: Inbox, error: Error | None) -> None:
+    def _leave(self, inbox: Inbox, error: Error | None) -> None:
         """A destination is gone, which ends nothing; any other reason is one for the program."""
-        for shelf in (self.members, self._arrived, self._used):
-            shelf.pop(member.number, None)
-        if self._turn is member:
+        for shelf in (self.joined, self._arrived, self._used):
+            shelf.pop(inbox.number, None)
+        if self._turn is inbox:
             self._turn = self._nobody
         if error is not None and not isinstance(error, InvalidDestination):
             self.on_failed(error)
 
-    # What consumers use, by the member whose turn it is.
+    # What consumers use, by the inbox whose turn it is.
 
     @property
     def ready(self) -> Iterator[Message]:
@@ -80,14 +80,14 @@ class PatternInbox(Inbox):
 
     @property
     def guard(self) -> AbstractContextManager[object]:
-        """The owner's lock, for all members."""
+        """The owner's lock, for all of them."""
         return self._guard
 
     @guard.setter
     def guard(self, guard: AbstractContextManager[object]) -> None:
         self._guard = guard
-        for member in self.members.values():
-            member.guard = guard
+        for inbox in self.joined.values():
+            inbox.guard = guard
 
     @property
     def has_prefetched(self) -> bool:
@@ -96,38 +96,36 @@ class PatternInbox(Inbox):
 
     @property
     def has_wishes(self) -> bool:
-        """Whether a member has something to tell the server."""
-        return any(member.has_wishes for member in self._used.values())
+        """Whether a inbox has something to tell the server."""
+        return any(inbox.has_wishes for inbox in self._used.values())
 
     @property
     def is_urgent(self) -> bool:
         """Whether the server should hear it at once."""
-        return any(member.is_urgent for member in self._used.values())
+        return any(inbox.is_urgent for inbox in self._used.values())
 
     def turn(self) -> bool:
         """Unpacks the next arrival of whoever waits longest; False when there is none."""
         while self._arrived:
             number = next(iter(self._arrived))
-            member = self._arrived.pop(number)
-            if member.turn():
-                self._turn = self._used[number] = member
-                if member.has_arrivals:
-                    self._arrived[number] = member  # the others come first
+            inbox = self._arrived.pop(number)
+            if inbox.turn():
+                self._turn = self._used[number] = inbox
+                if inbox.has_arrivals:
+                    self._arrived[number] = inbox  # the others come first
                 return True
         return False
 
     def finish(self) -> None:
         """The program is done with all that is in hand, where going on says so."""
-        for member in self._used.values():
-            member.finish()
-        self._used = {
-            number: member for number, member in self._used.items() if member.has_wishes or member is self._turn
-        }
+        for inbox in self._used.values():
+            inbox.finish()
+        self._used = {number: inbox for number, inbox in self._used.items() if inbox.has_wishes or inbox is self._turn}
 
     def unhand(self, *, is_closing: bool = False) -> None:
         """What is in hand was not used: it is returned, not acknowledged."""
-        for member in self._used.values():
-            member.unhand(is_closing=is_closing)
+        for inbox in self._used.values():
+            inbox.unhand(is_closing=is_closing)
 
     def give_back(self, arrival: Arrival, index: int, *, delay_ms: int = -1, is_dead: bool = False) -> None:
         """One message comes back, to the destination that it came from."""

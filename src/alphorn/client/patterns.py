@@ -23,7 +23,7 @@ from alphorn.model.joining import consume_for
 if TYPE_CHECKING:
     from alphorn.client.core import Core
 
-MEMBERS_FROM = 1 << 31  # numbers from here on are the Client Manager's to choose; a client never counts so far
+JOINED_FROM = 1 << 31  # numbers from here on are the Client Manager's to choose; a client never counts so far
 
 Adopt = Callable[[SessionState, Consume, str], Inbox]
 
@@ -65,14 +65,14 @@ class Patterns:
 
     def close(self, box: PatternInbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back."""
-        members = list(box.members.values())
-        unseen = {member.number: self._let_go(member) for member in members}
+        joined = list(box.joined.values())
+        unseen = {inbox.number: self._let_go(inbox) for inbox in joined}
         box.close()
 
         def on_closed(answer: Answer | Error) -> None:
             self._boxes.pop(box.number, None)
-            for member in members:
-                self._drop(member)
+            for inbox in joined:
+                self._drop(inbox)
             on_answer(answer)
 
         self._core.request(lambda request: ClosePattern(request, box.number, unseen), on_closed)
@@ -90,12 +90,12 @@ class Patterns:
 
     def resume(self, requests: Requests, numbers: list[int]) -> None:
         """Lets every pattern be asked for on a new stream; `numbers` are those of all inboxes."""
-        below = min((number for number in numbers if number >= MEMBERS_FROM), default=0)
+        below = min((number for number in numbers if number >= JOINED_FROM), default=0)
         for box in self._boxes.values():
             if not box.is_open:
                 continue
             wish = msgspec.structs.replace(
-                box.wish, joined=[member.consume.place for member in box.members.values()], below=below
+                box.wish, joined=[inbox.consume.place for inbox in box.joined.values()], below=below
             )
             if box.is_settled:
                 wish = msgspec.structs.replace(wish, start=0, start_ms=0)

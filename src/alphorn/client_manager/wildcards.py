@@ -36,14 +36,14 @@ Turn = tuple[int, int]  # channel, and its primary's number for what it advertis
 class _Watch:
     """One client's wish."""
 
-    __slots__ = ("awaited", "bounds", "connection", "frame", "matches", "members", "pattern", "request", "unlisted")
+    __slots__ = ("awaited", "bounds", "connection", "frame", "joined", "matches", "pattern", "request", "unlisted")
 
     def __init__(self, connection: Connection, frame: ConsumePattern, channels: int) -> None:
         pattern = parse_pattern(frame.pattern)
         self.connection = connection
         self.frame = frame
         self.request = frame.request  # 0 once it is answered
-        self.members: dict[int, int] = dict.fromkeys(frame.joined, 0)  # place → consumer, 0 for one of before
+        self.joined: dict[int, int] = dict.fromkeys(frame.joined, 0)  # place → consumer, 0 for one of before
         self.awaited: set[int] = set()  # consumers that have not begun
         self.unlisted = set(range(channels))  # channels whose destinations are not compared yet
         self.pattern = pattern
@@ -105,7 +105,7 @@ class Wildcards:
         watch = self._watches.get((connection.stream, frame.watch))
         numbers = dict.fromkeys(frame.unseen)
         if watch is not None:  # after a reconnection its client names only its consumers
-            numbers |= dict.fromkeys(watch.members.values())
+            numbers |= dict.fromkeys(watch.joined.values())
             self._end(watch)
         ending = [connection.consumers[number] for number in numbers if number in connection.consumers]
         left = len(ending)
@@ -217,7 +217,7 @@ class Wildcards:
         destination = self._catalogue.remove(place)
         if destination is not None:
             for key in self._index.match(destination):
-                self._watches[key].members.pop(place, None)
+                self._watches[key].joined.pop(place, None)
 
     def _note(self, channel: int, turn: int) -> None:
         """Lets the primary know when all who waited for what it advertised receive from it."""
@@ -251,11 +251,11 @@ class Wildcards:
 
     def _join(self, watch: _Watch, place: int, destination: Destination, turn: int | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""
-        if place in watch.members:
+        if place in watch.joined:
             return
         connection, frame = watch.connection, watch.frame
         number = self._lowest[connection.stream] = self._lowest[connection.stream] - 1
-        watch.members[place] = number
+        watch.joined[place] = number
         watch.awaited.add(number)
         consume = consume_for(frame, number, place, destination, is_new=turn is not None)
         joined = Joined(frame.watch, number, place, str(destination), turn is not None)

@@ -3,7 +3,8 @@
 A pattern's consumer is to receive all that is published to a topic that is created while it is there. Only a Client
 Manager knows its patterns, so whoever created a topic is answered after all Client Managers that watch have noted it,
 which they do once their consumers have subscribed. Nobody can publish to a topic before that, because nobody knows its
-number. One that does not note it in time is not waited for any longer.
+number. One whose link is lost is waited for as well, because it comes back and watches again, until it has left the
+group; and nobody is waited for longer than `WAIT_S`.
 
 Like all that the primary alone knows this is soft: after a change of primary each Client Manager watches anew, and
 until all of them have spoken, answers wait for them too.
@@ -21,7 +22,7 @@ from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.destinations import DestinationKind
 from alphorn.model.link import Advertised, Answered, Noted, Told, Watch
 
-WAIT_S = 1.0  # how long the answer to whoever created a topic waits for Client Managers
+WAIT_S = 5.0  # how long the answer to whoever created a topic waits for Client Managers
 LISTED_MAX = 10_000  # destinations in one frame
 
 _NEVER = float("inf")
@@ -34,33 +35,52 @@ class _Held(msgspec.Struct, gc=False):
 
 
 class Advertising:
-    """Who watches, up to which turn each of them has noted, and the answers that wait for that."""
+    """Who watches, up to which turn each of them has noted, and the answers that wait for that.
 
-    __slots__ = ("_engine", "_held", "_is_complete", "_noted", "_tell", "_turn")
+    A Client Manager is known by its origin, and reached by its link of the moment.
+    """
 
-    def __init__(self, engine: Engine, tell: Callable[[int, Told], None], *, is_complete: bool = True) -> None:
+    __slots__ = ("_engine", "_held", "_is_complete", "_links", "_log", "_noted", "_tell", "_turn")
+
+    def __init__(
+        self,
+        engine: Engine,
+        tell: Callable[[int, Told], None],
+        log: Callable[[str, str, str], None],
+        *,
+        is_complete: bool = True,
+    ) -> None:
         self._engine = engine
         self._tell = tell
+        self._log = log
         self._turn = 0
-        self._noted: dict[int, int] = {}  # by link
+        self._noted: dict[bytes, int] = {}  # by origin
+        self._links: dict[bytes, int] = {}  # by origin
         self._held: deque[_Held] = deque()
         self._is_complete = is_complete  # whether every Client Manager has spoken since the change of primary
 
-    def on_asked(self, link: int, frame: Watch | Noted) -> None:
+    def on_asked(self, link: int, origin: bytes, frame: Watch | Noted) -> None:
         """A Client Manager watches, or has noted what it was told."""
         if isinstance(frame, Noted):
-            if link in self._noted:
-                self._noted[link] = max(self._noted[link], min(frame.turn, self._turn))
+            if self._links.get(origin) == link:
+                self._noted[origin] = max(self._noted[origin], min(frame.turn, self._turn))
         elif frame.is_on:
-            self._noted[link] = -1
+            self._links[origin], self._noted[origin] = link, -1
             self._list(link, frame.request)
         else:
-            self.leave(link)
+            self.leave(origin)
             self._tell(link, Answered(frame.request))
 
-    def leave(self, link: int) -> None:
+    def lose(self, link: int) -> None:
+        """A link is lost; whoever watched there is to watch again."""
+        for origin in [origin for origin, known in self._links.items() if known == link]:
+            del self._links[origin]
+            self._noted[origin] = -1
+
+    def leave(self, origin: bytes) -> None:
         """A Client Manager watches no more."""
-        self._noted.pop(link, None)
+        self._noted.pop(origin, None)
+        self._links.pop(origin, None)
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         """What came and went is advertised."""
@@ -75,7 +95,7 @@ class Advertising:
         if made or gone:
             self._turn += 1
             frame = Advertised(self._turn, made, gone)
-            for link in self._noted:
+            for link in self._links.values():
                 self._tell(link, frame)
 
     def answer(self, command: AnyCommand, tell: Callable[[], None], now: float) -> None:
@@ -95,7 +115,14 @@ class Advertising:
     def on_time(self, now: float) -> None:
         """Those that were waited for in vain are waited for no longer."""
         while self._held and self._held[0].until <= now:
-            self._held.popleft().tell()
+            held = self._held.popleft()
+            silent = [origin for origin, noted in self._noted.items() if noted < held.turn]
+            names = ",".join(origin.hex() for origin in silent) or "of those that have not spoken"
+            self._log("warning", "topic_not_noted", f"client_managers={names!r}")
+            for origin in silent:
+                if origin not in self._links:
+                    self.leave(origin)
+            held.tell()
 
     def next_deadline(self) -> float:
         """When an answer has waited long enough."""

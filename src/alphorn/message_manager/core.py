@@ -83,7 +83,7 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
-        self._advertising = Advertising(self.engine, self._tell)
+        self._advertising = Advertising(self.engine, self._tell, self._log)
         self._outbox: list[Output] = []
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
@@ -128,6 +128,7 @@ class MessageManager:
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
+                self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
 
     def restore(self, engine: Engine) -> None:
@@ -270,7 +271,7 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
-        self._advertising = Advertising(self.engine, self._tell, is_complete=not known)
+        self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -338,8 +339,8 @@ class MessageManager:
             case link.Look() | link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
                 for told in answers_to(frame, self.engine, dispatcher, self._read):
                     self._tell(number, told)
-            case link.Watch() | link.Noted():
-                self._advertising.on_asked(number, frame)
+            case link.Watch() | link.Noted() if introduced is not None:
+                self._advertising.on_asked(number, introduced.origin, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -408,7 +409,7 @@ class MessageManager:
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
-        self._advertising.leave(number)
+        self._advertising.lose(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number):

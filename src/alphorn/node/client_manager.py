@@ -426,25 +426,30 @@ class _Link:
         while True:
             closed: asyncio.Future[str] = loop.create_future()
             try:
-                _, stream = await loop.create_connection(self._maker(closed), host, int(port))
+                await loop.create_connection(self._maker(closed), host, int(port))
             except OSError:
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
                 wait_s = min(2 * wait_s, longest_s)
                 continue
             wait_s = RELINK_S[0]
-            self._stream = stream
-            self._owner.receive(Linked(self._channel, self._node.name, True))
             reason = await closed
             self._stream = None
             _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
             self._owner.receive(Linked(self._channel, self._node.name, False))
 
     def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
+        def on_open(stream: FrameStream) -> None:
+            # Before the first frame is heard: what is said in answer to it must find the stream.
+            self._stream = stream
+            self._owner.receive(Linked(self._channel, self._node.name, True))
+
         def on_closed(stream: FrameStream, reason: str) -> None:
             if not closed.done():
                 closed.set_result(reason)
 
-        return lambda: FrameStream(on_frames=self._on_frames, on_closed=on_closed, frame_bytes_max=link.FRAME_BYTES_MAX)
+        return lambda: FrameStream(
+            on_frames=self._on_frames, on_closed=on_closed, on_open=on_open, frame_bytes_max=link.FRAME_BYTES_MAX
+        )
 
     def _on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
         for frame in frames:
