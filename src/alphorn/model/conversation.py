@@ -184,6 +184,23 @@ class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
     unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -202,6 +219,7 @@ AnyClientFrame = (
     | Close
     | ConsumePattern
     | ClosePattern
+    | Recover
 )
 
 
@@ -310,6 +328,12 @@ class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
     is_new: bool  # it came after the wish, so its consumer begins with its first message
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -323,4 +347,5 @@ AnyServerFrame = (
     | Pong
     | Goodbye
     | Joined
+    | Vanished
 )
