@@ -21,6 +21,7 @@ from alphorn.model.conversation import (
     Resolved,
 )
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
+from alphorn.model.joining import JOINED_FROM, number_for
 from alphorn.model.patterns import subscription_for
 from tests.client_manager.managing import Client, Managing, attached, batch, bodies_of
 
@@ -133,7 +134,8 @@ def test_a_topic_that_comes_later_joins_and_is_noted_once_its_consumer_receives(
     managing.list_all()
     assert managing.noted() == [0]
     managing.make(9, "topic:a.new")
-    assert client.take(Joined) == [Joined(WATCH, commands.NUMBER_MAX, place_of(0, 9), "topic:a.new", is_new=True)]
+    number = number_for(WATCH, place_of(0, 9), ())
+    assert client.take(Joined) == [Joined(WATCH, number, place_of(0, 9), "topic:a.new", is_new=True)]
     [subscribe] = managing.entries[-1].commands
     assert isinstance(subscribe, commands.Subscribe)
     assert subscribe.start == 0, "all that it ever has is new"
@@ -276,9 +278,30 @@ def test_closing_a_pattern_that_is_not_known_here_ends_the_members_that_are_name
 def test_after_a_reconnection_only_what_the_client_has_not_joins() -> None:
     managing = Watching("queue:a.1", "queue:a.2")
     client = managing.connect()
-    wish(client, "glob:a.*", joined=[place_of(0, 1)], below=commands.NUMBER_MAX - 3)
+    wish(client, "glob:a.*", joined=[place_of(0, 1)])
     managing.list_all()
-    assert joined(client) == {"queue:a.2": commands.NUMBER_MAX - 4}
+    assert list(joined(client)) == ["queue:a.2"]
+
+
+@pytest.mark.requirement("API-10", "WLD-4")
+def test_what_another_client_manager_had_begun_goes_on_under_the_same_number() -> None:
+    numbers = []
+    for names in (("topic:a", "topic:b"), ("topic:0", "topic:b", "topic:a")):
+        managing = Watching(*names)
+        managing.numbers = {ord(name[-1]): parse_destination(name) for name in names}
+        client = managing.connect(connection=b"c" * 16)
+        wish(client, "glob:*")
+        managing.list_all()
+        numbers.append(joined(client))
+    assert numbers[0].items() <= numbers[1].items()
+
+
+def test_a_number_that_is_taken_is_not_given_twice() -> None:
+    first = number_for(WATCH, 1, ())
+    assert JOINED_FROM <= first <= commands.NUMBER_MAX
+    second = number_for(WATCH, 1, {first})
+    assert second != first
+    assert JOINED_FROM <= number_for(WATCH, 1, {first, second}) <= commands.NUMBER_MAX
 
 
 @pytest.mark.requirement("WLD-4", "HA-20")

@@ -20,7 +20,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.pattern_inbox import PatternInbox
-from alphorn.client.patterns import JOINED_FROM, Patterns
+from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.client.whereabouts import Whereabouts
@@ -53,6 +53,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.joining import JOINED_FROM
 from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
@@ -371,7 +372,7 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
-        self.patterns.resume(self._requests, list(self._inboxes))
+        self.patterns.resume(self._requests)
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()

@@ -1,6 +1,6 @@
 """Consumers of patterns on one connection: which there are, what joins them, and how they come back.
 
-A destination that joins is an inbox like any other, under a number that the Client Manager chose. After a reconnection
+A destination that joins is an inbox like any other, under a number that the Client Manager tells. After a reconnection
 it consumes again by itself, at the place that it had, and never looks its name up, which could create it anew. The
 pattern is then asked for once more, naming the places that need not join; what joins besides came in the meantime.
 """
@@ -22,8 +22,6 @@ from alphorn.model.joining import consume_for
 
 if TYPE_CHECKING:
     from alphorn.client.core import Core
-
-JOINED_FROM = 1 << 31  # numbers from here on are the Client Manager's to choose; a client never counts so far
 
 Adopt = Callable[[SessionState, Consume, str], Inbox]
 
@@ -88,15 +86,12 @@ class Patterns:
         for box in self._boxes.values():
             box.on_closed(error)
 
-    def resume(self, requests: Requests, numbers: list[int]) -> None:
-        """Lets every pattern be asked for on a new stream; `numbers` are those of all inboxes."""
-        below = min((number for number in numbers if number >= JOINED_FROM), default=0)
+    def resume(self, requests: Requests) -> None:
+        """Lets every pattern be asked for on a new stream."""
         for box in self._boxes.values():
             if not box.is_open:
                 continue
-            wish = msgspec.structs.replace(
-                box.wish, joined=[inbox.consume.place for inbox in box.joined.values()], below=below
-            )
+            wish = msgspec.structs.replace(box.wish, joined=[inbox.consume.place for inbox in box.joined.values()])
             if box.is_settled:
                 wish = msgspec.structs.replace(wish, start=0, start_ms=0)
             if not requests.renew(wish):

@@ -5,8 +5,8 @@ channel advertises its destinations: all at first, then each that comes or goes.
 after this Client Manager has noted the topic (message_manager/advertising.py), which it does when the consumers that
 match have subscribed. So they receive the topic's first message.
 
-The client is told of each destination that joins, under a number that is chosen here, and treats it as a consumer of
-its own from then on: it acknowledges by that number, and after a reconnection it consumes again by itself.
+The client is told of each destination that joins, with the number of its consumer, and treats it as one of its own
+from then on: it acknowledges by that number, and after a reconnection it consumes again by itself.
 """
 
 from collections import deque
@@ -18,11 +18,10 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed, parts_of, place_of
 from alphorn.model import link
-from alphorn.model.commands import NUMBER_MAX
 from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
-from alphorn.model.joining import consume_for
+from alphorn.model.joining import consume_for, number_for
 from alphorn.model.pattern_index import PatternIndex, matcher_of
 from alphorn.model.patterns import parse_pattern
 
@@ -57,11 +56,11 @@ class Wildcards:
     __slots__ = (
         "_asked",
         "_awaited",
+        "_by_stream",
         "_catalogue",
         "_consuming",
         "_desk",
         "_index",
-        "_lowest",
         "_pages",
         "_seen",
         "_watches",
@@ -73,7 +72,7 @@ class Wildcards:
         self._watches: dict[Key, _Watch] = {}
         self._index: PatternIndex[Key] = PatternIndex()
         self._catalogue = Catalogue()
-        self._lowest: dict[int, int] = {}  # by stream: the last number that was chosen for a consumer
+        self._by_stream: dict[int, set[int]] = {}  # the client's numbers of wishes
         self._asked: dict[int, int] = {}  # by channel: the request that watches it
         self._seen: dict[int, set[int]] = {}  # by channel, while it is listed: the places that were
         self._awaited: dict[Turn, set[bytes]] = {}  # consumers that are to begin before the turn is noted
@@ -91,9 +90,8 @@ class Wildcards:
         except InvalidDestination as error:
             desk.fail(connection.stream, frame.request, error)
             return
-        lowest = self._lowest.get(connection.stream, NUMBER_MAX + 1)
-        self._lowest[connection.stream] = min(lowest, frame.below or lowest)
         self._watches[key] = watch
+        self._by_stream.setdefault(connection.stream, set()).add(frame.watch)
         self._index.add(key, watch.pattern)
         for channel in range(len(desk.channels)):
             if channel not in self._asked:
@@ -123,22 +121,27 @@ class Wildcards:
 
     def close_session(self, connection: Connection, session: int) -> None:
         """A session ends; its consumers are ended with it."""
-        for (stream, _), watch in list(self._watches.items()):
-            if stream == connection.stream and watch.frame.session == session:
+        for watch in self._of(connection):
+            if watch.frame.session == session:
                 self._end(watch)
 
     def on_closed(self, connection: Connection) -> None:
         """A client is gone: nobody waits for its consumers."""
         for consumer in connection.consumers.values():
             consumer.begin()
-        if self._lowest.pop(connection.stream, None) is not None:
-            for key, watch in list(self._watches.items()):
-                if key[0] == connection.stream:
-                    self._end(watch)
+        for watch in self._of(connection):
+            self._end(watch)
+
+    def _of(self, connection: Connection) -> list[_Watch]:
+        numbers = sorted(self._by_stream.get(connection.stream, ()))
+        return [self._watches[connection.stream, number] for number in numbers]
 
     def _end(self, watch: _Watch) -> None:
         key = watch.connection.stream, watch.frame.watch
         del self._watches[key]
+        self._by_stream[key[0]].discard(key[1])
+        if not self._by_stream[key[0]]:
+            del self._by_stream[key[0]]
         self._index.remove(key)
         self._pages = deque(page for page in self._pages if page[0] is not watch)
         if not self._watches:
@@ -254,7 +257,7 @@ class Wildcards:
         if place in watch.joined:
             return
         connection, frame = watch.connection, watch.frame
-        number = self._lowest[connection.stream] = self._lowest[connection.stream] - 1
+        number = number_for(frame.watch, place, connection.consumers)
         watch.joined[place] = number
         watch.awaited.add(number)
         consume = consume_for(frame, number, place, destination, is_new=turn is not None)

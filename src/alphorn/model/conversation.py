@@ -157,7 +157,7 @@ class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50
     """Begins to receive from all destinations that match, those that come later included.
 
     Each is told in `Joined`, and then receives like a consumer of its own; `Done` follows when all that are there now
-    have begun. Numbers of such consumers are the Client Manager's to choose, from the largest downwards.
+    have begun. The numbers of such consumers are as model/joining.py says.
     """
 
     request: int
@@ -172,8 +172,7 @@ class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50
     no_local: bool = False
     start: int = -1
     start_ms: int = 0
-    joined: list[int] = []  # places that receive already, after a reconnection
-    below: int = 0  # all numbers from here on are in use, after a reconnection; 0 for none
+    joined: list[int] = []  # places that receive already, after a reconnection; they consume again before this
 
 
 class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):

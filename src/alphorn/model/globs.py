@@ -77,8 +77,8 @@ class GlobShelf:
         """The texts of all that match, each once."""
         shelves = self._shelves
         for length in self._lengths:
-            pieces = {name[start : start + length] for start in range(len(name) - length + 1)}
-            for piece in pieces & shelves.keys() if len(shelves) < len(pieces) else pieces:
+            # In the order of the name, so that the same names are found in the same order in every run.
+            for piece in dict.fromkeys(name[start : start + length] for start in range(len(name) - length + 1)):
                 for glob in shelves.get(piece, {}).values():
                     if glob.matches(name):
                         yield glob.text
