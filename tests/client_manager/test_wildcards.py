@@ -4,7 +4,6 @@ import pytest
 
 from alphorn.client_manager import wildcards
 from alphorn.client_manager.catalogue import Catalogue
-from alphorn.client_manager.directory import place_of
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -19,6 +18,7 @@ from alphorn.model.conversation import (
     Joined,
     Resolve,
     Resolved,
+    place_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.joining import JOINED_FROM, number_for

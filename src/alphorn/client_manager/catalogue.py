@@ -6,7 +6,7 @@ of it, so that consumers of patterns are there before the first message.
 
 from bisect import bisect_left, bisect_right, insort
 
-from alphorn.client_manager.directory import parts_of
+from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import Destination
 
 _SORT_MIN = 100  # so many new names are sorted in at once

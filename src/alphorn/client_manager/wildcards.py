@@ -16,9 +16,9 @@ from alphorn.client_manager.catalogue import Catalogue, Name
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of, place_of
+from alphorn.client_manager.directory import Listed
 from alphorn.model import link
-from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined
+from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.joining import consume_for, number_for
