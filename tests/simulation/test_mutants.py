@@ -50,6 +50,10 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "limit-not-kept": {"limits hold"},
     "release-not-told": {"progress after healing"},
     "not-sent-again": {"progress after healing"},
+    "fragments-not-retained": {"progress after healing"},
+    "fragments-not-kept": {"engines are equal"},
+    "fragments-swept-early": {"bodies are whole"},
+    "pieces-run-on": {"bodies are whole"},
 }
 
 

@@ -18,8 +18,10 @@ import msgspec
 
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
-from alphorn.client.outbox import Outbox
-from alphorn.client.pauses import Pauses
+from alphorn.client.message import Message
+from alphorn.client.outboxes import Outboxes
+from alphorn.client.pattern_inbox import PatternInbox
+from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.client.whereabouts import Whereabouts
@@ -38,9 +40,11 @@ from alphorn.model.conversation import (
     Done,
     Failed,
     Flow,
+    FragmentRead,
     Goodbye,
     Hello,
     Hold,
+    Joined,
     OpenSession,
     Ping,
     Pong,
@@ -54,6 +58,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.joining import JOINED_FROM
 from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
@@ -91,16 +96,21 @@ class Core:
         self.failure: Error | None = None
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
+        self.opener: Callable[[Message], Any] = lambda message: None  # the owner's way to read a message's body
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember
-        self._outboxes: dict[int, Outbox] = {}
-        self._pauses = Pauses()
+        self._outboxes = Outboxes(self.sessions, self._whereabouts, self.next_number)
+        self.open_outbox = self._outboxes.open
+        self.open_lane = self._outboxes.open_lane
+        self.close_outbox = self._outboxes.close
+        self.unknown_outcomes = self._outboxes.unknown_outcomes
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
+        self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
         self._resumptions = 0
@@ -160,9 +170,7 @@ class Core:
             return True
         if self.state is not State.OPEN:
             return False
-        return any(outbox.wants_packing for outbox in self._outboxes.values()) or any(
-            inbox.is_urgent for inbox in self._stirred.values()
-        )
+        return self._outboxes.has_output or any(inbox.is_urgent for inbox in self._stirred.values())
 
     @property
     def has_wishes(self) -> bool:
@@ -182,11 +190,7 @@ class Core:
             if inbox.is_quiet:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
-        for outbox in self._outboxes.values():
-            if outbox.wants_packing and outbox.is_stale:
-                self._whereabouts.find_again(outbox, self.request)
-            elif outbox.wants_packing:
-                output += outbox.pack(now_ms)
+        output += self._outboxes.pack(now_ms, self.request)
         if self._output:
             output += self._output
             self._output = []
@@ -198,17 +202,12 @@ class Core:
             return
         self.state = State.CLOSED
         self.failure = error
-        for outbox in self._outboxes.values():
-            outbox.on_failed(error)
+        self._outboxes.fail(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
+        self.patterns.fail(error)
         self._requests.fail(error)
         self._on_event("closed", str(error))
-
-    def unknown_outcomes(self) -> list[Error]:
-        """Of producers with unconfirmed messages after giving up, what to say about the newest of them."""
-        outcomes = [box.outcome(box.counter) for box in self._outboxes.values() if box.counter > box.confirmed]
-        return [outcome for outcome in outcomes if isinstance(outcome, Error)]
 
     # Wishes.
 
@@ -239,6 +238,7 @@ class Core:
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
         unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
+        self.patterns.close_session(session)
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -250,40 +250,25 @@ class Core:
 
         self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
-    def open_outbox(
-        self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None
-    ) -> Outbox:
-        """Begins to send."""
-        number = self.next_number()
-        outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
-        outbox.blocked_places = self._pauses.places
-        self._pauses.apply([outbox])
-        outbox.destination = destination or ""
-        self._outboxes[number] = session.outboxes[number] = outbox
-        return outbox
-
-    def close_outbox(self, outbox: Outbox) -> None:
-        """Ends sending; it must be flushed before."""
-        outbox.is_open = False
-        self._outboxes.pop(outbox.number, None)
-        if session := self.sessions.get(outbox.session):
-            session.outboxes.pop(outbox.number, None)
-
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
-        number = self.next_number()
-        consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
-        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
-        inbox.acknowledge_session = session.acknowledge
-        inbox.on_stir = lambda: self._stirred.__setitem__(number, inbox)
-        self._inboxes[number] = session.inboxes[number] = inbox
-
+        consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
+        inbox = self._adopt_inbox(session, consume, destination)
         on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
+    def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
+        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
+        inbox.acknowledge_session, inbox.opener = session.acknowledge, self.opener
+        inbox.on_stir = lambda: self._stirred.__setitem__(consume.consumer, inbox)
+        self._inboxes[inbox.number] = session.inboxes[inbox.number] = inbox
+        return inbox
+
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        if isinstance(inbox, PatternInbox):
+            return self.patterns.close(inbox, on_answer)
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -295,7 +280,9 @@ class Core:
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
         assert self._browsing is None
-        inbox = Inbox(consume=Consume(0, 0, 0, 0, 0), destination=destination, mode=AckMode.INDIVIDUAL)
+        place = make(0).place
+        inbox = Inbox(consume=Consume(0, 0, 0, place, 0), destination=destination, mode=AckMode.INDIVIDUAL)
+        inbox.opener = self.opener
 
         def on_browsed(answer: Answer | Error) -> None:
             self._browsing = None
@@ -322,7 +309,7 @@ class Core:
             "server": self.server,
             "sessions": len(self.sessions),
             "requests": len(self._requests),
-            "producers": [outbox.describe() for outbox in self._outboxes.values()],
+            "producers": self._outboxes.describe(),
             "consumers": [inbox.describe() for inbox in self._inboxes.values()],
         }
 
@@ -337,7 +324,7 @@ class Core:
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
         self.places.clear()
-        self._pauses.clear(self._outboxes.values())
+        self._outboxes.on_welcome()
         self._resolving = {self.next_number(): name for name in self._destinations_in_use()}
         if self._resolving:
             self.state = State.RESUMING
@@ -351,7 +338,7 @@ class Core:
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
         inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
-        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
         if isinstance(frame, Resolved):
@@ -373,9 +360,9 @@ class Core:
             inbox.on_stir()
             if inbox.number not in asked:
                 self._consume_again(inbox)
+        self.patterns.resume(self._requests)
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
-        for outbox in self._outboxes.values():
-            output += outbox.unconfirmed_frames()
+        output += self._outboxes.unconfirmed_frames()
         if self._browsing is not None:
             self._browsing.held = RangeSet()
             self._browsing.start_over()  # the page begins anew
@@ -404,7 +391,7 @@ class Core:
         held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
-        place = self.places.get(inbox.destination, frame.place)
+        place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _unsettled(self, consumer: int) -> RangeSet:
@@ -419,25 +406,6 @@ class Core:
             self._on_resolved_again(name, frame)
         else:
             self._requests.on_answer(frame)
-
-    def _on_confirmed(self, frame: Confirmed) -> None:
-        if outbox := self._outboxes.get(frame.producer):
-            outbox.on_confirmed(frame.counter)
-
-    def _on_refused(self, frame: Refused) -> None:
-        error = error_of(frame.error, frame.reason)
-        if isinstance(error, InvalidDestination):
-            self.places.clear()  # one of them is gone; the others are soon found again
-        if outbox := self._outboxes.get(frame.producer):
-            outbox.on_refused(frame.counter, frame.count, error)
-            if isinstance(error, InvalidDestination):
-                outbox.on_vanished()
-
-    def _on_vanished(self, frame: Vanished) -> None:
-        self._whereabouts.on_vanished(frame.place, self._outboxes.values())
-
-    def _on_pause(self, frame: Postponed | Flow | Hold) -> None:
-        self._pauses.receive(frame, self._outboxes)
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
@@ -481,20 +449,26 @@ class Core:
             session.inboxes.pop(inbox.number, None)
 
 
+def _of_messages(core: Core, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:
+    core._outboxes.receive(frame)
+
+
 _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Welcome: Core._on_welcome,
     Resolved: Core._on_answer,
     Done: Core._on_answer,
     StatusAnswer: Core._on_answer,
+    FragmentRead: Core._on_answer,
     Failed: Core._on_answer,
-    Confirmed: Core._on_confirmed,
-    Refused: Core._on_refused,
-    Postponed: Core._on_pause,
-    Flow: Core._on_pause,
-    Hold: Core._on_pause,
+    Confirmed: _of_messages,
+    Refused: _of_messages,
+    Postponed: _of_messages,
+    Flow: _of_messages,
+    Hold: _of_messages,
     Delivered: Core._on_delivered,
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
-    Vanished: Core._on_vanished,
+    Joined: lambda core, frame: core.patterns.on_joined(frame),
+    Vanished: _of_messages,
 }

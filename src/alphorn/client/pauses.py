@@ -5,6 +5,7 @@ It is a matter of the stream: a new one begins with nothing blocked, and its Cli
 
 from collections.abc import Iterable, Mapping
 
+from alphorn.client.lane import Lane
 from alphorn.client.outbox import Outbox
 from alphorn.model.conversation import Flow, Hold, Postponed
 
@@ -18,7 +19,7 @@ class Pauses:
         self.places: dict[int, str] = {}
         self._sessions: dict[int, str] = {}
 
-    def receive(self, frame: Postponed | Flow | Hold, outboxes: Mapping[int, Outbox]) -> None:
+    def receive(self, frame: Postponed | Flow | Hold, outboxes: Mapping[int, Outbox | Lane]) -> None:
         """The Client Manager says who is to wait, or (without a reason) to go on; and who is to send again."""
         match frame:
             case Flow(places, reason):
@@ -31,13 +32,13 @@ class Pauses:
             case Postponed(producer, counter, taken) if producer in outboxes:
                 outboxes[producer].on_postponed(counter, taken)
 
-    def clear(self, outboxes: Iterable[Outbox]) -> None:
+    def clear(self, outboxes: Iterable[Outbox | Lane]) -> None:
         """There is another Client Manager."""
         self.places.clear()
         self._sessions.clear()
         self.apply(outboxes)
 
-    def apply(self, outboxes: Iterable[Outbox]) -> None:
+    def apply(self, outboxes: Iterable[Outbox | Lane]) -> None:
         """Tells outboxes what holds for them now."""
         for outbox in outboxes:
             outbox.blocked = self._sessions.get(outbox.session, "") or self.places.get(outbox.place, "")

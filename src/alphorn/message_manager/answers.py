@@ -8,11 +8,11 @@ from alphorn.model.commands import AnyCommand, CreateDestination, Entry
 from alphorn.model.link import Answered
 
 
-def answers_to(engine: Engine, entry: Entry, effects: Sequence[Effect]) -> list[Answered]:
-    """One for each request, in the entry's order; what has no outcome of its own is plain success."""
+def answers_to(engine: Engine, entry: Entry, effects: Sequence[Effect]) -> list[tuple[AnyCommand, Answered]]:
+    """One for each request, with its command, in the entry's order; what has no outcome is plain success."""
     answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
     return [
-        _answered(engine, request, entry.commands[place], answers.get(place) or Answer(place))
+        (entry.commands[place], _answered(engine, request, entry.commands[place], answers.get(place) or Answer(place)))
         for place, request in enumerate(entry.requests)
         if request
     ]

@@ -7,10 +7,12 @@ Being primary ends without notice; nothing that only the primary knew is missed,
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.answers import answers_to
 from alphorn.message_manager.claiming import claim, find_unused
 from alphorn.message_manager.claims import Claims
@@ -76,7 +78,7 @@ class MessageManager:
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
-        self.flow = FlowControl(about.name)
+        self.flow = FlowControl(about.name, self._tell, self._log)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -86,6 +88,7 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
         self._outbox: list[Output] = []
         self._orders = Orders()
@@ -108,7 +111,7 @@ class MessageManager:
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
-                self._on_committed(item)
+                self._on_committed(item, now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -116,10 +119,9 @@ class MessageManager:
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
-                if self.flow.is_disk_full:
-                    self._tell(item.link, self.flow.stored)
+                self.flow.on_link(item.link)
             case Measured():
-                self._on_measured(item)
+                self.flow.measure(item.space, self._links)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
@@ -131,6 +133,7 @@ class MessageManager:
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
+                self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
         if self._claims:
             self._decide_claims(now)
@@ -146,6 +149,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._advertising.on_time(now)
         self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
@@ -165,7 +169,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
+        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         return min(deadline, self._clock.next_deadline(self.engine.next_due()))
@@ -173,6 +177,7 @@ class MessageManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
         if self._dispatcher is not None:
+            self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
                 self._tell_client_manager(delivery.client_manager, delivery.deliver)
             for number, detached in self._dispatcher.take_detached():
@@ -186,7 +191,7 @@ class MessageManager:
 
     # --- the log ---
 
-    def _on_committed(self, item: Committed) -> None:
+    def _on_committed(self, item: Committed, now: float) -> None:
         try:
             entry = decode_entry(item.payload)
         except PeerViolation as error:  # the same on every replica: it changes nothing
@@ -196,18 +201,17 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
-        if (full := self.flow.on_applied(entry.commands, effects)) is not None:
-            for number in self._link_of.values():  # before the answers: whoever hears those knows this already
-                self._tell(number, full)
+        self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
+        self._advertising.on_effects(effects)
         if entry.requests:
-            self._answer(item.origin, entry, effects)
+            self._answer(item.origin, entry, effects, now)
 
-    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
+    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
-        for answer in answers_to(self.engine, entry, effects):
-            self._tell_origin(origin, answer)
+        for command, answered in answers_to(self.engine, entry, effects):
+            self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -248,6 +252,7 @@ class MessageManager:
         self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
+        self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
@@ -326,15 +331,20 @@ class MessageManager:
                 self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
             case link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
+            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
+                places = self.engine.locate_fragments(producer, counter, index)
+                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
+            case link.Watch() | link.Noted() if introduced is not None:
+                self._advertising.on_asked(number, introduced.origin, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        self._tell(number, self.flow.full)
+        self.flow.on_introduced(number)
         for untold in self._untold.pop(frame.origin, ()):
             self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
@@ -402,6 +412,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self.flow.waiting.leave(number)
         self._attached.pop(number, None)
+        self._advertising.lose(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -450,13 +461,6 @@ class MessageManager:
                 self._tell(number, frame)
         except Error as error:
             self._refuse(number, request, error)
-
-    def _on_measured(self, item: Measured) -> None:
-        """Every replica speaks for its own disk."""
-        if (stored := self.flow.measure(item.space)) is not None:
-            for number in self._links:
-                self._tell(number, stored)
-            self._log("warning" if stored.reason else "info", "disk", f"blocked={stored.reason!r}")
 
     # --- saying ---
 

@@ -88,7 +88,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=clients,
+        clients=_with_patterns(clients, Random(f"{seed}/patterns")),
         limits=_draw_limits(stream),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
@@ -122,6 +122,19 @@ def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
             )
         )
     return tuple(clients)
+
+
+def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
+    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway."""
+    found = []
+    for client in clients:
+        readings = list(client.readings)
+        if stream.random() < 0.3:
+            readings.append(_draw_reading(stream, "glob:queue:?"))
+        if stream.random() < 0.3:
+            readings.append(_draw_reading(stream, "glob:topic:*", subscription="all", is_shared=not client.client_id))
+        found.append(msgspec.structs.replace(client, readings=tuple(readings)))
+    return tuple(found)
 
 
 def _draw_limits(stream: Random) -> LimitsPlan:
