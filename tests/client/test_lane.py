@@ -152,8 +152,25 @@ def test_that_a_body_is_given_up_is_said_also_while_its_destination_takes_nothin
     lane.add(b"b")
     script.hear(c.Flow([PLACE], "the store is full"), c.Postponed(lane.number, 1))
     lane.abandon()
-    [frame] = script.said()
-    assert isinstance(frame, c.AbandonStream)
-    assert frame.counter == 1
-    script.hear(c.Confirmed(lane.number, 1))
     assert lane.is_idle
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [(type(frame), frame.counter) for frame in said] == [(c.AbandonStream, counter) for counter in (1, 2, 3)]
+    script.hear(c.Confirmed(lane.number, 3))
+    assert lane.confirmed == lane.counter
+
+
+def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"a")
+    lane.finish(pack_message(Packed("x")), 0, 1000)
+    script.said()
+    script.said()
+    script.hear(c.Flow([PLACE], "full"), c.Postponed(lane.number, 2))
+    lane.begin(PLACE)
+    lane.add(b"b")
+    lane.abandon()
+    assert script.said() == []
+    script.hear(c.Flow([PLACE], ""))
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [type(frame) for frame in said] == [c.Publish, c.AbandonStream, c.AbandonStream]

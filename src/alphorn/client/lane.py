@@ -32,12 +32,14 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
     counter: int
     size: int
     frame: bytes
+    place: int
 
 
 class Lane:
     """Fragments on their way, and the message they become."""
 
     __slots__ = (
+        "_before",
         "_digest",
         "_index",
         "_sent",
@@ -81,6 +83,7 @@ class Lane:
         self.place = place
         self.blocked = self.blocked_places.get(place, "")
         self._index = self._size = 0
+        self._before = self.counter  # of the last frame of the body before
         self._digest = xxhash.xxh3_128()
 
     @property
@@ -113,13 +116,14 @@ class Lane:
         return self.counter
 
     def abandon(self) -> None:
-        """The body will not be finished. What may not leave now never does, and gives its counters back."""
-        if self.blocked and self._waiting:
-            self.counter = self._waiting[0].counter - 1
-            self._under_way -= sum(sent.size for sent in self._waiting)
-            self._waiting.clear()
+        """The body will not be finished. Of its fragments that may not leave now, only the counters do."""
+        if self.blocked:
+            for place, sent in enumerate(self._waiting):
+                if sent.counter > self._before:
+                    self._under_way -= sent.size
+                    self._waiting[place] = _Sent(sent.counter, 0, self._given_up(sent.counter), self.place)
         if self._index:
-            self._add(encode(AbandonStream(self.session, self.number, self.place, self.counter + 1)), 0)
+            self._add(self._given_up(self.counter + 1), 0)
 
     def id_of(self, connection: bytes, counter: int) -> str:
         """The id of a message."""
@@ -130,7 +134,10 @@ class Lane:
     @property
     def wants_packing(self) -> bool:
         """Whether something waits to be sent, and may be; that a body is given up makes room, and always may."""
-        return bool(self._waiting) and (not self.blocked or not self._waiting[0].size)
+        if not self._waiting:
+            return False
+        first = self._waiting[0]
+        return not first.size or not (self.blocked or first.place in self.blocked_places)
 
     def pack(self, now_ms: int) -> list[bytes]:
         """The next frame to send: one at a time, so that others have their turns."""
@@ -184,10 +191,13 @@ class Lane:
         """The printable state."""
         return {"number": self.number, "counter": self.counter, "confirmed": self.confirmed, "bytes": self._under_way}
 
+    def _given_up(self, counter: int) -> bytes:
+        return encode(AbandonStream(self.session, self.number, self.place, counter))
+
     def _add(self, frame: bytes, size: int) -> None:
         self.counter += 1
         self._under_way += size
-        self._waiting.append(_Sent(self.counter, size, frame))
+        self._waiting.append(_Sent(self.counter, size, frame, self.place))
 
     def _move(self) -> None:
         first = self._sent or self._waiting
