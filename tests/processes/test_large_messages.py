@@ -17,7 +17,7 @@ QUEUE = "queue:films"
 LARGE = 8_000_000
 SMALL = 24  # log entries between checkpoints: a large message goes over some of them
 HUGE = 200 << 20
-GROWTH_MAX = 64 << 20
+GROWTH_MAX = 100 << 20
 
 
 def server_of(connection):
