@@ -9,10 +9,9 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands
-from alphorn.model.conversation import AbandonStream, Confirmed, Publish, Refused, SendFragment
+from alphorn.model.conversation import AbandonStream, Confirmed, Publish, Refused, SendFragment, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, count_of, headers_of
@@ -56,6 +55,7 @@ class Publishing:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
+            frame.after,
         )
         # Whether a streamed body is whole, and still there, only the log knows.
         self.order(connection, frame, command, count=frame.count, is_judged=bool(frame.flags & Flag.STREAM))
@@ -87,6 +87,7 @@ class Publishing:
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
         batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, count)
+        producer.open.append(frame.counter)
         size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
         if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
@@ -107,6 +108,8 @@ class Publishing:
         """Raises `PeerViolation` for what no correct library sends."""
         settings, size = self._desk.settings, len(frame.blob)
         self.check_sender(connection, frame)
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if size > settings.batch_bytes_max:
             raise PeerViolation(f"a batch of {size} bytes is too large; at most {settings.batch_bytes_max} go at once")
         if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
@@ -138,8 +141,7 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
-        if self._desk.is_there(batch.connection):
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+        self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
         self.refused += batch.count
@@ -147,6 +149,13 @@ class Publishing:
             self._desk.reply(
                 batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
             )
+        self._close(batch, 0)
+
+    def _close(self, batch: _Batch, confirmed: int) -> None:
+        """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
+        through = batch.state.close(batch.counter, confirmed)
+        if through and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 
     def senders(self) -> dict[str, list[tuple[str, int]]]:
         """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""

@@ -11,11 +11,10 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.publishing import Publishing
 from alphorn.model import commands, link
-from alphorn.model.conversation import AbandonStream, FragmentRead, ReadFragment, SendFragment
+from alphorn.model.conversation import AbandonStream, FragmentRead, ReadFragment, SendFragment, parts_of
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.messages import FRAGMENT_BYTES_MAX
 

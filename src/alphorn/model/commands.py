@@ -51,6 +51,7 @@ class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
     flags: int  # model.messages.Flag
     timestamp: int  # ms since 1970, the sender's clock
     blob: memoryview  # model.messages
+    after: int = -1  # the counter before, of this channel; -1: the one before `counter`
 
 
 class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
