@@ -11,6 +11,7 @@ import typer
 from alphorn import Connection, Message, connect
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.errors import Misuse
+from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
 FIELDS = (
     "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
@@ -36,6 +37,11 @@ def destination_of(text: str, *, kind: str = "queue") -> str:
     if not text:
         raise Misuse("the destination has no name; write one like queue:orders or topic:prices")
     return text if ":" in text else f"{kind}:{text}"
+
+
+def source_of(text: str, *, kind: str = "queue") -> str | Pattern:
+    """What to receive from: a destination, or a pattern like glob:topic:prices.* of many."""
+    return parse_pattern(text) if is_pattern(text) else destination_of(text, kind=kind)
 
 
 def write_message(message: Message, *, as_json: bool) -> None:

@@ -21,6 +21,8 @@ from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.lane import Lane
 from alphorn.client.message import Message
 from alphorn.client.outbox import Outbox
+from alphorn.client.pattern_inbox import PatternInbox
+from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.client.whereabouts import Whereabouts
@@ -41,6 +43,7 @@ from alphorn.model.conversation import (
     FragmentRead,
     Goodbye,
     Hello,
+    Joined,
     OpenSession,
     Ping,
     Pong,
@@ -53,6 +56,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.joining import JOINED_FROM
 from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
@@ -100,6 +104,7 @@ class Core:
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
         self._browsing: Inbox | None = None
+        self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
         self._resumptions = 0
@@ -199,6 +204,7 @@ class Core:
             outbox.on_failed(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
+        self.patterns.fail(error)
         self._requests.fail(error)
         self._on_event("closed", str(error))
 
@@ -236,6 +242,7 @@ class Core:
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
         unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
+        self.patterns.close_session(session)
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -272,19 +279,23 @@ class Core:
 
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
-        number = self.next_number()
-        consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
-        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
-        inbox.acknowledge_session, inbox.opener = session.acknowledge, self.opener
-        inbox.on_stir = lambda: self._stirred.__setitem__(number, inbox)
-        self._inboxes[number] = session.inboxes[number] = inbox
-
+        consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
+        inbox = self._adopt_inbox(session, consume, destination)
         on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
+    def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
+        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
+        inbox.acknowledge_session, inbox.opener = session.acknowledge, self.opener
+        inbox.on_stir = lambda: self._stirred.__setitem__(consume.consumer, inbox)
+        self._inboxes[inbox.number] = session.inboxes[inbox.number] = inbox
+        return inbox
+
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        if isinstance(inbox, PatternInbox):
+            return self.patterns.close(inbox, on_answer)
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -353,7 +364,7 @@ class Core:
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
         inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
-        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
         if isinstance(frame, Resolved):
@@ -373,6 +384,7 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
+        self.patterns.resume(self._requests)
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
@@ -404,7 +416,7 @@ class Core:
         held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
-        place = self.places.get(inbox.destination, frame.place)
+        place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _unsettled(self, consumer: int) -> RangeSet:
@@ -491,5 +503,6 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
+    Joined: lambda core, frame: core.patterns.on_joined(frame),
     Vanished: Core._on_vanished,
 }

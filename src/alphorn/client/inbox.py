@@ -113,6 +113,11 @@ class Inbox:
         return length_hint(self.ready) > 0 or bool(self._arrivals)
 
     @property
+    def has_arrivals(self) -> bool:
+        """Whether `turn` has something to unpack."""
+        return bool(self._arrivals)
+
+    @property
     def has_wishes(self) -> bool:
         """Whether there is something to tell the server; acknowledgements of a lazy consumer wait until it is due."""
         if self.mode is AckMode.DUPS_OK:

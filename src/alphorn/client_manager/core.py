@@ -32,6 +32,7 @@ from alphorn.client_manager.machine import (
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
@@ -51,6 +52,7 @@ class ClientManager:
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
         self._streaming = Streaming(self._desk, self._publishing)
+        self._wildcards = Wildcards(self._desk, self._consuming)
         self._administration = Administration(self._desk, finding, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._entering: set[int] = set()  # streams that have, and wait for their client id
@@ -60,6 +62,8 @@ class ClientManager:
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.ConsumePattern: self._wildcards.on_consume,
+            conversation.ClosePattern: self._wildcards.on_close,
             conversation.Recover: Recovering(self._desk, self._consuming).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
@@ -103,14 +107,19 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others."""
+        """Fetches that are not answered are asked of others; new patterns are compared with what there is."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
+        self._wildcards.on_time(now)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue."""
-        return min(self._consuming.fetching.next_deadline(), self._streaming.fetching.next_deadline())
+        """When a fetch is overdue, or at once where something is to be compared."""
+        return min(
+            self._consuming.fetching.next_deadline(),
+            self._streaming.fetching.next_deadline(),
+            self._wildcards.next_deadline(),
+        )
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -137,6 +146,7 @@ class ClientManager:
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
             "streaming": self._streaming.describe(),
+            "wildcards": self._wildcards.describe(),
         }
 
     # --- clients ---
@@ -230,6 +240,7 @@ class ClientManager:
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
+        self._wildcards.on_closed(connection)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -247,6 +258,7 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
+        self._wildcards.close_session(connection, frame.session)
         ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
         left = len(ending)
 
@@ -369,6 +381,8 @@ class ClientManager:
             self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.Advertised):
+            self._wildcards.on_advertised(item.channel, frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]
@@ -389,4 +403,5 @@ class ClientManager:
         channel.repeat_requests()
         self._consuming.attach_all(number)
         self._streaming.ask_again(number)
+        self._wildcards.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

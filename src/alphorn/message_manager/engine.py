@@ -46,6 +46,7 @@ from alphorn.model.commands import (
 )
 from alphorn.model.destinations import Destination
 from alphorn.model.errors import Error
+from alphorn.model.patterns import belongs_to
 from alphorn.model.ranges import RangeSet
 
 # Each raises an error of the model before it has changed anything, or changes what it says.
@@ -117,9 +118,17 @@ class Engine:
         return (set(self._state.producers.of) | set(self._state.owned)) - {NOBODY}
 
     def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
-        """The topic and the number of the subscription with this name: the durable one, else the shared one."""
+        """The topic and the number of the subscription with this name: the durable one, else the shared one.
+
+        Where there is neither, one that a subscription of this name to a pattern has.
+        """
         names = self._state.names
-        return names.get((True, client, name)) or names.get((False, client, name))
+        exact = names.get((True, client, name)) or names.get((False, client, name))
+        if exact is not None:
+            return exact
+        return next(
+            (place for (_, of, known), place in names.items() if of == client and belongs_to(known, name)), None
+        )
 
     def find_claimed(self, command: Subscribe) -> tuple[int, Subscription, bool] | None:
         """Topic and subscription that this would use, and whether as it is; None for a new one. Raises an `Error`."""

@@ -207,6 +207,36 @@ class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
     index: int
 
 
+class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50):
+    """Begins to receive from all destinations that match, those that come later included.
+
+    Each is told in `Joined`, and then receives like a consumer of its own; `Done` follows when all that are there now
+    have begun. The numbers of such consumers are as model/joining.py says.
+    """
+
+    request: int
+    session: int
+    watch: int  # number of this wish
+    pattern: str  # "glob:topic:prices.*"
+    prefetch: int  # of each destination
+    selector: str = ""
+    subscription: str = ""
+    is_durable: bool = False
+    is_shared: bool = False
+    no_local: bool = False
+    start: int = -1
+    start_ms: int = 0
+    joined: list[int] = []  # places that receive already, after a reconnection; they consume again before this
+
+
+class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
+    """Ends a wish and all its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    watch: int
+    unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
+
+
 class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
     """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
 
@@ -243,6 +273,8 @@ AnyClientFrame = (
     | SendFragment
     | AbandonStream
     | ReadFragment
+    | ConsumePattern
+    | ClosePattern
     | Recover
 )
 
@@ -349,6 +381,16 @@ class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142)
     blob: memoryview
 
 
+class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
+    """A destination matches a pattern: this consumer receives from it. It ends as others do (`ConsumerClosed`)."""
+
+    watch: int
+    consumer: int
+    place: int
+    destination: str
+    is_new: bool  # it came after the wish, so its consumer begins with its first message
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -368,5 +410,6 @@ AnyServerFrame = (
     | Pong
     | Goodbye
     | FragmentRead
+    | Joined
     | Vanished
 )
