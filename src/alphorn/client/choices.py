@@ -21,7 +21,7 @@ from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
 from alphorn.model.errors import Misuse
-from alphorn.model.messages import PRIORITY_DEFAULT, Packed
+from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
 from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
 
 PREFETCH_DEFAULT = 1000
@@ -71,6 +71,11 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         """Whether messages need nothing but a body."""
         return self.priority == PRIORITY_DEFAULT and not self.ttl and not self.delay
 
+    @property
+    def flags(self) -> int:
+        """What holds for every message."""
+        return 0 if self.is_persistent else int(Flag.VOLATILE)
+
     def parcel(
         self,
         place: int,
@@ -86,6 +91,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         correlation_id: str | None,
         reply_to: DestinationLike | None,
         content_type: str | None = None,
+        stream: Streamed | None = None,
     ) -> Parcel:
         """One message, checked and packed; raises `Misuse` that names what is wrong."""
         ttl = check_seconds("ttl", ttl) if ttl is not None else self.ttl
@@ -101,6 +107,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
             correlation_id=check_text("correlation_id", correlation_id),
             reply_to=check_destination(reply_to) if reply_to is not None else None,
             content_type=check_text("content_type", content_type),
+            stream=stream,
         )
         return Parcel(place, flags_of(message), 0, pack_message(message))
 

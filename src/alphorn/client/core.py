@@ -18,6 +18,8 @@ import msgspec
 
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.lane import Lane
+from alphorn.client.message import Message
 from alphorn.client.outbox import Outbox
 from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
@@ -38,6 +40,7 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Failed,
+    FragmentRead,
     Goodbye,
     Hello,
     Joined,
@@ -91,10 +94,11 @@ class Core:
         self.failure: Error | None = None
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
+        self.opener: Callable[[Message], Any] = lambda message: None  # the owner's way to read a message's body
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember
-        self._outboxes: dict[int, Outbox] = {}
+        self._outboxes: dict[int, Outbox | Lane] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
@@ -181,7 +185,7 @@ class Core:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
         for outbox in self._outboxes.values():
-            if outbox.wants_packing and outbox.is_stale:
+            if isinstance(outbox, Outbox) and outbox.wants_packing and outbox.is_stale:
                 self._whereabouts.find_again(outbox, self.request)
             elif outbox.wants_packing:
                 output += outbox.pack(now_ms)
@@ -260,7 +264,13 @@ class Core:
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
-    def close_outbox(self, outbox: Outbox) -> None:
+    def open_lane(self, session: int) -> Lane:
+        """Begins to send large bodies."""
+        lane = Lane(number=self.next_number(), session=session)
+        self._outboxes[lane.number] = self.sessions[session].outboxes[lane.number] = lane
+        return lane
+
+    def close_outbox(self, outbox: Outbox | Lane) -> None:
         """Ends sending; it must be flushed before."""
         outbox.is_open = False
         self._outboxes.pop(outbox.number, None)
@@ -277,7 +287,7 @@ class Core:
 
     def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
         inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
-        inbox.acknowledge_session = session.acknowledge
+        inbox.acknowledge_session, inbox.opener = session.acknowledge, self.opener
         inbox.on_stir = lambda: self._stirred.__setitem__(consume.consumer, inbox)
         self._inboxes[inbox.number] = session.inboxes[inbox.number] = inbox
         return inbox
@@ -297,7 +307,9 @@ class Core:
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
         assert self._browsing is None
-        inbox = Inbox(consume=Consume(0, 0, 0, 0, 0), destination=destination, mode=AckMode.INDIVIDUAL)
+        place = make(0).place
+        inbox = Inbox(consume=Consume(0, 0, 0, place, 0), destination=destination, mode=AckMode.INDIVIDUAL)
+        inbox.opener = self.opener
 
         def on_browsed(answer: Answer | Error) -> None:
             self._browsing = None
@@ -434,7 +446,7 @@ class Core:
                 outbox.on_vanished()
 
     def _on_vanished(self, frame: Vanished) -> None:
-        self._whereabouts.on_vanished(frame.place, self._outboxes.values())
+        self._whereabouts.on_vanished(frame.place, [box for box in self._outboxes.values() if isinstance(box, Outbox)])
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
@@ -483,6 +495,7 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Resolved: Core._on_answer,
     Done: Core._on_answer,
     StatusAnswer: Core._on_answer,
+    FragmentRead: Core._on_answer,
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,

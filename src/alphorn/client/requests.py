@@ -12,6 +12,7 @@ from alphorn.model.conversation import (
     ConsumePattern,
     Done,
     Failed,
+    FragmentRead,
     Recover,
     Resolved,
     Return,
@@ -20,7 +21,7 @@ from alphorn.model.conversation import (
 from alphorn.model.errors import Error, InvalidDestination
 from alphorn.model.ranges import RangeSet
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
 
 

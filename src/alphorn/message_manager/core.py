@@ -333,6 +333,9 @@ class MessageManager:
                 self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
             case link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
+            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
+                places = self.engine.locate_fragments(producer, counter, index)
+                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:

@@ -22,16 +22,19 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
 from alphorn.message_manager.ticking import tick
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import (
+    Abandon,
     Acknowledge,
     Command,
     CreateDestination,
     DeleteDestination,
     Entry,
     Forget,
+    Fragment,
     Publish,
     Purge,
     Redrive,
@@ -60,6 +63,8 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Tick: tick,
     Redrive: redrive,
     Purge: purge,
+    Fragment: fragment,
+    Abandon: abandon,
 }
 
 
@@ -130,16 +135,22 @@ class Engine:
         return find_named(self._state, command)
 
     def retained(self) -> RangeSet:
-        """The numbers of the log entries that hold messages still needed."""
+        """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
         numbers: set[int] = set()
         for destination in self._state.destinations.values():
             if len(destination.segments):
                 destination.sweep()
                 numbers |= destination.segments.sequences()
+        self._state.sweep_streams()
         found = RangeSet()
-        for number in sorted(numbers):
-            found.add(number, number)
+        for first, last in sorted([*((number, number) for number in numbers), *self._state.streams.entries()]):
+            found.add(first, last)
         return found
+
+    def locate_fragments(self, producer: bytes, counter: int, index: int) -> list[int]:
+        """Log entry and command (flat pairs) of the next pieces of a message's body; none where there is no such."""
+        body = self._state.streams.sealed.get((producer, counter))
+        return body.pieces.places(index, PLACES_MAX) if body is not None and index >= 0 else []
 
     def checkpoint(self) -> Iterator[bytes]:
         """The state as bytes, in pieces; nothing may be applied before the last one is taken."""
@@ -161,5 +172,6 @@ class Engine:
             "next_due": state.next_due(),
             "producers": sum(len(producers) for producers in state.producers.of.values()),
             "connections": len(self.connections()),
+            "streams": state.streams.describe(),
             "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
         }

@@ -170,6 +170,43 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a large body; `Confirmed` or `Refused` follows, as for messages.
+
+    After the last one a `Publish` with `Flag.STREAM` of the same producer makes it a message.
+    """
+
+    session: int
+    producer: int  # one that sends one body at a time and nothing else
+    place: int
+    counter: int
+    index: int  # of this piece within the body; 0 begins another one
+    blob: memoryview
+
+
+class AbandonStream(ClientFrame, frozen=True, array_like=True, gc=False, tag=41):
+    """The body that was begun will not be finished. `Confirmed` follows."""
+
+    session: int
+    producer: int
+    place: int
+    counter: int
+
+
+class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks for one piece of the body of a message that this client was given. Answered by `FragmentRead` or `Failed`.
+
+    A client asks for as many ahead as it has room for.
+    """
+
+    request: int
+    place: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int  # the log entry of the message: whoever has not come so far cannot know
+    index: int
+
+
 class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50):
     """Begins to receive from all destinations that match, those that come later included.
 
@@ -233,6 +270,9 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | SendFragment
+    | AbandonStream
+    | ReadFragment
     | ConsumePattern
     | ClosePattern
     | Recover
@@ -334,6 +374,13 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142):
+    """One piece of a large body."""
+
+    request: int
+    blob: memoryview
+
+
 class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
     """A destination matches a pattern: this consumer receives from it. It ends as others do (`ConsumerClosed`)."""
 
@@ -362,6 +409,7 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | FragmentRead
     | Joined
     | Vanished
 )

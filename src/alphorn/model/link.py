@@ -171,6 +171,19 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
+class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`.
+
+    One that has not applied the log entry of the message is primary no more, and says nothing.
+    """
+
+    request: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int
+    index: int
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -185,6 +198,7 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | LocateFragments
     | Watch
     | Noted
     | ClaimClient
@@ -264,6 +278,13 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
+class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
+    """Where pieces of a streamed body are; no places where there is no such body (any more)."""
+
+    request: int
+    places: list[int]  # flat pairs: log entry, command within it; of the piece asked for and those after it
+
+
 class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
     """Destinations that are there, and numbers of those that are not any more; temporary ones are not told of."""
 
@@ -272,7 +293,7 @@ class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
     gone: list[int] = []
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Advertised
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | FragmentsLocated | Advertised
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

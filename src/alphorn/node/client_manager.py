@@ -47,7 +47,7 @@ from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.tunnel import TunnelStream
 from alphorn.model import link
-from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
+from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -240,8 +240,8 @@ class ClientManagerNode:
                 stream = self._streams.get(number)
                 if stream is None:
                     return
-                if isinstance(frame, Delivered):
-                    stream.send(*native.encode_delivered(frame))
+                if isinstance(frame, Delivered | FragmentRead):
+                    stream.send(*native.encode_parts(frame))
                 else:
                     stream.send(native.encode(frame))
                 self._dirty.add(stream)

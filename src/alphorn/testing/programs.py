@@ -25,6 +25,7 @@ from alphorn.model.errors import Error, Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
 from alphorn.testing.node import UNIX_START_S
+from alphorn.testing.pouring import Pouring
 from alphorn.testing.rooms import ClientManagerRoom
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
@@ -83,6 +84,7 @@ class SimulatedClient:
         "_managers",
         "_outboxes",
         "_places",
+        "_pouring",
         "_readings",
         "_requests",
         "_run",
@@ -130,6 +132,7 @@ class SimulatedClient:
         self._run += 1
         self.core = Core(client_id=self._client_id)
         self._places: dict[str, int] = {}
+        self._pouring = Pouring(self.name, self.core, self._book, self._stream)
         self._outboxes: dict[str, Outbox] = {}
         self._requests: dict[int, tuple[bytes, list[int]]] = {}  # acknowledgements under way
         self._consumers = [_Consumer(reading, self.core.open_session(reading.mode)) for reading in self._readings]
@@ -156,6 +159,8 @@ class SimulatedClient:
             outbox = self._outboxes.get(destination)
             if outbox is None or not outbox.is_flushed:
                 return f"{self.name} has unconfirmed messages to {destination}"
+        if unfinished := self._pouring.find_unfinished():
+            return unfinished
         for consumer in self._consumers:
             if consumer.inbox is None or consumer.is_busy or not consumer.inbox.is_open:
                 return f"{self.name} does not receive from {consumer.reading.destination}"
@@ -212,6 +217,7 @@ class SimulatedClient:
             self._on_failed(self.core.failure)
             return
         self._look_at_outboxes()
+        self._pouring.look()
         self._look_at_inboxes()
         self._leave_if_wanted(run, end)
         self._flush()
@@ -237,7 +243,7 @@ class SimulatedClient:
     def _flush(self) -> None:
         if self._end is None:
             return
-        for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
+        for frame in self._take_output():
             if frame[TAG_PLACE] == ACKNOWLEDGE_TAG:
                 said = native.decode_client(frame[native.LENGTH_BYTES :])
                 if isinstance(said, Acknowledge):
@@ -245,6 +251,14 @@ class SimulatedClient:
                     self._book.wish(consumer, said.positions)
                     self._requests[said.request] = (consumer, said.positions)
             self._end.send(frame)
+
+    def _take_output(self) -> list[bytes]:
+        """All there is to say; a lane gives one frame at a time."""
+        now_ms = int((UNIX_START_S + self._now) * 1000)
+        frames = self.core.take_output(now_ms)
+        while self.core.has_output:
+            frames += self.core.take_output(now_ms)
+        return frames
 
     @property
     def _now(self) -> float:
@@ -282,6 +296,7 @@ class SimulatedClient:
                 if self._stream.random() < 0.5:
                     for _ in range(self._stream.randint(1, BURST_MAX)):
                         self._send(destination)
+        self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
         for consumer in self._consumers:
             self._consume(consumer)
         if self._end is not None:
@@ -316,7 +331,7 @@ class SimulatedClient:
             self._open(consumer)
         elif not self.is_calm and self._stream.random() < 0.02:
             self._close(consumer, inbox)
-        else:
+        elif not self._pouring.is_reading(inbox):
             self._take(consumer, inbox)
 
     def _open(self, consumer: _Consumer) -> None:
@@ -382,12 +397,15 @@ class SimulatedClient:
         taken = inbox.take(self._stream.randint(0, TAKE_MAX))
         for message in taken:
             arrival = message._arrival
+            is_streamed = message.size is not None
+            source = consumer.reading.source(self._client_id, message.destination)
+            token = self._pouring.read(arrival.keeper, source, message) if is_streamed else message.body
             self._book.receive(
                 Receipt(
-                    consumer.reading.source(self._client_id, message.destination),
+                    source,
                     message.destination,
                     key_of(self.core.connection, arrival.keeper.number),
-                    message.body,
+                    token,
                     arrival.position + message._index,
                     arrival.delivery_count,
                     arrival.producer,

@@ -10,11 +10,13 @@ import os
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import msgspec
 
+from alphorn.client.aio.streaming import open_body
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
@@ -52,6 +54,7 @@ class AsyncLine:
         reconnect_timeout: float,
     ) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
         self._path = target.path  # of the WebSocket that leads there; empty where none does
         self._context = context  # how that is sealed
         self.forks = FORKS.number

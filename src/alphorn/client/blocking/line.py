@@ -13,11 +13,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
 
 from alphorn.client.blocking.intake import Intake
+from alphorn.client.blocking.streaming import open_body
 from alphorn.client.blocking.tunnel import open_tunnel
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
@@ -51,6 +53,7 @@ class Line:
         reconnect_timeout: float,
     ) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
         self._path = target.path  # of the WebSocket that leads there; empty where none does
         self._context = context  # how that is sealed
         self.lock = threading.Lock()
