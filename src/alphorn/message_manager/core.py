@@ -84,6 +84,7 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         self._claims = Claims()
+        self._early: dict[int, deque[link.AnyAsked]] = {}  # by link: from an `Attach` on that is ahead of the log here
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
@@ -107,6 +108,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item)
+                self._serve_early(now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -252,6 +254,7 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         self._claims = Claims()
+        self._early.clear()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -284,9 +287,21 @@ class MessageManager:
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
         elif self._dispatcher is not None:
-            self._serve(self._dispatcher, number, frame, now)
+            self._early.setdefault(number, deque()).append(frame)
+            self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
+
+    def _serve_early(self, now: float) -> None:
+        """Serves what Client Managers said, in their order, as far as the log has come."""
+        for number in list(self._early):
+            frames = self._early[number]
+            while frames and self._dispatcher is not None:
+                if isinstance(frames[0], link.Attach) and frames[0].heard > self.engine.sequence:
+                    break
+                self._serve(self._dispatcher, number, frames.popleft(), now)
+            if not frames:
+                self._early.pop(number, None)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -398,6 +413,7 @@ class MessageManager:
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
+        self._early.pop(number, None)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
