@@ -214,6 +214,7 @@ class Consuming:
                 consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
+                channel.heard,
             ),
         )
         self.outflow.attach(connection, consumer)

@@ -14,10 +14,11 @@ import msgspec
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.answers import answers_to
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.early import Early
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.flow import FlowControl
@@ -90,6 +91,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
+        self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
@@ -112,6 +114,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item, now)
+                self._serve_early(now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -254,6 +257,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
+        self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -287,9 +291,16 @@ class MessageManager:
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
         elif self._dispatcher is not None:
-            self._serve(self._dispatcher, number, frame, now)
+            self._early.add(number, frame)
+            self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
+
+    def _serve_early(self, now: float) -> None:
+        """Serves what Client Managers said, in their order, as far as the log has come."""
+        if self._dispatcher is not None:
+            for number, frame in self._early.take(self.engine.sequence):
+                self._serve(self._dispatcher, number, frame, now)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -327,9 +338,7 @@ class MessageManager:
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
-            case link.Claim():
+            case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
             case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
                 places = self.engine.locate_fragments(producer, counter, index)
@@ -413,6 +422,7 @@ class MessageManager:
         self.flow.waiting.leave(number)
         self._attached.pop(number, None)
         self._advertising.lose(number)
+        self._early.forget(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -431,19 +441,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _claim(self, dispatcher: Dispatcher, frame: link.FindSubscription | link.Claim) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
