@@ -1,55 +1,40 @@
-"""Looking into a queue: one page at a time, because what comes for it has no number of its own."""
+"""Looking at a queue, a page at a time: what comes for it has no number of its own, so one page is under way."""
 
 from collections.abc import Callable
-from typing import Any
 
 from alphorn.client.inbox import AckMode, Inbox
-from alphorn.client.message import Message
 from alphorn.client.requests import Answer, OnAnswer
-from alphorn.model.conversation import AnyClientFrame, Browse, Consume
+from alphorn.model.conversation import Browse, Consume
 from alphorn.model.errors import Error
 from alphorn.model.ranges import RangeSet
 
 OnBrowsed = Callable[[Inbox, Answer | Error], None]
-Ask = Callable[[Callable[[int], AnyClientFrame], OnAnswer], None]
+Ask = Callable[[Callable[[int], Browse], OnAnswer], None]
 
 
 class Browsing:
-    """The page that is under way, if any."""
+    """The page that is under way, if one is."""
 
-    __slots__ = ("_ask", "inbox")
+    __slots__ = ("inbox",)
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self.inbox: Inbox | None = None  # of what has come of it
+    def __init__(self) -> None:
+        self.inbox: Inbox | None = None
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a page is under way, so that no other can begin."""
-        return self.inbox is not None
-
-    def look(
-        self,
-        destination: str,
-        make: Callable[[int], Browse],
-        on_answer: OnBrowsed,
-        opener: Callable[[Message], Any],
-    ) -> None:
-        """Asks for a page of a queue; `make` gets the request's number."""
+    def begin(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed, ask: Ask) -> Inbox:
+        """Asks for a page; what comes for it is in the inbox."""
         assert self.inbox is None
-        place = make(0).place
-        inbox = Inbox(consume=Consume(0, 0, 0, place, 0), destination=destination, mode=AckMode.INDIVIDUAL)
-        inbox.opener = opener
+        consume = Consume(0, 0, 0, make(0).place, 0)
+        inbox = self.inbox = Inbox(consume=consume, destination=destination, mode=AckMode.INDIVIDUAL)
 
         def on_browsed(answer: Answer | Error) -> None:
             self.inbox = None
             on_answer(inbox, answer)
 
-        self.inbox = inbox
-        self._ask(make, on_browsed)
+        ask(make, on_browsed)
+        return inbox
 
-    def start_over(self) -> None:
-        """The page begins anew, on a new stream."""
+    def begin_anew(self) -> None:
+        """What has come is dropped: the question is repeated."""
         if self.inbox is not None:
             self.inbox.held = RangeSet()
             self.inbox.start_over()

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from alphorn.client.browsing import Browsing
+from alphorn.client.browsing import Browsing, OnBrowsed
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.lane import Lane
@@ -31,6 +31,7 @@ from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
+    Browse,
     Close,
     CloseConsumer,
     CloseSession,
@@ -101,7 +102,7 @@ class Core:
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
-        self.browsing = Browsing(self.request)
+        self._browsing = Browsing()
         self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
@@ -302,6 +303,15 @@ class Core:
 
         self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
+    def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
+        """Looks at a page of a queue; one at a time."""
+        self._browsing.begin(destination, make, on_answer, self.request).opener = self.opener
+
+    @property
+    def is_browsing(self) -> bool:
+        """Whether a page is under way."""
+        return self._browsing.inbox is not None
+
     def say_goodbye(self) -> None:
         """The last frame of a connection that ends in good order."""
         if self.state is State.OPEN:
@@ -342,7 +352,7 @@ class Core:
 
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
-        inboxes = [*self._inboxes.values(), *([self.browsing.inbox] if self.browsing.inbox is not None else [])]
+        inboxes = [*self._inboxes.values(), *([self._browsing.inbox] if self._browsing.inbox is not None else [])]
         return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
@@ -367,7 +377,7 @@ class Core:
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
-        self.browsing.start_over()
+        self._browsing.begin_anew()
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -426,7 +436,9 @@ class Core:
         self._whereabouts.on_vanished(frame.place, [box for box in self._outboxes.values() if isinstance(box, Outbox)])
 
     def _on_delivered(self, frame: Delivered) -> None:
-        inbox = self._inboxes.get(frame.consumer) if frame.consumer else self.browsing.inbox
+        inbox = self._inboxes.get(frame.consumer)
+        if frame.consumer == 0 and self._browsing.inbox is not None:
+            inbox = self._browsing.inbox
         if inbox is not None:
             inbox.on_delivered(frame)
 

@@ -172,8 +172,8 @@ class Browser:
     async def _page(self, start: int) -> tuple[list[Message], int]:
         line, core = self._line, self._line.core
         line.check()
-        while core.browsing.is_under_way:
-            await line.wait_for(lambda: not core.browsing.is_under_way, None)
+        while core.is_browsing:
+            await line.wait_for(lambda: not core.is_browsing, None)
         made: list[Inbox] = []
 
         def wish(on_answer: OnAnswer) -> None:
@@ -181,11 +181,10 @@ class Browser:
                 made.append(inbox)
                 on_answer(answer)
 
-            core.browsing.look(
+            core.browse(
                 self._destination,
                 lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
                 on_browsed,
-                core.opener,
             )
 
         answer = await line.await_answer(wish)

@@ -190,12 +190,11 @@ class Browser:
         line.check()
         seen: list[tuple[Inbox, Answer | Error]] = []
         with line.lock:
-            line.changed.wait_for(lambda: not core.browsing.is_under_way)
-            core.browsing.look(
+            line.changed.wait_for(lambda: not core.is_browsing)
+            core.browse(
                 self._destination,
                 lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
                 lambda inbox, answer: seen.append((inbox, answer)),
-                core.opener,
             )
             line.wake()
             line.changed.wait_for(lambda: seen)
