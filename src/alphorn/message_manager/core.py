@@ -13,7 +13,7 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect
@@ -342,15 +342,10 @@ class MessageManager:
             case link.Pause(request, consumer):
                 dispatcher.suspend([consumer])
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
-            case link.Claim():
+            case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
@@ -447,19 +442,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
