@@ -1,4 +1,4 @@
-"""What the state alone answers: where a destination is, what a number means, what a queue holds, what a wish came to."""
+"""What the state alone answers: where a destination is, what a number means, what a queue holds, how a wish ended."""
 
 from collections.abc import Callable
 
