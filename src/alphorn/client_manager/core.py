@@ -44,6 +44,7 @@ class ClientManager:
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
+        self._desk.auditing.begin(self._origins)
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
@@ -104,6 +105,7 @@ class ClientManager:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
+        self._desk.auditing.flush(self._desk.now)
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
@@ -124,6 +126,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "auditing": self._desk.auditing.describe(),
         }
 
     # --- clients ---

@@ -29,6 +29,7 @@ class _Batch(msgspec.Struct, frozen=True):
     place: int
     counter: int
     count: int
+    is_audited: bool
 
 
 class Publishing:
@@ -69,7 +70,11 @@ class Publishing:
         listed = self._desk.directory.at(frame.place)
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
+        auditing = self._desk.auditing
+        is_audited = auditing.covers(frame.place)
+        if is_audited:
+            auditing.produced(frame.place, command)
+        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count, is_audited)
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
             channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
@@ -115,6 +120,9 @@ class Publishing:
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
         if self._desk.is_there(batch.connection):
+            if batch.is_audited:
+                key = commands.key_of(batch.connection.id, batch.producer)
+                self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
             self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:

@@ -35,6 +35,7 @@ from alphorn.message_manager.machine import (
 )
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.voice import Voice
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -47,7 +48,6 @@ from alphorn.model.commands import (
     encode_entry,
 )
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
-from alphorn.model.log_lines import LOG_TOPIC, LogLines
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
@@ -87,8 +87,7 @@ class MessageManager:
         self._then: list[Callable[[], None] | None] = []
         self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
         self._request = 0
-        self._log_lines: LogLines | None = None
-        self._has_asked_for_log = False
+        self._voice = Voice(about, self._order)
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
@@ -108,8 +107,8 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item)
-                if self._log_lines is not None and self._log_lines.is_waiting:
-                    self._publish_log(self._log_lines, now)
+                if self._voice.is_waiting:
+                    self._voice.publish(self.engine, self._wall_ms(now))
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
@@ -187,6 +186,7 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
+        self._voice.testify(self.engine, self._epoch, entry, effects)
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
@@ -235,19 +235,9 @@ class MessageManager:
 
     def _on_logged(self, item: Logged, now: float) -> None:
         """Any replica publishes its own lines; while nobody is primary they wait."""
-        if self._log_lines is None:
-            self._log_lines = LogLines(item.run)
-        self._log_lines.add(item.lines)
+        self._voice.log(item.run, item.lines)
         if self._epoch:
-            self._publish_log(self._log_lines, now)
-
-    def _publish_log(self, lines: LogLines, now: float) -> None:
-        number = self.engine.numbers.get(LOG_TOPIC)
-        if number is not None:
-            self._order(lines.publish(number, self._wall_ms(now)))
-        elif not self._has_asked_for_log:
-            self._has_asked_for_log = True
-            self._order(LogLines.create())
+            self._voice.publish(self.engine, self._wall_ms(now))
 
     # --- being primary ---
 

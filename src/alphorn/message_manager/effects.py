@@ -2,6 +2,7 @@
 
 import msgspec
 
+from alphorn.model.audit import Stage
 from alphorn.model.destinations import Destination, Policy
 
 
@@ -34,6 +35,19 @@ class Gone(Effect, frozen=True, gc=False):
     destination: int
     subscription: int
     positions: list[int]  # flat pairs
+
+
+class Noted(Effect, frozen=True, gc=False):
+    """Something became of messages of an audited destination; there is none for others."""
+
+    destination: int
+    subscription: int
+    stage: Stage
+    positions: list[int]  # flat pairs
+    consumer: bytes = b""  # who had them
+    command: int = 0  # of new messages: which command of the entry brought them, and the first one's place in it
+    index: int = 0
+    detail: str = ""
 
 
 class Created(Effect, frozen=True, gc=False):

@@ -90,6 +90,11 @@ class Engine:
         """The numbers of all destinations; to look at, not to change."""
         return self._state.numbers
 
+    @property
+    def audited(self) -> set[int]:
+        """The numbers of audited destinations; to look at, not to change."""
+        return self._state.audited
+
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
         state = self._state

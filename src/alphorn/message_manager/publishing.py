@@ -6,6 +6,7 @@ for good keeps its counters, so that the producer can go on with the next ones.
 
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.noting import note
 from alphorn.message_manager.particulars import PLAIN, Particulars, particulars_of, select
 from alphorn.message_manager.producers import Refusal
 from alphorn.message_manager.queue import Queue
@@ -13,6 +14,7 @@ from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.audit import Stage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
@@ -57,6 +59,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     if skip:
         size = size * (count - skip) // count
     run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    stored = [(run.position, run.position + run.count - 1)]
+    note(effects, destination, 0, Stage.COMMITTED, stored, command=place, index=skip)
     if isinstance(destination, Queue):
         _to_queue(state, destination, command, run, headers, effects)
     else:
@@ -106,6 +110,7 @@ def _to_queue(
     replaced.remove(first, last)  # nobody heard of those
     if replaced:
         effects.append(Gone(queue.number, 0, replaced.flat()))
+        note(effects, queue, 0, Stage.DROPPED, list(replaced), detail="replaced")
     _note(state, queue, 0, first, particulars)
     _expire(state, queue, first, particulars, effects)
     _announce(queue, 0, first, last, effects)

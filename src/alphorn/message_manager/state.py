@@ -25,6 +25,7 @@ class State:
     """Destinations, producers, subscriptions by name, what belongs to whom, and what is to happen when."""
 
     __slots__ = (
+        "audited",
         "awaiting",
         "destinations",
         "names",
@@ -46,6 +47,7 @@ class State:
         self.numbers: dict[Destination, int] = {}
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
+        self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
@@ -91,6 +93,11 @@ class State:
         self.numbers[made.destination] = made.number
         if made.owner:
             self.owned.setdefault(made.owner, set()).add((made.number, 0))
+        self.notice_audit(made)
+
+    def notice_audit(self, destination: Queue | Topic) -> None:
+        """A destination's policy says whether it is audited."""
+        (self.audited.add if destination.policy.audit else self.audited.discard)(destination.number)
 
     def delete(self, destination: Queue | Topic, effects: list[Effect]) -> None:
         """A destination and all it holds are gone."""
@@ -99,6 +106,7 @@ class State:
                 self.unsubscribe(destination, number, effects)
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
+        self.audited.discard(destination.number)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))

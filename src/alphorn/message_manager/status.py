@@ -22,6 +22,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     channel: str
     rank: int = 0
+    run: bytes = b""  # another one for each start
 
 
 def status_of(

@@ -158,6 +158,7 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
         )
 
     def _make_witnesses(self) -> list[BusNode]:
