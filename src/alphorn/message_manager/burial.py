@@ -102,9 +102,10 @@ class Arrivals:
     def move(self, source: Queue | Topic, piece: Piece, target: Queue | Topic, subscription: int) -> None:
         """Puts messages behind all others of the target; the source still has them."""
         keys = source.keys if isinstance(source, Queue) else {}
+        arrival = self._state.sequence
         for run in source.segments.runs(piece.first, piece.last):
             first = target.next_position
-            last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size))
+            last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size, arrival))
             backlog = target.backlog_of(subscription)
             assert backlog is not None
             if isinstance(target, Topic):

@@ -158,6 +158,10 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            servers=tuple(
+                (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
+                for channel in self._file.channels
+            ),
         )
 
     def _make_witnesses(self) -> list[BusNode]:
