@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from alphorn.message_manager.machine import Demoted
-from alphorn.model.audit import BATCH_BYTES, DIGESTS_MAX, AuditEvent, AuditTrail, Stage, digests_of
+from alphorn.model.audit import BATCH_BYTES, DIGESTS_MAX, AuditEvent, AuditStage, AuditTrail, digests_of
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -162,7 +162,7 @@ def test_an_event_with_many_digests_becomes_several_that_follow_each_other() -> 
     count = 2 * DIGESTS_MAX + 5
     trail.add(
         AuditEvent(
-            stage=Stage.COMMITTED,
+            stage=AuditStage.COMMITTED,
             destination="queue:q",
             first=11,
             last=10 + count,

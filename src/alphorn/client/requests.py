@@ -6,6 +6,7 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    ChannelsAnswer,
     Consume,
     Done,
     Failed,
@@ -15,7 +16,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.errors import Error, InvalidDestination
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | ChannelsAnswer
 OnAnswer = Callable[[Answer | Error], None]
 
 

@@ -8,7 +8,7 @@ import functools
 
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.directory import Directory, parts_of
-from alphorn.model.audit import AuditEvent, AuditTrail, Stage, digests_of
+from alphorn.model.audit import AuditEvent, AuditStage, AuditTrail, digests_of
 from alphorn.model.commands import Publish
 from alphorn.model.conversation import Delivered
 from alphorn.model.link import Answered
@@ -42,7 +42,7 @@ class Auditing:
         self._add(
             place,
             AuditEvent(
-                stage=Stage.PRODUCED,
+                stage=AuditStage.PRODUCED,
                 destination=self._destination(place),
                 producer=batch.producer.hex(),
                 counter=batch.counter,
@@ -57,7 +57,7 @@ class Auditing:
         self._add(
             place,
             AuditEvent(
-                stage=Stage.CONFIRMED,
+                stage=AuditStage.CONFIRMED,
                 destination=self._destination(place),
                 producer=producer.hex(),
                 counter=counter,
@@ -71,7 +71,7 @@ class Auditing:
         self._add(
             place,
             AuditEvent(
-                stage=Stage.DELIVERED,
+                stage=AuditStage.DELIVERED,
                 destination=self._destination(place),
                 sequence=frame.sequence,
                 index=frame.index,

@@ -13,6 +13,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
     Closed,
     Committed,
@@ -65,6 +66,7 @@ class ClientManager:
             conversation.Status: self._administration.on_status,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
+            **LogClients(self._desk).handlers(),
         }
 
     def receive(self, item: Input, now: float) -> None:

@@ -25,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""  # where clients reach it, "host:port"
     channels: int = 1
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
+    servers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of each channel: its name, and the names and
+    # link addresses of its Message Managers
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
     wall_offset_ms: int = 0  # from the time of turns to milliseconds since 1970; only testimony uses it

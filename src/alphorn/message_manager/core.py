@@ -34,6 +34,7 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.presence import Presence
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.voice import Voice
 from alphorn.model import link
@@ -70,6 +71,8 @@ class MessageManager:
         self._about = about
         self._wall_ms = wall_ms
         self._read = read
+        self._reading = Reading(self._entry)
+        self.engine.read_with(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
@@ -130,6 +133,7 @@ class MessageManager:
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
+        engine.read_with(self._entry)
         self._dispatcher = None
         self._is_restored = True
 
@@ -286,6 +290,8 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif (answer := self._reading.answer(self.engine, frame)) is not None:
+            self._tell(number, answer)
         elif self._dispatcher is not None:
             self._serve(self._dispatcher, number, frame, now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
@@ -472,7 +478,7 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

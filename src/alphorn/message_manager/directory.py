@@ -6,7 +6,7 @@ Names that begin with "_" are the system's; only those it knows can be created, 
 from alphorn.message_manager.effects import Answer, Created, Effect, Gone
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.state import State
-from alphorn.model.audit import Stage
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
 from alphorn.model.errors import AccessDenied, InvalidDestination
@@ -67,7 +67,7 @@ def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> No
     removed = queue.remove(0, 0, queue.next_position)
     if removed:
         effects.append(Gone(queue.number, 0, [number for part in removed for number in part]))
-        note(effects, queue, 0, Stage.DROPPED, removed, detail="purged")
+        note(effects, queue, 0, AuditStage.DROPPED, removed, detail="purged")
 
 
 def _check_reserved(destination: Destination) -> None:

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from alphorn.model.audit import Stage
+from alphorn.message_manager.segments import Run
+from alphorn.model.audit import AuditStage
 from alphorn.model.destinations import Destination, Policy
 
 
@@ -42,12 +43,21 @@ class Noted(Effect, frozen=True, gc=False):
 
     destination: int
     subscription: int
-    stage: Stage
+    stage: AuditStage
     positions: list[int]  # flat pairs
     consumer: bytes = b""  # who had them
-    command: int = 0  # of new messages: which command of the entry brought them, and the first one's place in it
-    index: int = 0
     detail: str = ""
+
+
+class NotedStored(Effect, frozen=True, gc=False):
+    """New messages are in an audited destination; there is none for others."""
+
+    destination: int
+    run: Run
+    producer: bytes
+    counter: int  # of the first one
+    flags: int
+    is_here: bool  # whether they lie in the entry that was applied
 
 
 class Created(Effect, frozen=True, gc=False):

@@ -20,7 +20,9 @@ from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Readers, note_reader
 from alphorn.message_manager.settling import acknowledge, give_back
+from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
 from alphorn.message_manager.ticking import tick
@@ -30,13 +32,17 @@ from alphorn.model.commands import (
     Command,
     CreateDestination,
     DeleteDestination,
+    DropStaged,
     Entry,
     Forget,
+    NoteReader,
     Publish,
+    PublishStaged,
     Purge,
     Redrive,
     Return,
     SetPolicy,
+    Stage,
     Subscribe,
     Tick,
     Unsubscribe,
@@ -59,6 +65,10 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Tick: tick,
     Redrive: redrive,
     Purge: purge,
+    Stage: stage,
+    PublishStaged: publish_staged,
+    DropStaged: drop_staged,
+    NoteReader: note_reader,
 }
 
 
@@ -95,6 +105,15 @@ class Engine:
         """The numbers of audited destinations; to look at, not to change."""
         return self._state.audited
 
+    @property
+    def readers(self) -> Readers:
+        """Who reads the log under a name; to look at, not to change."""
+        return self._state.readers
+
+    def read_with(self, read: Callable[[int], Entry | None]) -> None:
+        """Where entries that were applied are read again: every replica has those that `retained` names."""
+        self._state.read = read
+
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
         state = self._state
@@ -127,7 +146,7 @@ class Engine:
 
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed."""
-        numbers: set[int] = set()
+        numbers: set[int] = self._state.writers.sequences()
         for destination in self._state.destinations.values():
             if len(destination.segments):
                 destination.sweep()
@@ -156,6 +175,8 @@ class Engine:
             "now_ms": state.now_ms,
             "next_due": state.next_due(),
             "producers": sum(len(producers) for producers in state.producers.of.values()),
+            "writers": len(self._state.writers),
+            "readers": len(self._state.readers),
             "connections": len(self.connections()),
             "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
         }

@@ -9,7 +9,7 @@ from alphorn.message_manager.effects import Arrived, Deferred, Effect, Gone
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.particulars import TIME_MS_MAX
 from alphorn.message_manager.state import State, ranges_of
-from alphorn.model.audit import Stage
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import Acknowledge, Return
 from alphorn.model.ranges import Range, RangeSet
 
@@ -24,7 +24,7 @@ def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Ef
     if gone:
         effects.append(Gone(destination.number, command.subscription, gone))
         consumed = ranges_of(gone)
-        note(effects, destination, command.subscription, Stage.ACKNOWLEDGED, consumed, consumer=command.consumer)
+        note(effects, destination, command.subscription, AuditStage.ACKNOWLEDGED, consumed, consumer=command.consumer)
 
 
 def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
@@ -36,7 +36,9 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
             returned.add(start, end)
     unseen = "unseen" if command.is_unseen else ""
     back = list(returned)
-    note(effects, destination, command.subscription, Stage.RETURNED, back, consumer=command.consumer, detail=unseen)
+    note(
+        effects, destination, command.subscription, AuditStage.RETURNED, back, consumer=command.consumer, detail=unseen
+    )
     policy = destination.policy
     number, subscription = destination.number, command.subscription
     if command.is_dead:

@@ -4,16 +4,18 @@ Nothing here asks the clock: `now_ms` is the time of the last Tick. What must be
 arrival of a message that lives for a while) waits for the next Tick, because the last one may be long ago.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Readers
 from alphorn.message_manager.schedule import Item, Kind, Schedule
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
-from alphorn.model.commands import connection_of
+from alphorn.message_manager.writers import Writers
+from alphorn.model.commands import Entry, connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.ranges import Range
@@ -34,9 +36,12 @@ class State:
         "numbers",
         "owned",
         "producers",
+        "read",
+        "readers",
         "returning",
         "schedule",
         "sequence",
+        "writers",
     )
 
     def __init__(self) -> None:
@@ -49,6 +54,11 @@ class State:
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
+        self.writers = Writers()
+        self.readers = Readers()
+        self.read: Callable[[int], Entry | None] = lambda sequence: (
+            None
+        )  # this replica's own log; not part of the state
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -152,7 +162,7 @@ class State:
 
     def next_due(self) -> int | None:
         """When a Tick would do something."""
-        dues = [self.schedule.next_due(), self.producers.next_idle()]
+        dues = [self.schedule.next_due(), self.producers.next_idle(), self.writers.next_idle()]
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

@@ -5,10 +5,10 @@ Every replica speaks for itself, primary or not. Lines and events wait until the
 
 from collections.abc import Callable, Sequence
 
-from alphorn.message_manager.effects import Arrived, Created, Deleted, Effect, Noted, Unsubscribed
+from alphorn.message_manager.effects import Arrived, Created, Deleted, Effect, Noted, NotedStored, Unsubscribed
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
-from alphorn.model.audit import AUDIT_TOPIC, AuditEvent, AuditTrail, Stage, digests_of
+from alphorn.model.audit import AUDIT_TOPIC, AuditEvent, AuditStage, AuditTrail, digests_of
 from alphorn.model.commands import AnyCommand, Entry, Publish
 from alphorn.model.destinations import Destination
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
@@ -63,44 +63,49 @@ class Voice:
             return
         for effect in effects:
             match effect:
-                case Noted() if effect.stage is Stage.COMMITTED:
+                case NotedStored():
                     self._committed(engine, epoch, entry, effect)
                 case Noted():
                     self._noted(engine, effect)
                 case Arrived() if effect.destination in engine.audited:
-                    self._say(engine, effect.destination, Stage.OFFERED, effect.subscription, effect.first, effect.last)
+                    self._say(
+                        engine, effect.destination, AuditStage.OFFERED, effect.subscription, effect.first, effect.last
+                    )
                 case Unsubscribed() if effect.destination in engine.audited:
-                    self._say(engine, effect.destination, Stage.DROPPED, effect.subscription, detail="unsubscribed")
+                    self._say(
+                        engine, effect.destination, AuditStage.DROPPED, effect.subscription, detail="unsubscribed"
+                    )
                 case Created() if effect.number in engine.audited:
                     self._audited[effect.number] = str(effect.destination)
                     first = engine.destinations[effect.number].next_position
-                    self._say(engine, effect.number, Stage.BEGUN, first=first)
+                    self._say(engine, effect.number, AuditStage.BEGUN, first=first)
                 case Created() | Deleted() if effect.number in self._audited:
-                    self._trail.add(AuditEvent(stage=Stage.ENDED, destination=self._audited.pop(effect.number)))
+                    self._trail.add(AuditEvent(stage=AuditStage.ENDED, destination=self._audited.pop(effect.number)))
 
-    def _committed(self, engine: Engine, epoch: int, entry: Entry, effect: Noted) -> None:
-        batch = entry.commands[effect.command]
-        assert isinstance(batch, Publish)
-        found = engine.destinations.get(effect.destination)
+    def _committed(self, engine: Engine, epoch: int, entry: Entry, effect: NotedStored) -> None:
+        found, run = engine.destinations.get(effect.destination), effect.run
         if found is None:
             return  # deleted by the same entry
-        first, last = effect.positions
-        count = last - first + 1
+        digests: list[int] = []
+        if effect.is_here:
+            batch = entry.commands[run.command]
+            assert isinstance(batch, Publish)
+            digests = digests_of(batch.blob, run.index, run.count)
         self._trail.add(
             AuditEvent(
-                stage=Stage.COMMITTED,
+                stage=AuditStage.COMMITTED,
                 destination=str(found.destination),
                 epoch=epoch,
-                sequence=engine.sequence,
-                command=effect.command,
-                index=effect.index,
-                first=first,
-                last=last,
-                producer=batch.producer.hex(),
-                counter=batch.counter + effect.index,
-                count=count,
-                flags=batch.flags,
-                digests=digests_of(batch.blob, effect.index, count),
+                sequence=run.sequence,
+                command=run.command,
+                index=run.index,
+                first=run.position,
+                last=run.position + run.count - 1,
+                producer=effect.producer.hex(),
+                counter=effect.counter,
+                count=run.count,
+                flags=effect.flags,
+                digests=digests,
             )
         )
 
@@ -127,7 +132,7 @@ class Voice:
         self,
         engine: Engine,
         number: int,
-        stage: Stage,
+        stage: AuditStage,
         subscription: int = 0,
         first: int = 0,
         last: int = 0,

@@ -29,7 +29,7 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
-class Stage(enum.StrEnum):
+class AuditStage(enum.StrEnum):
     """What may happen to a message, and to its audit."""
 
     BEGUN = "begun"  # a destination is audited from this position on
@@ -48,7 +48,7 @@ class Stage(enum.StrEnum):
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event. Fields that do not belong to its stage are left out."""
 
-    stage: Stage
+    stage: AuditStage
     node: str = ""
     destination: str
     time_ms: int = 0  # of the node's clock

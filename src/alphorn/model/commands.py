@@ -152,6 +152,45 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     destination: int
 
 
+class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
+    """A batch that lies in the log unseen until `PublishStaged` names it; the same part again is stored once.
+
+    Its producer and counters are the sender's to choose: they are not counted, only kept, as parts of messages' ids.
+    """
+
+    writer: str  # who stages and publishes: the name of a query or a job
+    batch: int  # of the writer; they grow, and each is published once
+    partition: int  # of the batch, staged by one task
+    attempt: int  # of the partition: only one of several is published
+    part: int  # which of the attempt's, from 0
+
+
+class PublishStaged(Command, frozen=True, array_like=True, gc=False, tag=61):
+    """What was staged for a writer's batch becomes visible, all at once; again, or for an earlier batch, nothing does.
+
+    Attempts are (partition, attempt, parts, messages); others of the batch are let go.
+    """
+
+    writer: str
+    batch: int
+    attempts: list[tuple[int, int, int, int]]
+
+
+class DropStaged(Command, frozen=True, array_like=True, gc=False, tag=62):
+    """What was staged for a writer's batch is let go."""
+
+    writer: str
+    batch: int
+
+
+class NoteReader(Command, frozen=True, array_like=True, gc=False, tag=63):
+    """A named reader of the log has read these destinations up to before a number; only people want to know."""
+
+    name: str
+    destinations: list[int]
+    sequence: int
+
+
 AnyCommand = (
     Publish
     | Acknowledge
@@ -165,6 +204,10 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | NoteReader
 )
 
 

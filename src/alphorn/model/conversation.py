@@ -153,6 +153,59 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
+    """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
+
+    request: int
+
+
+class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
+    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
+
+    request: int
+    place: int
+    producer: bytes  # a key of the client's choice
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    blob: memoryview
+    writer: str
+    batch: int
+    partition: int
+    attempt: int
+    part: int
+
+
+class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62):
+    """Makes visible what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
+
+
+class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
+    """Lets go of what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+
+
+class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
+    """Says how far a named reader of the log has come on one channel. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    name: str
+    destinations: list[int]  # numbers within the channel
+    sequence: int  # it comes to this one next
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -169,6 +222,11 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Channels
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | NoteReader
 )
 
 
@@ -267,6 +325,21 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A channel as a Client Manager knows it."""
+
+    name: str
+    heard: int  # the newest entry of its log that this Client Manager has; all it confirmed is among these
+    servers: list[tuple[str, str]]  # names and link addresses of its Message Managers
+
+
+class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=160):
+    """All channels, in the order of their numbers."""
+
+    request: int
+    channels: list[ChannelKnown]
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -279,4 +352,5 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | ChannelsAnswer
 )

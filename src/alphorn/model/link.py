@@ -135,6 +135,44 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
+class Survey(Asked, frozen=True, array_like=True, gc=False, tag=60):
+    """Asks any Message Manager which destinations have these names, or names that begin so. Answered by `Surveyed`."""
+
+    request: int
+    names: list[str]  # "topic:orders"
+    prefixes: list[str]
+
+
+class Measure(Asked, frozen=True, array_like=True, gc=False, tag=61):
+    """Asks how much destinations hold that arrived from `first` to before `end`. Answered by `Measured`."""
+
+    request: int
+    destinations: list[int]
+    first: int
+    end: int
+    messages_step: int  # a mark follows when there are at least so many since the last one; 0 for no marks
+    bytes_step: int
+
+
+class Scan(Asked, frozen=True, array_like=True, gc=False, tag=62):
+    """Asks for the messages that arrived in destinations from `first` to before `end`. Answered by `Scanned`."""
+
+    request: int
+    destinations: list[int]
+    first: int
+    end: int
+    bytes_max: int  # the answer ends with the entry that reaches this
+
+
+class Search(Asked, frozen=True, array_like=True, gc=False, tag=63):
+    """Asks for the first arrival, from `first` on, of a message sent at a time or later. Answered by `Searched`."""
+
+    request: int
+    destinations: list[int]
+    time_ms: int
+    first: int
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -149,6 +187,10 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | Survey
+    | Measure
+    | Scan
+    | Search
 )
 
 
@@ -224,7 +266,69 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
+class SurveyedDestination(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One destination, for readers of the log."""
+
+    number: int
+    name: str
+    is_kept: bool  # False for a topic whose policy retains nothing: there is nothing to read
+    kept_from: int  # what arrived before this number may be gone
+    first: int  # arrival of the first message that is there; one more than the last applied entry for none
+
+
+class Surveyed(Told, frozen=True, array_like=True, gc=False, tag=160):
+    """Destinations in the order of their numbers."""
+
+    request: int
+    applied: int  # the last entry of the log that this Message Manager has applied
+    destinations: list[SurveyedDestination]
+
+
+class Measured(Told, frozen=True, array_like=True, gc=False, tag=161):
+    """How much there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
+
+    request: int
+    next: int
+    messages: int
+    size: int
+    marks: list[tuple[int, int, int]]  # up to before this number: messages and bytes since the last mark
+    kept_from: int  # the largest of the destinations'
+
+
+class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Consecutive messages of a destination: `count` from `index` on of those in the blob."""
+
+    destination: int
+    arrival: int
+    place: int  # of the first message among those with this arrival; the next ones follow
+    index: int
+    count: int
+    producer: bytes
+    counter: int  # of the first message of the blob
+    flags: int
+    timestamp: int
+    digest: int  # xxh3 (64 bits) of the blob
+    blob: memoryview
+
+
+class Scanned(Told, frozen=True, array_like=True, gc=False, tag=162):
+    """All messages that arrived from where it was asked to before `next`, in their order."""
+
+    request: int
+    next: int
+    kept_from: int
+    batches: list[ScannedBatch]
+
+
+class Searched(Told, frozen=True, array_like=True, gc=False, tag=163):
+    """The number looked for; where it is not final, go on from there."""
+
+    request: int
+    sequence: int
+    is_final: bool
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Surveyed | Measured | Scanned | Searched
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

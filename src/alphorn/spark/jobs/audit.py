@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from alphorn.model.audit import Stage
+from alphorn.model.audit import AuditStage
 from alphorn.model.messages import Flag
 from alphorn.spark.jobs.audit_events import by_message, events_of
 
 GRACE = datetime.timedelta(seconds=30)
 DEADLINE = datetime.timedelta(hours=1)
 
-OUTCOMES = (Stage.DELIVERED, Stage.ACKNOWLEDGED, Stage.DEAD, Stage.DROPPED)
+OUTCOMES = (AuditStage.DELIVERED, AuditStage.ACKNOWLEDGED, AuditStage.DEAD, AuditStage.DROPPED)
 UNORDERED = int(Flag.PRIORITY | Flag.DELAY | Flag.KEY)  # batches that may overtake each other
 OUTLET = ("destination", "subscription")
 VIOLATION = ("rule", "destination", "subscription", "position", "producer", "counter", "detail")
@@ -33,7 +33,7 @@ class Testimony:
         self._grace = grace
         self.deadline = deadline
 
-    def said(self, *stages: Stage) -> DataFrame:
+    def said(self, *stages: AuditStage) -> DataFrame:
         """The messages that came to one of these stages."""
         return self.messages.where(F.col("stage").isin([str(stage) for stage in stages]))
 
@@ -45,7 +45,7 @@ class Testimony:
     def still_audited(self, rows: DataFrame) -> DataFrame:
         """Leaves out what was said so late that the audit of its destination may have ended before."""
         ended = (
-            self.events.where(F.col("stage") == str(Stage.ENDED))
+            self.events.where(F.col("stage") == str(AuditStage.ENDED))
             .groupBy("destination")
             .agg((F.min("time") - F.lit(self._grace)).alias("ended"))
         )
@@ -55,8 +55,8 @@ class Testimony:
 
 def confirmed_is_committed(testimony: Testimony) -> DataFrame:
     """A client was told that a message is committed, and no replica has it."""
-    confirmed = testimony.still_audited(testimony.old(testimony.said(Stage.CONFIRMED)))
-    committed = testimony.said(Stage.COMMITTED).select("destination", "producer", "counter").distinct()
+    confirmed = testimony.still_audited(testimony.old(testimony.said(AuditStage.CONFIRMED)))
+    committed = testimony.said(AuditStage.COMMITTED).select("destination", "producer", "counter").distinct()
     lost = confirmed.join(committed, ["destination", "producer", "counter"], "left_anti")
     return _violation(lost, "R1", F.concat(F.lit("confirmed by "), "node"))
 
@@ -65,7 +65,7 @@ def one_content_for_a_position(testimony: Testimony) -> DataFrame:
     """Replicas disagree on which message stands at a position."""
     what = F.struct("sequence", "command", "index", "producer", "counter", "digest")
     counted = (
-        testimony.said(Stage.COMMITTED)
+        testimony.said(AuditStage.COMMITTED)
         .groupBy("destination", "position")
         .agg(
             F.countDistinct(what).alias("versions"), F.concat_ws(", ", F.sort_array(F.collect_set("node"))).alias("who")
@@ -77,8 +77,8 @@ def one_content_for_a_position(testimony: Testimony) -> DataFrame:
 
 def no_gap_in_positions(testimony: Testimony) -> DataFrame:
     """Positions were given out with a hole between them."""
-    stages = [str(stage) for stage in (Stage.COMMITTED, Stage.OFFERED, Stage.BEGUN)]
-    is_start = F.col("stage") == str(Stage.BEGUN)
+    stages = [str(stage) for stage in (AuditStage.COMMITTED, AuditStage.OFFERED, AuditStage.BEGUN)]
+    is_start = F.col("stage") == str(AuditStage.BEGUN)
     ranges = (
         testimony.events.where(F.col("stage").isin(stages))
         .select(
@@ -98,9 +98,11 @@ def no_gap_in_positions(testimony: Testimony) -> DataFrame:
 
 def every_message_has_an_outcome(testimony: Testimony) -> DataFrame:
     """A message could be given out, its subscription lives, and nothing became of it by the deadline."""
-    offered = testimony.old(testimony.said(Stage.OFFERED), testimony.deadline).dropDuplicates([*OUTLET, "position"])
+    offered = testimony.old(testimony.said(AuditStage.OFFERED), testimony.deadline).dropDuplicates(
+        [*OUTLET, "position"]
+    )
     settled = testimony.said(*OUTCOMES).select(*OUTLET, "position").distinct()
-    over = testimony.events.where((F.col("stage") == str(Stage.DROPPED)) & (F.col("last") == 0)).select(*OUTLET)
+    over = testimony.events.where((F.col("stage") == str(AuditStage.DROPPED)) & (F.col("last") == 0)).select(*OUTLET)
     waiting = offered.join(settled, [*OUTLET, "position"], "left_anti").join(over.distinct(), [*OUTLET], "left_anti")
     return _violation(testimony.still_audited(waiting), "R4", F.lit("offered, and nothing since"))
 
@@ -108,7 +110,7 @@ def every_message_has_an_outcome(testimony: Testimony) -> DataFrame:
 def consumed_once(testimony: Testimony) -> DataFrame:
     """One message was consumed twice by one subscription: two entries of the log took it away."""
     counted = (
-        testimony.said(Stage.ACKNOWLEDGED)
+        testimony.said(AuditStage.ACKNOWLEDGED)
         .groupBy(*OUTLET, "position")
         .agg(F.sort_array(F.collect_set("sequence")).alias("sequences"))
     )
@@ -118,8 +120,8 @@ def consumed_once(testimony: Testimony) -> DataFrame:
 
 def delivered_is_committed(testimony: Testimony) -> DataFrame:
     """A message was delivered that no replica has."""
-    known = testimony.said(Stage.COMMITTED, Stage.OFFERED).select("destination", "position").distinct()
-    delivered = testimony.still_audited(testimony.old(testimony.said(Stage.DELIVERED)))
+    known = testimony.said(AuditStage.COMMITTED, AuditStage.OFFERED).select("destination", "position").distinct()
+    delivered = testimony.still_audited(testimony.old(testimony.said(AuditStage.DELIVERED)))
     unknown = delivered.join(known, ["destination", "position"], "left_anti")
     return _violation(unknown, "R6", F.concat(F.lit("delivered by "), "node"))
 
@@ -127,10 +129,10 @@ def delivered_is_committed(testimony: Testimony) -> DataFrame:
 def delivered_in_order(testimony: Testimony) -> DataFrame:
     """A consumer got messages for the first time in another order than they have."""
     outlet = [*OUTLET, "position"]
-    returned = testimony.said(Stage.RETURNED).select(*outlet).distinct()
-    free = testimony.said(Stage.COMMITTED).where(F.col("flags").bitwiseAND(UNORDERED) != 0)
+    returned = testimony.said(AuditStage.RETURNED).select(*outlet).distinct()
+    free = testimony.said(AuditStage.COMMITTED).where(F.col("flags").bitwiseAND(UNORDERED) != 0)
     free = free.select("destination", "position").distinct()
-    first = testimony.said(Stage.DELIVERED).where("attempt = 1")
+    first = testimony.said(AuditStage.DELIVERED).where("attempt = 1")
     judged = first.join(returned, outlet, "left_anti").join(free, ["destination", "position"], "left_anti")
     spoken = Window.partitionBy(*OUTLET, "consumer", "run").orderBy("place", "position")
     before = F.lag("position").over(spoken)
@@ -140,7 +142,7 @@ def delivered_in_order(testimony: Testimony) -> DataFrame:
 
 def producers_in_order(testimony: Testimony) -> DataFrame:
     """Messages of one producer stand in another order than they were sent in."""
-    committed = testimony.said(Stage.COMMITTED).dropDuplicates(["destination", "position"])
+    committed = testimony.said(AuditStage.COMMITTED).dropDuplicates(["destination", "position"])
     mine = Window.partitionBy("destination", "producer").orderBy("position")
     broken = committed.withColumn("before", F.lag("counter").over(mine)).where(F.col("before") >= F.col("counter"))
     return _violation(broken, "R8", F.concat(F.lit("after counter "), "before"))
@@ -148,7 +150,9 @@ def producers_in_order(testimony: Testimony) -> DataFrame:
 
 def content_is_unchanged(testimony: Testimony) -> DataFrame:
     """A message's bytes differ between what was sent, what is in the log, and what was delivered."""
-    told = testimony.said(Stage.PRODUCED, Stage.COMMITTED, Stage.DELIVERED).where(F.col("digest").isNotNull())
+    told = testimony.said(AuditStage.PRODUCED, AuditStage.COMMITTED, AuditStage.DELIVERED).where(
+        F.col("digest").isNotNull()
+    )
     counted = told.groupBy("producer", "counter").agg(
         F.min("destination").alias("destination"),
         F.max("position").alias("position"),
@@ -162,12 +166,12 @@ def delivered_once(testimony: Testimony) -> DataFrame:
     """A message was delivered again without having come back, and without being marked as delivered again."""
     outlet = [*OUTLET, "position"]
     unseen = (
-        testimony.said(Stage.RETURNED)
+        testimony.said(AuditStage.RETURNED)
         .where("is_unseen")
         .groupBy(*outlet)
         .agg(F.countDistinct("sequence").alias("returns"))
     )
-    deliveries = testimony.said(Stage.DELIVERED).groupBy(*outlet, "attempt").agg(F.count("*").alias("times"))
+    deliveries = testimony.said(AuditStage.DELIVERED).groupBy(*outlet, "attempt").agg(F.count("*").alias("times"))
     joined = deliveries.join(unseen, outlet, "left").fillna({"returns": 0})
     again = joined.where(F.col("times") > 1 + F.col("returns"))
     return _violation(again, "R10", F.concat("times", F.lit(" deliveries counted as "), "attempt"))

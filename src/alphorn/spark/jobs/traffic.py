@@ -7,7 +7,7 @@ the moment a Client Manager took it until one gave it to a consumer.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from alphorn.model.audit import Stage
+from alphorn.model.audit import AuditStage
 from alphorn.spark.jobs.audit_events import by_message, events_of
 
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -53,8 +53,8 @@ def delays(testimony: DataFrame) -> DataFrame:
     """For each audited destination: milliseconds from a producer's batch at the door to its first delivery."""
     events = by_message(events_of(testimony))
     message = ["destination", "producer", "counter"]
-    produced = events.where(F.col("stage") == str(Stage.PRODUCED)).groupBy(*message)
-    delivered = events.where((F.col("stage") == str(Stage.DELIVERED)) & (F.col("attempt") == 1)).groupBy(*message)
+    produced = events.where(F.col("stage") == str(AuditStage.PRODUCED)).groupBy(*message)
+    delivered = events.where((F.col("stage") == str(AuditStage.DELIVERED)) & (F.col("attempt") == 1)).groupBy(*message)
     ways = produced.agg(F.min("time_ms").alias("taken")).join(
         delivered.agg(F.min("time_ms").alias("given")), message, "inner"
     )
