@@ -116,7 +116,7 @@ class Administration:
             if frame.action == "create":
                 self._create(connection, frame.request, destination, policy, b"")
                 return
-            if frame.action not in ("delete", "policy", "purge", "redrive"):
+            if frame.action not in ("delete", "policy", "purge", "redrive", "release"):
                 raise Misuse(f"{frame.action!r} is nothing that can be done with {destination}")
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
@@ -161,6 +161,8 @@ class Administration:
                 command = commands.SetPolicy(number, policy)
             case "purge":
                 command = commands.Purge(number)
+            case "release":
+                command = commands.Release(number, frame.number)
             case _:
                 command = commands.Redrive(number, [])
 

@@ -21,6 +21,7 @@ from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers, note_reader
+from alphorn.message_manager.releasing import release
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
@@ -40,6 +41,7 @@ from alphorn.model.commands import (
     PublishStaged,
     Purge,
     Redrive,
+    Release,
     Return,
     SetPolicy,
     Stage,
@@ -64,6 +66,7 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Forget: forget,
     Tick: tick,
     Redrive: redrive,
+    Release: release,
     Purge: purge,
     Stage: stage,
     PublishStaged: publish_staged,

@@ -19,6 +19,7 @@ from alphorn.message_manager.segments import Run
 from alphorn.message_manager.topic import Topic
 from alphorn.model import link
 from alphorn.model.commands import Entry, Publish
+from alphorn.model.weights import weight_of
 
 RUNS_MAX = 20_000  # looked at for one answer, so that a replica has its turns back soon
 SEARCHED_MAX = 500  # log entries read for one answer
@@ -49,6 +50,8 @@ class Reading:
                 return self._scan(engine, frame)
             case link.Search():
                 return self._search(engine, frame)
+            case link.Weigh():
+                return _weigh(engine, frame)
             case _:
                 return None
 
@@ -135,6 +138,18 @@ def _measure(engine: Engine, frame: link.Measure) -> link.Measured:
     if since_messages:
         marks.append((end, since_messages, since_size))
     return link.Measured(frame.request, end, messages, size, marks, _kept_from(engine, frame.destinations))
+
+
+def _weigh(engine: Engine, frame: link.Weigh) -> link.Weighed:
+    end = _end(engine, frame.first, frame.end)
+    counts: list[tuple[int, int]] = []
+    for arrival, _, run in _of_destination(engine, frame.destination, frame.first, end):
+        if len(counts) >= RUNS_MAX and arrival != counts[-1][0]:
+            end = arrival
+            break
+        counts.append((arrival, run.count))
+    messages = sum(count for _, count in counts)
+    return link.Weighed(frame.request, end, messages, weight_of(counts), _kept_from(engine, [frame.destination]))
 
 
 def _is_full(amount: int, step: int) -> bool:

@@ -191,6 +191,13 @@ class NoteReader(Command, frozen=True, array_like=True, gc=False, tag=63):
     sequence: int
 
 
+class Release(Command, frozen=True, array_like=True, gc=False, tag=65):
+    """A topic keeps no more what arrived through this log entry, because it was consolidated elsewhere."""
+
+    destination: int
+    through: int
+
+
 AnyCommand = (
     Publish
     | Acknowledge
@@ -208,6 +215,7 @@ AnyCommand = (
     | PublishStaged
     | DropStaged
     | NoteReader
+    | Release
 )
 
 

@@ -131,12 +131,13 @@ class Browse(ClientFrame, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class Administer(ClientFrame, frozen=True, array_like=True, gc=False, tag=12):
-    """Something about one destination: create, delete, policy, purge, redrive. Answered by `Done` or `Failed`."""
+    """Create, delete, policy, purge, redrive or release, of one destination. Answered by `Done` or `Failed`."""
 
     request: int
     action: str
     destination: str
     policy: bytes = b""
+    number: int = 0  # of the last log entry that is released
 
 
 class Status(ClientFrame, frozen=True, array_like=True, gc=False, tag=13):

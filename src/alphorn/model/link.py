@@ -173,6 +173,15 @@ class Search(Asked, frozen=True, array_like=True, gc=False, tag=63):
     first: int
 
 
+class Weigh(Asked, frozen=True, array_like=True, gc=False, tag=65):
+    """Asks for the weight of what a destination keeps from `first` to before `end`. Answered by `Weighed`."""
+
+    request: int
+    destination: int
+    first: int
+    end: int
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -191,6 +200,7 @@ AnyAsked = (
     | Measure
     | Scan
     | Search
+    | Weigh
 )
 
 
@@ -293,6 +303,16 @@ class Measured(Told, frozen=True, array_like=True, gc=False, tag=161):
     size: int
     marks: list[tuple[int, int, int]]  # up to before this number: messages and bytes since the last mark
     kept_from: int  # the largest of the destinations'
+
+
+class Weighed(Told, frozen=True, array_like=True, gc=False, tag=165):
+    """What there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
+
+    request: int
+    next: int
+    messages: int
+    weight: int  # model.weights
+    kept_from: int
 
 
 class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
