@@ -25,7 +25,7 @@ RUNS_MAX = 20_000  # looked at for one answer, so that a replica has its turns b
 SEARCHED_MAX = 500  # log entries read for one answer
 BYTES_MAX = 16 << 20  # of messages in one answer, whatever was asked for
 BATCH_BITS = 16  # a batch has no more messages than these count
-_PLACE_MASK = (1 << 31) - 1
+_BY_POSITION = 1 << 30  # no entry has so many commands that these places meet
 
 Found = tuple[int, int, Run]  # arrival, destination, where
 
@@ -212,11 +212,11 @@ def _batch(number: int, run: Run, entry: Entry) -> link.ScannedBatch:
     # Within the entry that holds them messages are told apart by command and index; where several entries' messages
     # arrive together, by position.
     is_own = run.arrival == run.sequence
-    place = (run.command << BATCH_BITS | run.index) if is_own else run.position
+    place = (run.command << BATCH_BITS | run.index) if is_own else _BY_POSITION | run.position & (_BY_POSITION - 1)
     return link.ScannedBatch(
         number,
         run.arrival,
-        place & _PLACE_MASK,
+        place,
         run.index,
         run.count,
         publish.producer,

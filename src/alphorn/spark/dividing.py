@@ -1,0 +1,67 @@
+"""How much of what is there is read at once, and by how many tasks. Pure: amounts in, numbers out.
+
+Log entries are not divided: a limit is kept to the entry, and passed only where one entry alone is larger.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from alphorn.client.log_reader import Amount
+
+
+def limit(amounts: Mapping[str, Sequence[Amount]], *, max_messages: int = 0, max_bytes: int = 0) -> dict[str, int]:
+    """Up to where each channel is read so that all together keep both limits; 0 is no limit.
+
+    Channels share by what they have. As long as anything is there, at least one entry is read.
+    """
+    messages = {channel: sum(amount.messages for amount in found) for channel, found in amounts.items()}
+    size = {channel: sum(amount.size for amount in found) for channel, found in amounts.items()}
+    all_messages, all_size = sum(messages.values()), sum(size.values())
+    ends: dict[str, int] = {}
+    for channel, found in amounts.items():
+        if found:
+            messages_max = _share(max_messages, messages[channel], all_messages)
+            size_max = _share(max_bytes, size[channel], all_size)
+            ends[channel] = _reach(found, messages_max, size_max)
+    if not any(ends.values()):
+        for channel, found in amounts.items():
+            if found:
+                return {channel: found[0].end}
+    return {channel: end for channel, end in ends.items() if end}
+
+
+def divide(amounts: Mapping[str, Sequence[Amount]], *, min_partitions: int, max_bytes: int) -> dict[str, list[int]]:
+    """The ends of the pieces that tasks read: not larger than `max_bytes`, and as many as wanted where possible."""
+    total = sum(amount.size for found in amounts.values() for amount in found)
+    target = max(1, min(max_bytes, -(-total // min_partitions)))
+    made: dict[str, list[int]] = {}
+    for channel, found in amounts.items():
+        ends: list[int] = []
+        size = reached = 0
+        for amount in found:
+            if size and size + amount.size > target:
+                ends.append(reached)
+                size = 0
+            size += amount.size
+            reached = amount.end
+        if found:
+            ends.append(reached)
+        made[channel] = ends
+    return made
+
+
+def _share(limit_: int, part: int, whole: int) -> int:
+    """A channel's part of a limit; 0 stays no limit."""
+    if not limit_ or whole <= limit_:
+        return 0
+    return max(1, limit_ * part // whole)
+
+
+def _reach(found: Sequence[Amount], messages_max: int, size_max: int) -> int:
+    messages = size = end = 0
+    for amount in found:
+        messages += amount.messages
+        size += amount.size
+        if (messages_max and messages > messages_max) or (size_max and size > size_max):
+            break
+        end = amount.end
+    return end
