@@ -348,7 +348,20 @@ class Searched(Told, frozen=True, array_like=True, gc=False, tag=163):
     is_final: bool
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Surveyed | Measured | Scanned | Searched
+AnyTold = (
+    Role
+    | Deliver
+    | Answered
+    | Detached
+    | Entries
+    | Described
+    | Looked
+    | Surveyed
+    | Measured
+    | Scanned
+    | Searched
+    | Weighed
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from alphorn.model.errors import Corruption, Misuse
+from alphorn.model.errors import Corruption
 from alphorn.spark.jobs.hashing import add_hashes, row_hash, table_hash
 from alphorn.spark.jobs.manifest import ArchivedFile, Manifest, Outlet, open_manifest
 from alphorn.spark.jobs.parquet_files import DATE, HASH, WRITTEN, write_files
@@ -27,10 +27,11 @@ _OUTLET = ("destination", "channel")
 def to_archive(messages: DataFrame, marks: dict[Outlet, int]) -> DataFrame:
     """The messages beyond the marks, with their day (UTC) and their hash."""
     dated = messages.select(*COLUMNS).withColumn(DATE, F.date_format("timestamp", "yyyy-MM-dd"))
-    return _beyond(dated, marks).withColumn(HASH, row_hash())
+    return beyond(dated, marks).withColumn(HASH, row_hash())
 
 
-def _beyond(messages: DataFrame, marks: dict[Outlet, int]) -> DataFrame:
+def beyond(messages: DataFrame, marks: dict[Outlet, int]) -> DataFrame:
+    """The messages that came after the marks of their destinations, and those of destinations without a mark."""
     if not marks:
         return messages
     entries = [part for (place, channel), last in marks.items() for part in (_outlet(place, channel), F.lit(last))]
@@ -136,10 +137,3 @@ def verify(spark: SparkSession, root: Path) -> list[str]:
                 "as the manifest says; restore its files from a copy"
             )
     return faults
-
-
-def check_tier(tier: str) -> str:
-    """Raises `Misuse` for what is no tier."""
-    if tier not in ("auto", "archive", "live"):
-        raise Misuse(f"tier is {tier!r}; it is auto, archive or live")
-    return tier

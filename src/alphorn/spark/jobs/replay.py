@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 REPLAYED = "replayed"  # the property that names the message's first id
-SENT = ("destination", "body", "key", "properties", "priority", "type", "correlation_id")
+SENT = ("destination", "body", "content_type", "key", "properties", "priority", "type", "correlation_id", "reply_to")
 
 
 def to_replay(
