@@ -1,11 +1,12 @@
 """Reads a channel's log in bulk, from whichever Message Manager may be asked. Blocking; every call has a deadline.
 
     reader = LogReader("main", [("mm1", "127.0.0.1:7720"), ("mm2", "127.0.0.1:7721")], read_from="backup")
-    for scanned in reader.scan([3], first=1, end=1000):
+    for batches in reader.scan([3], entry(1), entry(1000)):
         ...
 
-Numbers are arrivals (message_manager/reading.py): from `first` to before `end`. A Message Manager that is gone, slow,
-damaged or behind is left for another; only when none helps before the deadline there is an `Unavailable`.
+Ranges go from a place to before another (`link.Place`); `entry(17)` is where log entry 17 begins. A Message Manager
+that is gone, slow, damaged or behind is left for another; only when none helps before the deadline there is an
+`Unavailable`.
 """
 
 import time
@@ -32,7 +33,7 @@ Told = TypeVar("Told", bound=link.Told)
 class Amount(msgspec.Struct, frozen=True):
     """How much there is up to before `end`, since the piece before."""
 
-    end: int
+    end: link.Place
     messages: int
     size: int
 
@@ -71,7 +72,13 @@ class LogReader:
         )
 
     def measure(
-        self, destinations: Sequence[int], first: int, end: int, *, messages_step: int = 0, bytes_step: int = 0
+        self,
+        destinations: Sequence[int],
+        first: link.Place,
+        end: link.Place,
+        *,
+        messages_step: int = 0,
+        bytes_step: int = 0,
     ) -> Iterator[Amount]:
         """How much there is, in pieces that reach one of the steps; `first` must be kept (`LostMessages`)."""
         while first < end:
@@ -91,7 +98,7 @@ class LogReader:
         return first
 
     def scan(
-        self, destinations: Sequence[int], first: int, end: int, *, bytes_max: int = SCAN_BYTES
+        self, destinations: Sequence[int], first: link.Place, end: link.Place, *, bytes_max: int = SCAN_BYTES
     ) -> Iterator[list[link.ScannedBatch]]:
         """The messages, in their order, each exactly once. Raises `LostMessages` where some are kept no more.
 
@@ -211,7 +218,7 @@ class LogReader:
             return None
         return link_, request
 
-    def _receive_scanned(self, link_: LogLink, request: int, first: int, deadline: float) -> link.Scanned | None:
+    def _receive_scanned(self, link_: LogLink, request: int, first: link.Place, deadline: float) -> link.Scanned | None:
         """The answer that was asked for ahead; None where another must be asked."""
         try:
             answer = link_.receive(request, deadline)
@@ -221,27 +228,24 @@ class LogReader:
             return None
         return answer if isinstance(answer, link.Scanned) and _is_sound(first, answer) else None
 
-    def _check_order(self, answer: link.Scanned, first: int) -> None:
+    def _check_order(self, answer: link.Scanned, first: link.Place) -> None:
         """Nothing from elsewhere, nothing out of order, nothing twice."""
-        last = first
-        seen: set[tuple[int, int, int]] = set()
+        reached = first
         for batch in answer.batches:
-            place = (batch.destination, batch.arrival, batch.place)
-            if not last <= batch.arrival < answer.next or place in seen:
+            if not reached <= (batch.arrival, batch.destination, batch.position) < answer.next:
                 raise Corruption(
-                    f"channel {self.channel} gave messages of log entry {batch.arrival} out of order, where entries "
-                    f"{first} to {answer.next - 1} were read; read from another Message Manager"
+                    f"channel {self.channel} gave messages of log entry {batch.arrival} out of order, where it was "
+                    f"asked from entry {first[0]} on; read from another Message Manager"
                 )
-            last = batch.arrival
-            seen.add(place)
+            reached = (batch.arrival, batch.destination, batch.position + batch.count)
 
-    def _check_kept(self, kept_from: int, first: int, end: int) -> None:
-        if self._requires_all and kept_from > first:
-            raise LostMessages(self.channel, first, min(kept_from, end))
+    def _check_kept(self, kept_from: int, first: link.Place, end: link.Place) -> None:
+        if self._requires_all and kept_from > first[0]:
+            raise LostMessages(self.channel, first[0], min(kept_from, end[0]))
 
     @staticmethod
     def _measuring(
-        destinations: Sequence[int], first: int, end: int, messages_step: int, bytes_step: int
+        destinations: Sequence[int], first: link.Place, end: link.Place, messages_step: int, bytes_step: int
     ) -> Callable[[int], link.Asked]:
         return lambda request: link.Measure(request, list(destinations), first, end, messages_step, bytes_step)
 
@@ -250,7 +254,9 @@ class LogReader:
         return lambda request: link.Search(request, list(destinations), time_ms, first)
 
     @staticmethod
-    def _scanning(destinations: Sequence[int], first: int, end: int, bytes_max: int) -> Callable[[int], link.Asked]:
+    def _scanning(
+        destinations: Sequence[int], first: link.Place, end: link.Place, bytes_max: int
+    ) -> Callable[[int], link.Asked]:
         return lambda request: link.Scan(request, list(destinations), first, end, bytes_max)
 
 
@@ -267,12 +273,17 @@ class LostMessages(Unavailable):
         self.end = end
 
 
-def _advances(first: int, answer: link.Measured | link.Scanned) -> bool:
+def entry(number: int) -> link.Place:
+    """Where a log entry begins."""
+    return number, 0, 0
+
+
+def _advances(first: link.Place, answer: link.Measured | link.Scanned) -> bool:
     """Whether it reaches anywhere: one that has not applied the first entry yet cannot know what is in it."""
     return answer.next > first
 
 
-def _is_sound(first: int, answer: link.Scanned) -> bool:
+def _is_sound(first: link.Place, answer: link.Scanned) -> bool:
     return _advances(first, answer) and all(xxh3_64_intdigest(batch.blob) == batch.digest for batch in answer.batches)
 
 

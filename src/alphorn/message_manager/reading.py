@@ -25,9 +25,10 @@ RUNS_MAX = 20_000  # looked at for one answer, so that a replica has its turns b
 SEARCHED_MAX = 500  # log entries read for one answer
 BYTES_MAX = 16 << 20  # of messages in one answer, whatever was asked for
 BATCH_BITS = 16  # a batch has no more messages than these count
-_BY_POSITION = 1 << 30  # no entry has so many commands that these places meet
+_BY_POSITION = 1 << 30  # no entry has so many commands that these ordinals meet
 
 Found = tuple[int, int, Run]  # arrival, destination, where
+Place = link.Place
 
 
 class Reading:
@@ -59,23 +60,18 @@ class Reading:
         end = _end(engine, frame.first, frame.end)
         bytes_max = min(max(1, frame.bytes_max), BYTES_MAX)
         batches: list[link.ScannedBatch] = []
-        size, last = 0, frame.first
-        held, entry = 0, None
+        size = held = 0
+        entry: Entry | None = None
         for arrival, number, run in _found(engine, frame.destinations, frame.first, end):
-            if arrival != last and (size >= bytes_max or len(batches) >= RUNS_MAX):
-                end = arrival
-                break
             if run.sequence != held:
                 held, entry = run.sequence, self._entry(run.sequence)
-            if entry is None:  # damaged here: another replica has it
-                end = arrival
+            # What is damaged here another replica has.
+            if entry is None or size >= bytes_max or len(batches) >= RUNS_MAX:
+                end = _place_of((arrival, number, run))
                 break
             batch = _batch(number, run, entry)
             batches.append(batch)
-            last = arrival
             size += len(batch.blob)
-        while batches and batches[-1].arrival >= end:
-            batches.pop()
         self.messages += sum(batch.count for batch in batches)
         return link.Scanned(frame.request, end, _kept_from(engine, frame.destinations), batches)
 
@@ -84,17 +80,15 @@ class Reading:
         end = engine.sequence + 1
         starts = [_start_of(engine, number, frame) for number in frame.destinations]
         first = max(frame.first, min(starts, default=end))
-        looked = 0
-        for arrival, _, run in _found(engine, frame.destinations, first, end):
+        last = 0
+        for looked, (arrival, _, run) in enumerate(_found(engine, frame.destinations, (first, 0, 0), (end, 0, 0))):
+            if looked >= SEARCHED_MAX and arrival != last:
+                return link.Searched(frame.request, arrival, False)
+            last = arrival
             entry = self._entry(run.sequence)
-            if entry is None:
-                continue
-            command = entry.commands[run.command]
+            command = entry.commands[run.command] if entry is not None else None
             if isinstance(command, Publish) and command.timestamp >= frame.time_ms:
                 return link.Searched(frame.request, arrival, True)
-            looked += 1
-            if looked >= SEARCHED_MAX:
-                return link.Searched(frame.request, arrival + 1, False)
         return link.Searched(frame.request, max(first, end), True)
 
 
@@ -118,32 +112,29 @@ def _survey(engine: Engine, frame: link.Survey) -> link.Surveyed:
 
 def _measure(engine: Engine, frame: link.Measure) -> link.Measured:
     end = _end(engine, frame.first, frame.end)
-    marks: list[tuple[int, int, int]] = []
+    marks: list[tuple[Place, int, int]] = []
     messages = size = 0
-    since_messages = since_size = 0
-    last = frame.first
-    for looked, (arrival, _, run) in enumerate(_found(engine, frame.destinations, frame.first, end)):
-        if arrival != last:
-            if looked >= RUNS_MAX:
-                end = arrival
-                break
-            if _is_full(since_messages, frame.messages_step) or _is_full(since_size, frame.bytes_step):
-                marks.append((arrival, since_messages, since_size))
-                since_messages = since_size = 0
-            last = arrival
+    last = 0
+    for looked, (arrival, number, run) in enumerate(_found(engine, frame.destinations, frame.first, end)):
+        place = (arrival, number, run.position) if arrival == last else (arrival, 0, 0)
+        if looked >= RUNS_MAX:
+            end = place
+            break
+        if _is_full(messages, frame.messages_step) or _is_full(size, frame.bytes_step):
+            marks.append((place, messages, size))
+            messages = size = 0
         messages += run.count
         size += run.size
-        since_messages += run.count
-        since_size += run.size
-    if since_messages:
-        marks.append((end, since_messages, since_size))
-    return link.Measured(frame.request, end, messages, size, marks, _kept_from(engine, frame.destinations))
+        last = arrival
+    if messages:
+        marks.append((end, messages, size))
+    return link.Measured(frame.request, end, marks, _kept_from(engine, frame.destinations))
 
 
 def _weigh(engine: Engine, frame: link.Weigh) -> link.Weighed:
-    end = _end(engine, frame.first, frame.end)
+    end = max(frame.first, min(frame.end, engine.sequence + 1))
     counts: list[tuple[int, int]] = []
-    for arrival, _, run in _of_destination(engine, frame.destination, frame.first, end):
+    for arrival, _, run in _of_destination(engine, frame.destination, (frame.first, 0, 0), (end, 0, 0)):
         if len(counts) >= RUNS_MAX and arrival != counts[-1][0]:
             end = arrival
             break
@@ -156,37 +147,44 @@ def _is_full(amount: int, step: int) -> bool:
     return 0 < step <= amount
 
 
-def _end(engine: Engine, first: int, end: int) -> int:
+def _end(engine: Engine, first: Place, end: Place) -> Place:
     """How far an answer may reach: not beyond what is applied, and never before where it begins."""
-    return max(first, min(end, engine.sequence + 1))
+    return max(first, min(end, (engine.sequence + 1, 0, 0)))
 
 
-def _found(engine: Engine, destinations: list[int], first: int, end: int) -> Iterator[Found]:
-    """What arrived from `first` to before `end` and is there, by arrival and then by destination and position."""
+def _found(engine: Engine, destinations: list[int], first: Place, end: Place) -> Iterator[Found]:
+    """What is there from a place to before another, in order."""
     streams = [_of_destination(engine, number, first, end) for number in dict.fromkeys(destinations)]
     return streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_place_of)
 
 
-def _place_of(found: Found) -> tuple[int, int, int]:
+def _place_of(found: Found) -> Place:
     arrival, number, run = found
     return arrival, number, run.position
 
 
-def _of_destination(engine: Engine, number: int, first: int, end: int) -> Iterator[Found]:
+def _of_destination(engine: Engine, number: int, first: Place, end: Place) -> Iterator[Found]:
     source = engine.destinations.get(number)
-    start = None if source is None else source.segments.from_arrival(first)
-    if source is None or start is None:
+    if source is None:
         return
     kept = source.backlog.pending if isinstance(source, Queue) else source.retained
-    for low, high in kept.intersection(start, source.next_position):
-        for run in source.segments.runs(low, high):
-            if run.arrival >= end:
-                return
+    low, high = _position(source, first), _position(source, end) - 1
+    for start, stop in kept.intersection(low, high) if low <= high else ():
+        for run in source.segments.runs(start, stop):
             yield run.arrival, number, run
 
 
+def _position(source: Queue | Topic, place: Place) -> int:
+    """The first position of a destination that is not before a place."""
+    arrival, number, position = place
+    found = source.segments.from_arrival(arrival if source.number >= number else arrival + 1)
+    if found is None:
+        return source.next_position
+    return max(found, position) if source.number == number else found
+
+
 def _first(engine: Engine, number: int) -> int:
-    for arrival, _, _ in _of_destination(engine, number, 0, engine.sequence + 1):
+    for arrival, _, _ in _of_destination(engine, number, (0, 0, 0), (engine.sequence + 1, 0, 0)):
         return arrival
     return engine.sequence + 1
 
@@ -212,11 +210,12 @@ def _batch(number: int, run: Run, entry: Entry) -> link.ScannedBatch:
     # Within the entry that holds them messages are told apart by command and index; where several entries' messages
     # arrive together, by position.
     is_own = run.arrival == run.sequence
-    place = (run.command << BATCH_BITS | run.index) if is_own else _BY_POSITION | run.position & (_BY_POSITION - 1)
+    ordinal = (run.command << BATCH_BITS | run.index) if is_own else _BY_POSITION | run.position & (_BY_POSITION - 1)
     return link.ScannedBatch(
         number,
         run.arrival,
-        place,
+        run.position,
+        ordinal,
         run.index,
         run.count,
         publish.producer,

@@ -154,6 +154,23 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
     """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
 
@@ -223,6 +240,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Recover
     | Channels
     | Stage
     | PublishStaged
@@ -326,6 +344,12 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A channel as a Client Manager knows it."""
 
@@ -353,5 +377,6 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Vanished
     | ChannelsAnswer
 )

@@ -32,6 +32,7 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     pid: int
     address: str  # where clients reach it
     connections: list[bytes]
+    clients: list[tuple[bytes, str]] = []  # those of them that have a client id, with that
 
 
 class ConnectionOpened(Asked, frozen=True, array_like=True, gc=False, tag=2):
@@ -126,6 +127,25 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
+    """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
+
+    request: int
+    consumer: bytes
+
+
+class ClaimClient(Asked, frozen=True, array_like=True, gc=False, tag=14):
+    """A client wants to enter under an id of its own; `Misuse` while another connection has it.
+
+    Asked of the first channel's primary, which decides when it knows of all clients. Where it grants the id, the
+    connection is there as after `ConnectionOpened`.
+    """
+
+    request: int
+    connection: bytes
+    client: str
+
+
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """All consumers of this Client Manager are attached: what none of them holds is with nobody here.
 
@@ -133,6 +153,11 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """
 
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
+
+
+# Where a reader of the log is: arrival (the number of the log entry that put messages into their destination), number
+# of the destination, position in it. Messages are read in this order; (17, 0, 0) is where entry 17 begins.
+Place = tuple[int, int, int]
 
 
 class Survey(Asked, frozen=True, array_like=True, gc=False, tag=60):
@@ -144,24 +169,24 @@ class Survey(Asked, frozen=True, array_like=True, gc=False, tag=60):
 
 
 class Measure(Asked, frozen=True, array_like=True, gc=False, tag=61):
-    """Asks how much destinations hold that arrived from `first` to before `end`. Answered by `Measured`."""
+    """Asks how much there is in destinations from a place to before another. Answered by `Measured`."""
 
     request: int
     destinations: list[int]
-    first: int
-    end: int
+    first: Place
+    end: Place
     messages_step: int  # a mark follows when there are at least so many since the last one; 0 for no marks
     bytes_step: int
 
 
 class Scan(Asked, frozen=True, array_like=True, gc=False, tag=62):
-    """Asks for the messages that arrived in destinations from `first` to before `end`. Answered by `Scanned`."""
+    """Asks for the messages in destinations from a place to before another. Answered by `Scanned`."""
 
     request: int
     destinations: list[int]
-    first: int
-    end: int
-    bytes_max: int  # the answer ends with the entry that reaches this
+    first: Place
+    end: Place
+    bytes_max: int  # the answer ends with the batch that reaches this
 
 
 class Search(Asked, frozen=True, array_like=True, gc=False, tag=63):
@@ -196,6 +221,8 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | ClaimClient
+    | Pause
     | Survey
     | Measure
     | Scan
@@ -298,10 +325,8 @@ class Measured(Told, frozen=True, array_like=True, gc=False, tag=161):
     """How much there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
 
     request: int
-    next: int
-    messages: int
-    size: int
-    marks: list[tuple[int, int, int]]  # up to before this number: messages and bytes since the last mark
+    next: Place
+    marks: list[tuple[Place, int, int]]  # up to before this place: messages and bytes since the last mark
     kept_from: int  # the largest of the destinations'
 
 
@@ -320,7 +345,8 @@ class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     destination: int
     arrival: int
-    place: int  # of the first message among those with this arrival; the next ones follow
+    position: int  # of the first message in its destination; the next ones follow
+    ordinal: int  # of the first message among those with this arrival; the next ones follow
     index: int
     count: int
     producer: bytes
@@ -332,10 +358,10 @@ class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Scanned(Told, frozen=True, array_like=True, gc=False, tag=162):
-    """All messages that arrived from where it was asked to before `next`, in their order."""
+    """All messages from where it was asked to before `next`, in their order."""
 
     request: int
-    next: int
+    next: Place
     kept_from: int
     batches: list[ScannedBatch]
 

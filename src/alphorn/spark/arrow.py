@@ -117,7 +117,7 @@ class _Columns:
             case "sequence":
                 return self._repeated([batch.arrival for batch in self._batches], kind)
             case "index":
-                return self._counted([batch.place for batch in self._batches], kind)
+                return self._counted([batch.ordinal for batch in self._batches], kind)
             case "id":
                 prefix = self._repeated([f"ID:{batch.producer.hex()}:" for batch in self._batches], pyarrow.string())
                 return compute.binary_join_element_wise(prefix, self._counters().cast(pyarrow.string()), "")

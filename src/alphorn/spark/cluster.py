@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from alphorn.client.blocking.connection import Connection, connect
-from alphorn.client.log_reader import Amount, LogReader
+from alphorn.client.log_reader import Amount, LogReader, entry
 from alphorn.client.staging import ask_channels, note_reader
 from alphorn.model.conversation import ChannelKnown
 from alphorn.model.destinations import TEMPORARY
 from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
-from alphorn.model.link import SurveyedDestination
+from alphorn.model.link import Place, SurveyedDestination
 from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
 from alphorn.spark.options import GLOB, Bound, SourceOptions
 
@@ -122,15 +122,15 @@ class ClusterView:
     def amounts(
         self,
         channel: str,
-        destinations: Mapping[int, int],
-        first: int,
-        end: int,
+        floors: Mapping[int, int],
+        first: Place,
+        end: Place,
         *,
         messages_step: int,
         bytes_step: int,
     ) -> Iterator[Amount]:
-        """How much is there; destinations come with their floors."""
-        for piece_first, piece_end, numbers in pieces(destinations, first, end):
+        """How much is there, of destinations that come with their floors."""
+        for piece_first, piece_end, numbers in pieces(floors, first, end):
             yield from self._readers[channel].measure(
                 numbers, piece_first, piece_end, messages_step=messages_step, bytes_step=bytes_step
             )
@@ -159,13 +159,13 @@ class ClusterView:
         return use(self._connection)
 
 
-def pieces(floors: Mapping[int, int], first: int, end: int) -> list[tuple[int, int, list[int]]]:
+def pieces(floors: Mapping[int, int], first: Place, end: Place) -> list[tuple[Place, Place, list[int]]]:
     """Cuts a range where a destination begins to be read: first, end, and which destinations are."""
-    cuts = sorted({first, *(floor for floor in floors.values() if first < floor < end)})
+    cuts = sorted({first, *(entry(floor) for floor in floors.values() if first < entry(floor) < end)})
     made = []
     for place, start in enumerate(cuts):
         stop = cuts[place + 1] if place + 1 < len(cuts) else end
-        numbers = sorted(number for number, floor in floors.items() if floor <= start)
+        numbers = sorted(number for number, floor in floors.items() if entry(floor) <= start)
         if numbers:
             made.append((start, stop, numbers))
     return made

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
-from alphorn.client.log_reader import Amount
+from alphorn.client.log_reader import Amount, entry
 from alphorn.model.conversation import ChannelKnown
 from alphorn.model.errors import Unavailable
-from alphorn.model.link import SurveyedDestination
+from alphorn.model.link import Place, SurveyedDestination
 from alphorn.spark.cluster import ClusterView, pieces
-from alphorn.spark.dividing import divide, limit
+from alphorn.spark.dividing import divide, is_entry, limit
 from alphorn.spark.offsets import FIRST, Offset, advanced, between, canonical, channels_of, floors_of
 from alphorn.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from alphorn.spark.reading import Slice
 
-_FINE_STEPS = 16  # pieces that tasks' shares are made of
+_FINE_STEPS = 16  # pieces that a task's share is made of
 
 
 def start_of(view: ClusterView, bound: Bound) -> Offset:
@@ -40,7 +40,7 @@ def limited(view: ClusterView, options: SourceOptions, start: Offset, latest: Of
         if channel in found:
             view.check_kept(start, channel, found[channel], first, end)
             floors = _floored(start, channel, found[channel])
-            measured = view.amounts(channel, floors, first, end, messages_step=1, bytes_step=1)
+            measured = view.amounts(channel, floors, entry(first), entry(end), messages_step=1, bytes_step=1)
             amounts[channel] = list(_until(measured, options))
     if not _is_over(amounts, options):
         return advanced(start, latest)
@@ -57,27 +57,48 @@ def slices(view: ClusterView, options: SourceOptions, start: Offset, end: Offset
         return []
     channels = view.channels()
     found = view.destinations(channels)
-    amounts: dict[str, list[Amount]] = {}
-    step = max(1, options.max_bytes_per_partition // (_FINE_STEPS * options.min_partitions))
     for channel, first, last in ranges:
         if channel not in channels:
             _vanished(options, channel, first, last)
-            continue
-        view.check_kept(start, channel, found[channel], first, last)
-        floors = _floored(start, channel, found[channel])
-        amounts[channel] = list(view.amounts(channel, floors, first, last, messages_step=0, bytes_step=step))
+        else:
+            view.check_kept(start, channel, found[channel], first, last)
+    step = options.max_bytes_per_partition // _FINE_STEPS
+    amounts = _measured(view, start, ranges, found, step)
+    if options.min_partitions > 1:
+        total = sum(amount.size for measured in amounts.values() for amount in measured)
+        step = min(step, total // (_FINE_STEPS * options.min_partitions))
+        amounts = _measured(view, start, ranges, found, step)
     ends = divide(amounts, min_partitions=options.min_partitions, max_bytes=options.max_bytes_per_partition)
     made: list[Slice] = []
     for channel, first, _ in ranges:
         floors = _floored(start, channel, found.get(channel, {}))
+        place = entry(first)
         for cut in ends.get(channel, ()):
-            made += _cut(channels[channel], found[channel], floors, first, cut)
-            first = cut
+            made += _cut(channels[channel], found[channel], floors, place, cut)
+            place = cut
+    return made
+
+
+def _measured(
+    view: ClusterView,
+    start: Offset,
+    ranges: list[tuple[str, int, int]],
+    found: Mapping[str, Mapping[int, SurveyedDestination]],
+    step: int,
+) -> dict[str, list[Amount]]:
+    made: dict[str, list[Amount]] = {}
+    for channel, first, last in ranges:
+        if channel in found:
+            floors = _floored(start, channel, found[channel])
+            measured = view.amounts(
+                channel, floors, entry(first), entry(last), messages_step=0, bytes_step=max(1, step)
+            )
+            made[channel] = list(measured)
     return made
 
 
 def _cut(
-    known: ChannelKnown, found: Mapping[int, SurveyedDestination], floors: Mapping[int, int], first: int, end: int
+    known: ChannelKnown, found: Mapping[int, SurveyedDestination], floors: Mapping[int, int], first: Place, end: Place
 ) -> Iterator[Slice]:
     for piece_first, piece_end, numbers in pieces(floors, first, end):
         names = {number: found[number].name for number in numbers}
@@ -99,13 +120,14 @@ def _vanished(options: SourceOptions, channel: str, first: int, end: int) -> Non
 
 
 def _until(amounts: Iterator[Amount], options: SourceOptions) -> Iterator[Amount]:
-    """As many as one channel alone could have."""
+    """As many as one channel alone could have, in whole entries."""
     messages = size = 0
     for amount in amounts:
         yield amount
         messages += amount.messages
         size += amount.size
-        if _exceeds(messages, options.max_messages) or _exceeds(size, options.max_bytes):
+        is_over = _exceeds(messages, options.max_messages) or _exceeds(size, options.max_bytes)
+        if is_over and is_entry(amount.end):
             return
 
 

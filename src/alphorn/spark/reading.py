@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from alphorn.client.log_reader import LogReader
+from alphorn.model.link import Place
 from alphorn.spark.arrow import record_batches
 from alphorn.spark.options import SourceOptions
 from alphorn.spark.schema import schema_of
@@ -20,11 +21,11 @@ class Slice(InputPartition):
     channel: str
     servers: list[tuple[str, str]]
     destinations: dict[int, str]
-    first: int
-    end: int
+    first: Place
+    end: Place
 
     def __repr__(self) -> str:
-        return f"Slice({self.channel} {self.first}..{self.end - 1})"
+        return f"Slice({self.channel} {self.first} to {self.end})"
 
 
 def read_slice(options: SourceOptions, slice_: InputPartition) -> Iterator[pyarrow.RecordBatch]:

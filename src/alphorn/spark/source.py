@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -32,6 +33,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from alphorn.client.log_reader import entry
 from alphorn.model.errors import Misuse
 from alphorn.spark.cluster import ClusterView
 from alphorn.spark.offsets import Offset, advanced, canonical, channels_of
@@ -117,9 +119,9 @@ class AlphornReader(DataSourceReader):
         return {channel: number for channel, number in channels_of(reached).items() if channel in end}
 
     def _filtered(self, slice_: Slice) -> list[InputPartition]:
-        first, end = max(slice_.first, self._first), slice_.end
+        first, end = max(slice_.first, entry(self._first)), slice_.end
         if self._end is not None:
-            end = min(end, self._end)
+            end = min(end, entry(self._end))
         names = {
             number: name for number, name in slice_.destinations.items() if self._names is None or name in self._names
         }
@@ -137,6 +139,8 @@ class FilteringReader(AlphornReader):
 
     def _take(self, one: Any) -> bool:
         match one:
+            case IsNotNull(("destination" | "sequence",)):
+                pass  # they never are
             case EqualTo(("destination",), name):
                 self._keep_names({name})
             case In(("destination",), names):

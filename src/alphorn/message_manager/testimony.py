@@ -1,9 +1,9 @@
-"""What a replica says of itself on topics of its channel: its log lines on `_LOG`, its testimony on `_AUDIT`.
+"""What a replica testifies of audited destinations, on the `_AUDIT` topic of its channel: what the log did to messages.
 
-Every replica speaks for itself, primary or not. Lines and events wait until their topic is there, within bounds.
+Every replica speaks for itself, primary or not. Events wait until the topic is there, within bounds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from alphorn.message_manager.effects import Arrived, Created, Deleted, Effect, Noted, NotedStored, Unsubscribed
 from alphorn.message_manager.engine import Engine
@@ -11,54 +11,33 @@ from alphorn.message_manager.status import About
 from alphorn.model.audit import AUDIT_TOPIC, AuditEvent, AuditStage, AuditTrail, digests_of
 from alphorn.model.commands import AnyCommand, Entry, Publish
 from alphorn.model.destinations import Destination
-from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 
-class Voice:
-    """Of one replica; `order` puts a command into the log."""
+class Testimony:
+    """Of one replica."""
 
-    __slots__ = ("_asked", "_audited", "_lines", "_order", "_trail")
+    __slots__ = ("_audited", "_has_asked", "_trail")
 
-    def __init__(self, about: About, order: Callable[[AnyCommand], None]) -> None:
-        self._order = order
-        self._lines: LogLines | None = None
+    def __init__(self, about: About) -> None:
         self._trail = AuditTrail(about.name, about.name.encode() + about.run)
         self._audited: dict[int, str] = {}  # destinations that this replica testifies of, as it has said
-        self._asked: set[Destination] = set()  # topics that are on their way
+        self._has_asked = False
 
     @property
     def is_waiting(self) -> bool:
         """Whether there is anything to publish."""
-        return self._trail.is_waiting or (self._lines is not None and self._lines.is_waiting)
+        return self._trail.is_waiting
 
-    def log(self, run: bytes, lines: Sequence[str]) -> None:
-        """This node wrote lines; `run` names this run of it."""
-        if self._lines is None:
-            self._lines = LogLines(run)
-        self._lines.add(lines)
+    def commands(self, numbers: dict[Destination, int], now_ms: int) -> list[AnyCommand]:
+        """What to order: events, or once the topic for them."""
+        number = numbers.get(AUDIT_TOPIC)
+        if number is not None:
+            return [self._trail.publish(number, now_ms)]
+        has_asked, self._has_asked = self._has_asked, True
+        return [] if has_asked else [AuditTrail.create()]
 
-    def publish(self, engine: Engine, now_ms: int) -> None:
-        """Orders what waits, or first the topic that it waits for."""
-        if self._lines is not None and self._lines.is_waiting:
-            number = engine.numbers.get(LOG_TOPIC)
-            if number is not None:
-                self._order(self._lines.publish(number, now_ms))
-            else:
-                self._ask(LOG_TOPIC, LogLines.create())
-        if self._trail.is_waiting:
-            number = engine.numbers.get(AUDIT_TOPIC)
-            if number is not None:
-                self._order(self._trail.publish(number, now_ms))
-            else:
-                self._ask(AUDIT_TOPIC, AuditTrail.create())
-
-    def _ask(self, topic: Destination, command: AnyCommand) -> None:
-        if topic not in self._asked:
-            self._asked.add(topic)
-            self._order(command)
-
-    def testify(self, engine: Engine, epoch: int, entry: Entry, effects: Sequence[Effect]) -> None:
-        """Says what an entry did to audited destinations. Costs nothing where there is none."""
+    def hear(self, engine: Engine, epoch: int, entry: Entry, effects: Sequence[Effect]) -> None:
+        """Takes note of what an entry did to audited destinations. Costs nothing where there is none."""
         if not engine.audited and not self._audited:
             return
         for effect in effects:
