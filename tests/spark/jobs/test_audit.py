@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from alphorn.model.messages import Flag
-from alphorn.spark.jobs.audit import RULES, Testimony, confirmed_is_committed, coverage, violations
+from alphorn.spark.jobs.audit import RULES, Evidence, confirmed_is_committed, coverage, violations
 from alphorn.spark.jobs.audit_events import events_of
 from tests.spark.jobs.tables import audit_of, message, table
 
@@ -177,8 +177,8 @@ def test_every_rule_has_a_case_that_breaks_it() -> None:
 
 def test_what_was_said_only_just_now_is_not_judged_yet(spark: SparkSession) -> None:
     events = events_of(audit_of(spark, {**CONFIRMED, "time_ms": 1_000}, {**CONFIRMED, "counter": 9, "time_ms": 5_000}))
-    testimony = Testimony(events, grace=datetime.timedelta(seconds=2), deadline=NO_TIME)
-    assert sorted(row["counter"] for row in confirmed_is_committed(testimony).collect()) == [1, 2, 3]
+    evidence = Evidence(events, grace=datetime.timedelta(seconds=2), deadline=NO_TIME)
+    assert sorted(row["counter"] for row in confirmed_is_committed(evidence).collect()) == [1, 2, 3]
 
 
 def test_coverage_counts_each_message_once_however_many_replicas_tell_of_it(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ OUTLET = ("destination", "subscription")
 VIOLATION = ("rule", "destination", "subscription", "position", "producer", "counter", "detail")
 
 
-class Testimony:
+class Evidence:
     """Events, whole and by message, and until when they are judged. All rules read them, so they are kept."""
 
     def __init__(self, events: DataFrame, *, grace: datetime.timedelta, deadline: datetime.timedelta) -> None:
@@ -53,19 +53,19 @@ class Testimony:
         return joined.where(F.col("ended").isNull() | (F.col("time") < F.col("ended"))).drop("ended")
 
 
-def confirmed_is_committed(testimony: Testimony) -> DataFrame:
+def confirmed_is_committed(evidence: Evidence) -> DataFrame:
     """A client was told that a message is committed, and no replica has it."""
-    confirmed = testimony.still_audited(testimony.old(testimony.said(AuditStage.CONFIRMED)))
-    committed = testimony.said(AuditStage.COMMITTED).select("destination", "producer", "counter").distinct()
+    confirmed = evidence.still_audited(evidence.old(evidence.said(AuditStage.CONFIRMED)))
+    committed = evidence.said(AuditStage.COMMITTED).select("destination", "producer", "counter").distinct()
     lost = confirmed.join(committed, ["destination", "producer", "counter"], "left_anti")
     return _violation(lost, "R1", F.concat(F.lit("confirmed by "), "node"))
 
 
-def one_content_for_a_position(testimony: Testimony) -> DataFrame:
+def one_content_for_a_position(evidence: Evidence) -> DataFrame:
     """Replicas disagree on which message stands at a position."""
     what = F.struct("sequence", "command", "index", "producer", "counter", "digest")
     counted = (
-        testimony.said(AuditStage.COMMITTED)
+        evidence.said(AuditStage.COMMITTED)
         .groupBy("destination", "position")
         .agg(
             F.countDistinct(what).alias("versions"), F.concat_ws(", ", F.sort_array(F.collect_set("node"))).alias("who")
@@ -75,12 +75,12 @@ def one_content_for_a_position(testimony: Testimony) -> DataFrame:
     return _violation(split, "R2", F.concat("versions", F.lit(" contents, said by "), "who"))
 
 
-def no_gap_in_positions(testimony: Testimony) -> DataFrame:
+def no_gap_in_positions(evidence: Evidence) -> DataFrame:
     """Positions were given out with a hole between them."""
     stages = [str(stage) for stage in (AuditStage.COMMITTED, AuditStage.OFFERED, AuditStage.BEGUN)]
     is_start = F.col("stage") == str(AuditStage.BEGUN)
     ranges = (
-        testimony.events.where(F.col("stage").isin(stages))
+        evidence.events.where(F.col("stage").isin(stages))
         .select(
             "destination",
             "first",
@@ -96,21 +96,19 @@ def no_gap_in_positions(testimony: Testimony) -> DataFrame:
     return _violation(missing, "R3", F.concat(F.lit("missing through "), F.col("first") - 1))
 
 
-def every_message_has_an_outcome(testimony: Testimony) -> DataFrame:
+def every_message_has_an_outcome(evidence: Evidence) -> DataFrame:
     """A message could be given out, its subscription lives, and nothing became of it by the deadline."""
-    offered = testimony.old(testimony.said(AuditStage.OFFERED), testimony.deadline).dropDuplicates(
-        [*OUTLET, "position"]
-    )
-    settled = testimony.said(*OUTCOMES).select(*OUTLET, "position").distinct()
-    over = testimony.events.where((F.col("stage") == str(AuditStage.DROPPED)) & (F.col("last") == 0)).select(*OUTLET)
+    offered = evidence.old(evidence.said(AuditStage.OFFERED), evidence.deadline).dropDuplicates([*OUTLET, "position"])
+    settled = evidence.said(*OUTCOMES).select(*OUTLET, "position").distinct()
+    over = evidence.events.where((F.col("stage") == str(AuditStage.DROPPED)) & (F.col("last") == 0)).select(*OUTLET)
     waiting = offered.join(settled, [*OUTLET, "position"], "left_anti").join(over.distinct(), [*OUTLET], "left_anti")
-    return _violation(testimony.still_audited(waiting), "R4", F.lit("offered, and nothing since"))
+    return _violation(evidence.still_audited(waiting), "R4", F.lit("offered, and nothing since"))
 
 
-def consumed_once(testimony: Testimony) -> DataFrame:
+def consumed_once(evidence: Evidence) -> DataFrame:
     """One message was consumed twice by one subscription: two entries of the log took it away."""
     counted = (
-        testimony.said(AuditStage.ACKNOWLEDGED)
+        evidence.said(AuditStage.ACKNOWLEDGED)
         .groupBy(*OUTLET, "position")
         .agg(F.sort_array(F.collect_set("sequence")).alias("sequences"))
     )
@@ -118,21 +116,21 @@ def consumed_once(testimony: Testimony) -> DataFrame:
     return _violation(twice, "R5", F.concat(F.lit("acknowledged by entries "), F.concat_ws(", ", "sequences")))
 
 
-def delivered_is_committed(testimony: Testimony) -> DataFrame:
+def delivered_is_committed(evidence: Evidence) -> DataFrame:
     """A message was delivered that no replica has."""
-    known = testimony.said(AuditStage.COMMITTED, AuditStage.OFFERED).select("destination", "position").distinct()
-    delivered = testimony.still_audited(testimony.old(testimony.said(AuditStage.DELIVERED)))
+    known = evidence.said(AuditStage.COMMITTED, AuditStage.OFFERED).select("destination", "position").distinct()
+    delivered = evidence.still_audited(evidence.old(evidence.said(AuditStage.DELIVERED)))
     unknown = delivered.join(known, ["destination", "position"], "left_anti")
     return _violation(unknown, "R6", F.concat(F.lit("delivered by "), "node"))
 
 
-def delivered_in_order(testimony: Testimony) -> DataFrame:
+def delivered_in_order(evidence: Evidence) -> DataFrame:
     """A consumer got messages for the first time in another order than they have."""
     outlet = [*OUTLET, "position"]
-    returned = testimony.said(AuditStage.RETURNED).select(*outlet).distinct()
-    free = testimony.said(AuditStage.COMMITTED).where(F.col("flags").bitwiseAND(UNORDERED) != 0)
+    returned = evidence.said(AuditStage.RETURNED).select(*outlet).distinct()
+    free = evidence.said(AuditStage.COMMITTED).where(F.col("flags").bitwiseAND(UNORDERED) != 0)
     free = free.select("destination", "position").distinct()
-    first = testimony.said(AuditStage.DELIVERED).where("attempt = 1")
+    first = evidence.said(AuditStage.DELIVERED).where("attempt = 1")
     judged = first.join(returned, outlet, "left_anti").join(free, ["destination", "position"], "left_anti")
     spoken = Window.partitionBy(*OUTLET, "consumer", "run").orderBy("place", "position")
     before = F.lag("position").over(spoken)
@@ -140,17 +138,17 @@ def delivered_in_order(testimony: Testimony) -> DataFrame:
     return _violation(overtaken, "R7", F.concat(F.lit("after position "), "before"))
 
 
-def producers_in_order(testimony: Testimony) -> DataFrame:
+def producers_in_order(evidence: Evidence) -> DataFrame:
     """Messages of one producer stand in another order than they were sent in."""
-    committed = testimony.said(AuditStage.COMMITTED).dropDuplicates(["destination", "position"])
+    committed = evidence.said(AuditStage.COMMITTED).dropDuplicates(["destination", "position"])
     mine = Window.partitionBy("destination", "producer").orderBy("position")
     broken = committed.withColumn("before", F.lag("counter").over(mine)).where(F.col("before") >= F.col("counter"))
     return _violation(broken, "R8", F.concat(F.lit("after counter "), "before"))
 
 
-def content_is_unchanged(testimony: Testimony) -> DataFrame:
+def content_is_unchanged(evidence: Evidence) -> DataFrame:
     """A message's bytes differ between what was sent, what is in the log, and what was delivered."""
-    told = testimony.said(AuditStage.PRODUCED, AuditStage.COMMITTED, AuditStage.DELIVERED).where(
+    told = evidence.said(AuditStage.PRODUCED, AuditStage.COMMITTED, AuditStage.DELIVERED).where(
         F.col("digest").isNotNull()
     )
     counted = told.groupBy("producer", "counter").agg(
@@ -162,22 +160,22 @@ def content_is_unchanged(testimony: Testimony) -> DataFrame:
     return _violation(counted.where("contents > 1"), "R9", F.concat("contents", F.lit(" contents in "), "stages"))
 
 
-def delivered_once(testimony: Testimony) -> DataFrame:
+def delivered_once(evidence: Evidence) -> DataFrame:
     """A message was delivered again without having come back, and without being marked as delivered again."""
     outlet = [*OUTLET, "position"]
     unseen = (
-        testimony.said(AuditStage.RETURNED)
+        evidence.said(AuditStage.RETURNED)
         .where("is_unseen")
         .groupBy(*outlet)
         .agg(F.countDistinct("sequence").alias("returns"))
     )
-    deliveries = testimony.said(AuditStage.DELIVERED).groupBy(*outlet, "attempt").agg(F.count("*").alias("times"))
+    deliveries = evidence.said(AuditStage.DELIVERED).groupBy(*outlet, "attempt").agg(F.count("*").alias("times"))
     joined = deliveries.join(unseen, outlet, "left").fillna({"returns": 0})
     again = joined.where(F.col("times") > 1 + F.col("returns"))
     return _violation(again, "R10", F.concat("times", F.lit(" deliveries counted as "), "attempt"))
 
 
-RULES: tuple[Callable[[Testimony], DataFrame], ...] = (
+RULES: tuple[Callable[[Evidence], DataFrame], ...] = (
     confirmed_is_committed,
     one_content_for_a_position,
     no_gap_in_positions,
@@ -195,8 +193,8 @@ def violations(
     messages: DataFrame, *, grace: datetime.timedelta = GRACE, deadline: datetime.timedelta = DEADLINE
 ) -> DataFrame:
     """Every violation of every rule in the messages of `topic:_AUDIT`; no row is the proof."""
-    testimony = Testimony(events_of(messages), grace=grace, deadline=deadline)
-    first, *others = (rule(testimony) for rule in RULES)
+    evidence = Evidence(events_of(messages), grace=grace, deadline=deadline)
+    first, *others = (rule(evidence) for rule in RULES)
     for other in others:
         first = first.unionByName(other)
     return first
