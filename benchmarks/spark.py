@@ -3,8 +3,7 @@
     python benchmarks/spark.py [--rows 1000000] [--only read,columns,large,parquet,sink] [--json]
 
 All share this machine's cores, so the figures are what a laptop sees, not what a cluster does. A first run of each work
-warms Spark up and is not counted. The Kafka connector needs jars from Maven; where these are not at hand it is left out,
-and the table says so.
+warms Spark up and is not counted. The Kafka connector needs jars from Maven and is not measured here.
 """
 
 import argparse
