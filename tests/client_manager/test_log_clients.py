@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from alphorn.client_manager.directory import place_of
 from alphorn.model import commands
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import (
@@ -16,6 +15,7 @@ from alphorn.model.conversation import (
     NoteReader,
     PublishStaged,
     Stage,
+    place_of,
 )
 from tests.client_manager.managing import Managing, batch
 

@@ -22,10 +22,11 @@ from collections import Counter
 from pathlib import Path
 
 import alphorn.testing
-from tests.spark.chaos_driver import SOURCE, TARGET
+from tests.spark.chaos_driver import LIMIT, SOURCE, TARGET
 
 KINDS = ("driver", "worker", "primary")
 BATCH = 200
+AHEAD = 10_000  # messages
 PATIENCE_S = 600.0  # generous: only what hangs meets it
 
 
@@ -36,6 +37,7 @@ class Job:
         self._arguments = [url, str(directory / "checkpoint"), str(directory / "stop")]
         self._lines: queue.Queue[str] = queue.Queue()
         self.starts = 0
+        self.batches = 0
         self.start()
 
     def start(self) -> None:
@@ -53,6 +55,7 @@ class Job:
     def _listen(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         for line in process.stdout:
+            self.batches += line.startswith("batch")
             self._lines.put(line.strip())
         self._lines.put("ended")
 
@@ -115,10 +118,11 @@ def _command(pid: int) -> str:
 
 
 class Sender:
-    """Sends numbered messages until it is told to stop."""
+    """Sends numbered messages until it is told to stop, not much faster than the job takes them."""
 
-    def __init__(self, cluster: alphorn.testing.Cluster) -> None:
+    def __init__(self, cluster: alphorn.testing.Cluster, job: Job) -> None:
         self._cluster = cluster
+        self._job = job
         self._is_over = threading.Event()
         self.sent = 0
         self.failure: BaseException | None = None
@@ -130,6 +134,8 @@ class Sender:
             with self._cluster.connect(reconnect_timeout=PATIENCE_S) as connection:
                 producer = connection.session().producer(SOURCE)
                 while not self._is_over.wait(0.05):
+                    if self.sent > AHEAD + LIMIT * self._job.batches:
+                        continue
                     producer.send_many([f"{self.sent + number}" for number in range(BATCH)])
                     producer.flush()
                     self.sent += BATCH
@@ -154,9 +160,9 @@ def run(kills: int, seed: int, say=print) -> dict[str, int]:
         with cluster.connect() as connection:
             for name in (SOURCE, TARGET):
                 connection.destinations.create(name, retain=86_400)
-        sender = Sender(cluster)
         job = Job(cluster.url, directory)
         stack.callback(job.close)
+        sender = Sender(cluster, job)
         for number in range(kills):
             job.await_batch()
             kind = chance.choice(KINDS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 SOURCE, TARGET = "topic:chaos.in", "topic:chaos.out"
+LIMIT = 2_000  # messages of a batch
 LOOK_S = 0.1
 
 
@@ -28,7 +29,7 @@ def main(url: str, checkpoint: str, stop: str) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     common = {"url": url, "timeout": "60"}
-    reading = {"start": "earliest", "maxMessagesPerTrigger": "2000", "minPartitions": "2", "subscription": "chaos"}
+    reading = {"start": "earliest", "maxMessagesPerTrigger": str(LIMIT), "minPartitions": "2", "subscription": "chaos"}
     frame = spark.readStream.format("alphorn").options(**common, **reading, destination=SOURCE).load()
     writer = frame.select("body", "key").repartition(2).writeStream.format("alphorn")
     query = writer.options(**common, destination=TARGET, checkpointLocation=checkpoint).start()
