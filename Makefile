@@ -43,7 +43,7 @@ chaos: $(READY) ## real processes, killed and restarted under load: make chaos M
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)
 
 sparkchaos: $(READY) ## kill drivers, workers and primaries under a Spark job: make sparkchaos KILLS=100
-	@$(BIN)/python -m benchmarks.spark_chaos --kills $(KILLS)
+	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)
 
 bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log

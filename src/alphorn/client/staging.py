@@ -18,7 +18,6 @@ import msgspec
 from alphorn.client.blocking.connection import Connection
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
-from alphorn.client_manager.directory import parts_of
 from alphorn.model.commands import CONNECTION_BYTES, key_of
 from alphorn.model.conversation import (
     AnyClientFrame,
@@ -28,6 +27,7 @@ from alphorn.model.conversation import (
     DropStaged,
     NoteReader,
     PublishStaged,
+    parts_of,
 )
 from alphorn.model.conversation import Stage as StageFrame
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable

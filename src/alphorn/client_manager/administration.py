@@ -8,7 +8,7 @@ import msgspec
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of, place_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
@@ -23,6 +23,8 @@ from alphorn.model.conversation import (
     StatusAnswer,
     Unsubscribe,
     Vanished,
+    parts_of,
+    place_of,
 )
 from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
 from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable

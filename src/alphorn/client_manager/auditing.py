@@ -7,10 +7,10 @@ this costs one look into an empty set for each batch.
 import functools
 
 from alphorn.client_manager.channel import Channel
-from alphorn.client_manager.directory import Directory, parts_of
+from alphorn.client_manager.directory import Directory
 from alphorn.model.audit import AuditEvent, AuditStage, AuditTrail, digests_of
 from alphorn.model.commands import Publish
-from alphorn.model.conversation import Delivered
+from alphorn.model.conversation import Delivered, parts_of
 from alphorn.model.link import Answered
 
 

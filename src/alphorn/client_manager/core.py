@@ -11,7 +11,6 @@ from alphorn.client_manager.administration import Administration
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
-from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
@@ -34,6 +33,7 @@ from alphorn.client_manager.machine import (
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
 from alphorn.model import commands, conversation, link
+from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
 

@@ -10,7 +10,6 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.model import commands
 from alphorn.model.conversation import (
     ChannelKnown,
@@ -21,6 +20,7 @@ from alphorn.model.conversation import (
     NoteReader,
     PublishStaged,
     Stage,
+    parts_of,
 )
 from alphorn.model.errors import PeerViolation
 from alphorn.model.link import Answered
@@ -69,11 +69,11 @@ class LogClients:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
-            frame.writer,
-            frame.batch,
-            frame.partition,
-            frame.attempt,
-            frame.part,
+            writer=frame.writer,
+            batch=frame.batch,
+            partition=frame.partition,
+            attempt=frame.attempt,
+            part=frame.part,
         )
         self._request(connection, frame.request, channel, command, size=len(frame.blob))
 

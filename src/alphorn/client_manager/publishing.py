@@ -9,10 +9,9 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands
-from alphorn.model.conversation import Confirmed, Publish, Refused
+from alphorn.model.conversation import Confirmed, Publish, Refused, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
@@ -71,6 +70,7 @@ class Publishing:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
+            frame.after,
         )
         listed = self._desk.directory.at(frame.place)
         if listed is None:
@@ -80,6 +80,7 @@ class Publishing:
         if is_audited:
             auditing.produced(frame.place, command)
         batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count, is_audited)
+        producer.open.append(frame.counter)
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
             channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
@@ -93,6 +94,8 @@ class Publishing:
             raise PeerViolation(f"session {frame.session} is not open")
         if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if size > settings.batch_bytes_max:
@@ -124,11 +127,10 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
-        if self._desk.is_there(batch.connection):
-            if batch.is_audited:
-                key = commands.key_of(batch.connection.id, batch.producer)
-                self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+        if batch.is_audited:
+            key = commands.key_of(batch.connection.id, batch.producer)
+            self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
+        self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
         self.refused += batch.count
@@ -136,6 +138,13 @@ class Publishing:
             self._desk.reply(
                 batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
             )
+        self._close(batch, 0)
+
+    def _close(self, batch: _Batch, confirmed: int) -> None:
+        """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
+        through = batch.state.close(batch.counter, confirmed)
+        if through and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 
     def senders(self) -> dict[str, list[tuple[str, int]]]:
         """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""

@@ -30,9 +30,10 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     count, counter, key = command.count, command.counter, command.producer
     producer = state.producers.find(key)
     expected = 1 if producer is None else producer.next
-    skip = expected - counter
-    if skip < 0:
-        raise Unavailable(f"messages {expected} to {counter - 1} of this producer are missing; send again from there")
+    after = counter - 1 if command.after < 0 else command.after
+    if after >= expected:
+        raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
+    skip = max(0, expected - counter)
     refusal = None
     if skip and producer is not None:
         refusal = producer.refusal_of(counter, min(counter + count, expected) - 1)
@@ -48,7 +49,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
         assert refusal is not None
-        producer.refuse(expected, counter + count - 1, refusal)
+        producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
     producer.next = counter + count
@@ -78,7 +79,8 @@ def store(
 def check_batch(command: Publish) -> None:
     """Raises `PeerViolation` for a batch that cannot be right."""
     count, counter, key = command.count, command.counter, command.producer
-    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < COUNTER_MAX or len(key) != _KEY_BYTES:
+    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
+    if not is_possible or len(key) != _KEY_BYTES:
         raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
     if count_of(command.blob) != count:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")

@@ -106,12 +106,25 @@ def _store(state: State, part: StagedPart, effects: list[Effect]) -> None:
     headers: list[PackedHeader] = []
     blob = memoryview(b"")
     if needs_headers(destination, part.flags):
-        entry = state.read(part.sequence)
-        # Every replica retains it; one that cannot read it must not go on with another state than the others.
-        assert entry is not None, f"log entry {part.sequence}, which holds staged messages, cannot be read here"
-        staged = entry.commands[part.command]
-        assert isinstance(staged, Stage)
-        headers, blob = headers_of(staged.blob), staged.blob
+        blob = _blob(state, part)
+        headers = _headers(blob, part.count)
     publish = Publish(part.destination, part.producer, part.counter, part.count, part.flags, part.timestamp, blob)
     run = Run(part.sequence, part.command, 0, part.count, destination.next_position, part.size, arrival=state.sequence)
     store(state, destination, publish, run, headers, effects)
+
+
+def _blob(state: State, part: StagedPart) -> memoryview:
+    entry = state.read(part.sequence)
+    # Every replica retains it; one that cannot read it must not go on with another state than the others.
+    assert entry is not None, f"log entry {part.sequence}, which holds staged messages, cannot be read here"
+    staged = entry.commands[part.command]
+    assert isinstance(staged, Stage)
+    return staged.blob
+
+
+def _headers(blob: memoryview, count: int) -> list[PackedHeader]:
+    """A batch that its sender packed wrongly still has messages, with nothing in their headers."""
+    try:
+        return headers_of(blob)
+    except PeerViolation:
+        return [PackedHeader()] * count

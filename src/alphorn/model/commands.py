@@ -51,6 +51,7 @@ class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
     flags: int  # model.messages.Flag
     timestamp: int  # ms since 1970, the sender's clock
     blob: memoryview  # model.messages
+    after: int = -1  # the counter before, of this channel; -1: the one before `counter`
 
 
 class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
@@ -158,11 +159,11 @@ class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
     Its producer and counters are the sender's to choose: they are not counted, only kept, as parts of messages' ids.
     """
 
-    writer: str  # who stages and publishes: the name of a query or a job
-    batch: int  # of the writer; they grow, and each is published once
-    partition: int  # of the batch, staged by one task
-    attempt: int  # of the partition: only one of several is published
-    part: int  # which of the attempt's, from 0
+    writer: str = ""  # who stages and publishes: the name of a query or a job
+    batch: int = 0  # of the writer; they grow, and each is published once
+    partition: int = 0  # of the batch, staged by one task
+    attempt: int = 0  # of the partition: only one of several is published
+    part: int = 0  # which of the attempt's, from 0
 
 
 class PublishStaged(Command, frozen=True, array_like=True, gc=False, tag=61):

@@ -79,6 +79,7 @@ class _Columns:
             self._flags |= batch.flags
         self._which = pyarrow.array(numpy.repeat(numpy.arange(len(batches)), self._counts))
         self._messages = self._unpack()
+        self._bodies = [message.body for message in self._messages]
 
     def batch(self) -> pyarrow.RecordBatch:
         """The record batch, exactly of the schema."""
@@ -128,7 +129,7 @@ class _Columns:
             case "producer_counter":
                 return self._counters()
             case "body":
-                return _bodies([message.body for message in self._messages], kind)
+                return _bodies(self._bodies, kind)
             case "content_type":
                 return self._content_types(kind)
             case _:
@@ -151,7 +152,7 @@ class _Columns:
 
     def _content_types(self, kind: pyarrow.DataType) -> pyarrow.Array:
         """The sender's word; where there is none, what kind of value the body was."""
-        kinds = set(map(type, [message.body for message in self._messages]))
+        kinds = set(map(type, self._bodies))
         has_own = bool(self._flags & Flag.OTHER)
         if not has_own and len(kinds) == 1:
             return pyarrow.repeat(pyarrow.scalar(_implied(kinds.pop()), kind), self._rows)
