@@ -98,6 +98,7 @@ def test_an_archive_and_the_log_together_have_each_message_once(
     assert compact(around.spark, tmp_path).version == open_manifest(tmp_path).version
 
 
+@pytest.mark.requirement("CKP-3", "CKP-7")
 def test_a_topic_is_consolidated_step_by_step_and_the_cluster_forgets_what_all_replicas_agree_on(
     around: Surroundings, connection: alphorn.Connection, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_nothing_is_consolidated_when_a_replica_keeps_something_else(
     assert numbers(around, topic, tmp_path, "live") == [1]
 
 
+@pytest.mark.requirement("DMQ-3")
 def test_what_clients_did_on_an_audited_queue_breaks_no_rule_and_its_dead_are_sorted(
     around: Surroundings, connection: alphorn.Connection, tmp_path: Path
 ) -> None:
