@@ -110,7 +110,16 @@ def test_what_was_read_can_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"destination": "t"}, {"destination": "topic:t", "start": "1"}, {"timeout": "x"}, {"url": "x"}]
+    "options",
+    [
+        {"destination": "t"},
+        {"destination": "topic:t", "start": "1"},
+        {"timeout": "x"},
+        {"url": "x"},
+        {"writer": "nightly"},
+        {"batch": "1"},
+        {"writer": "nightly", "batch": "one"},
+    ],
 )
 def test_options_of_the_sink_are_checked(options: dict[str, str]) -> None:
     with pytest.raises(Misuse):

@@ -137,6 +137,13 @@ def test_a_stream_is_written_once(stream, run, load, send, topic, target, tmp_pa
     assert load(target).select("body").distinct().count() == 30
 
 
+def test_a_job_that_names_itself_writes_each_batch_once(spark, save, load, target):
+    first, second = spark.sql("select 'first' body"), spark.sql("select 'second' body")
+    for frame, batch in ((first, "3"), (first, "3"), (second, "4"), (first, "3")):
+        save(frame, target, writer="nightly", batch=batch)
+    assert [bytes(row.body) for row in load(target).collect()] == [b"first", b"second"]
+
+
 def test_two_queries_write_both(stream, run, load, send, topic, target, tmp_path):
     send(topic, *"ab")
     frame = stream(topic, start="earliest").select("body")

@@ -79,6 +79,8 @@ class AlphornDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Publishes a stream, each of its batches once."""
         options = sink_options(self.options)
+        if options.writer:
+            raise Misuse("the options writer and batch are for batches; a stream is known by its checkpoint")
         check_columns(schema, options, overwrite=overwrite)
         return StreamSink(options)
 
