@@ -127,6 +127,22 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Watch(Asked, frozen=True, array_like=True, gc=False, tag=50):
+    """Asks for all destinations of the channel and, from now on, for each that comes or goes; or no more of it.
+
+    Told in `Advertised` frames; `Answered` follows the last one of those that are there now.
+    """
+
+    request: int
+    is_on: bool = True
+
+
+class Noted(Asked, frozen=True, array_like=True, gc=False, tag=51):
+    """Whoever waited here for destinations that were advertised up to this turn receives from them now."""
+
+    turn: int
+
+
 class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
     """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
 
@@ -153,6 +169,19 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """
 
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
+
+
+class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`.
+
+    One that has not applied the log entry of the message is primary no more, and says nothing.
+    """
+
+    request: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int
+    index: int
 
 
 # Where a reader of the log is: arrival (the number of the log entry that put messages into their destination), number
@@ -212,6 +241,9 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | LocateFragments
+    | Watch
+    | Noted
     | ClaimClient
     | Pause
     | Survey
@@ -293,6 +325,21 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
+class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
+    """Where pieces of a streamed body are; no places where there is no such body (any more)."""
+
+    request: int
+    places: list[int]  # flat pairs: log entry, command within it; of the piece asked for and those after it
+
+
+class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
+    """Destinations that are there, and numbers of those that are not any more; temporary ones are not told of."""
+
+    turn: int
+    made: list[tuple[int, Destination]]
+    gone: list[int] = []
+
+
 class SurveyedDestination(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One destination, for readers of the log."""
 
@@ -354,7 +401,21 @@ class Searched(Told, frozen=True, array_like=True, gc=False, tag=163):
     is_final: bool
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Surveyed | Measured | Scanned | Searched
+AnyTold = (
+    Role
+    | Deliver
+    | Answered
+    | Detached
+    | Entries
+    | Described
+    | Looked
+    | FragmentsLocated
+    | Advertised
+    | Surveyed
+    | Measured
+    | Scanned
+    | Searched
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

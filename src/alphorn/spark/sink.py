@@ -2,7 +2,7 @@
 
 A task stages under the writer's name, the batch's number, its partition and an attempt that nobody else has. The driver
 publishes the attempts that Spark took, in one command for each channel. The cluster remembers each writer's newest
-batch, so one that comes again, from a retried task or a restarted driver, changes nothing (decision 21).
+batch, so one that comes again, from a retried task or a restarted driver, changes nothing (decision 25).
 """
 
 import dataclasses
