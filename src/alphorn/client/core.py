@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from alphorn.client.browsing import Browsing, OnBrowsed
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.lane import Lane
@@ -63,8 +64,6 @@ from alphorn.model.ranges import RangeSet
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
 
-OnBrowsed = Callable[[Inbox, Answer | Error], None]
-
 
 class State(enum.Enum):
     """Where a connection stands."""
@@ -104,7 +103,7 @@ class Core:
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
-        self._browsing: Inbox | None = None
+        self._browsing = Browsing()
         self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
@@ -306,23 +305,13 @@ class Core:
         self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
-        """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
-        assert self._browsing is None
-        place = make(0).place
-        inbox = Inbox(consume=Consume(0, 0, 0, place, 0), destination=destination, mode=AckMode.INDIVIDUAL)
-        inbox.opener = self.opener
-
-        def on_browsed(answer: Answer | Error) -> None:
-            self._browsing = None
-            on_answer(inbox, answer)
-
-        self._browsing = inbox
-        self.request(make, on_browsed)
+        """Looks at a page of a queue; one at a time."""
+        self._browsing.begin(destination, make, on_answer, self.request).opener = self.opener
 
     @property
     def is_browsing(self) -> bool:
         """Whether a page is under way."""
-        return self._browsing is not None
+        return self._browsing.inbox is not None
 
     def say_goodbye(self) -> None:
         """The last frame of a connection that ends in good order."""
@@ -364,7 +353,7 @@ class Core:
 
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
-        inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
+        inboxes = [*self._inboxes.values(), *([self._browsing.inbox] if self._browsing.inbox is not None else [])]
         return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
@@ -389,9 +378,7 @@ class Core:
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
-        if self._browsing is not None:
-            self._browsing.held = RangeSet()
-            self._browsing.start_over()  # the page begins anew
+        self._browsing.begin_anew()
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -451,8 +438,8 @@ class Core:
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
-        if frame.consumer == 0 and self._browsing is not None:
-            inbox = self._browsing
+        if frame.consumer == 0 and self._browsing.inbox is not None:
+            inbox = self._browsing.inbox
         if inbox is not None:
             inbox.on_delivered(frame)
 

@@ -90,6 +90,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
+        self._early: dict[int, deque[link.AnyAsked]] = {}  # by link: from an `Attach` on that is ahead of the log here
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
@@ -113,6 +114,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item, now)
+                self._serve_early(now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -265,6 +267,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
+        self._early.clear()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -299,9 +302,21 @@ class MessageManager:
         elif (answer := self._reading.answer(self.engine, frame)) is not None:
             self._tell(number, answer)
         elif self._dispatcher is not None:
-            self._serve(self._dispatcher, number, frame, now)
+            self._early.setdefault(number, deque()).append(frame)
+            self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
+
+    def _serve_early(self, now: float) -> None:
+        """Serves what Client Managers said, in their order, as far as the log has come."""
+        for number in list(self._early):
+            frames = self._early[number]
+            while frames and self._dispatcher is not None:
+                if isinstance(frames[0], link.Attach) and frames[0].heard > self.engine.sequence:
+                    break
+                self._serve(self._dispatcher, number, frames.popleft(), now)
+            if not frames:
+                self._early.pop(number, None)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -419,6 +434,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
         self._advertising.lose(number)
+        self._early.pop(number, None)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
