@@ -14,8 +14,6 @@ import msgspec
 from alphorn.message_manager.columns import extend_column, to_bytes
 from alphorn.model.ranges import RangeSet
 
-_SEQUENCES = 4  # which column they were without arrivals
-
 
 class Run(msgspec.Struct, frozen=True, gc=False):
     """Consecutive messages of one batch."""
@@ -136,8 +134,6 @@ class Segments:
     def extend(self, columns: list[bytes]) -> None:
         """Adds what `encode` gave after all others; raises `msgspec.ValidationError` for anything else."""
         known = max(1, len(self))
-        if len(columns) == len(self.__slots__) - 1:  # written before arrivals were known apart from sequences
-            columns = [columns[_SEQUENCES], *columns]
         if len(columns) != len(self.__slots__):
             raise msgspec.ValidationError("these columns are no segments")
         for name, data in zip(self.__slots__, columns, strict=True):
