@@ -64,6 +64,8 @@ class Job:
         while not (line := self._lines.get(timeout=PATIENCE_S)).startswith("batch"):
             if line == "ended" and self._process.wait():
                 self.start()
+            elif line != "ended":
+                print(line, flush=True)
 
     def kill(self) -> None:
         """The driver and everything it started; it is started again."""

@@ -210,13 +210,8 @@ def wait_until(look, is_done):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"destination": "orders"}, "names no kind of destination"),
         ({"destination": "topic:t", "colour": "red"}, "alphorn has no option 'colour' for reading"),
-        ({"destination": "topic:t", "start": "yesterday"}, "the option start is 'yesterday'"),
-        ({"destination": "topic:t", "readFrom": "disk"}, "it is backup, any or primary"),
-        ({"destination": "topic:t", "columns": "body,colour"}, "the option columns names 'colour'"),
         ({"destination": "topic:nobody-made-this"}, "there is no topic:nobody-made-this; create it"),
-        ({"destination": "topic:t", "url": "http://x"}, "begins with alphorn://"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(load, options, sentence):

@@ -1,10 +1,12 @@
 """Options are checked at once and refused with one sentence."""
 
 import pytest
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from alphorn.model.errors import Error, Misuse
 from alphorn.spark.options import Bound, sink_options, source_options
-from alphorn.spark.schema import COLUMNS
+from alphorn.spark.schema import COLUMNS, SCHEMA
+from alphorn.spark.sink import check_columns
 
 
 def test_defaults_suit_most() -> None:
@@ -74,3 +76,51 @@ def test_a_password_is_never_repeated() -> None:
     with pytest.raises(Error) as caught:
         source_options({"destination": "topic:a", "url": "alphorn://me:secret@host:port"})
     assert "secret" not in str(caught.value)
+
+
+def columns(**kinds: object) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "sentence"),
+    [
+        (columns(text=StringType()), {"destination": "topic:t"}, "the rows have no column body"),
+        (columns(body=StringType()), {}, "nothing says where to send"),
+        (
+            columns(body=IntegerType()),
+            {"destination": "topic:t"},
+            "the column body is int; the sink takes it as binary",
+        ),
+        (columns(body=StringType(), colour=StringType()), {"destination": "topic:t"}, "no use for the column 'colour'"),
+        (
+            columns(body=StringType(), properties=MapType(StringType(), IntegerType())),
+            {"destination": "topic:t"},
+            "the column properties is map<string,int>",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_sent_are_refused(schema: StructType, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(Misuse, match=sentence):
+        check_columns(schema, sink_options(options), overwrite=False)
+
+
+def test_what_was_read_can_be_written() -> None:
+    check_columns(SCHEMA, sink_options({}), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"destination": "t"},
+        {"destination": "topic:t", "start": "1"},
+        {"timeout": "x"},
+        {"url": "x"},
+        {"writer": "nightly"},
+        {"batch": "1"},
+        {"writer": "nightly", "batch": "one"},
+    ],
+)
+def test_options_of_the_sink_are_checked(options: dict[str, str]) -> None:
+    with pytest.raises(Misuse):
+        sink_options(options)

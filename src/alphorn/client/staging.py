@@ -16,6 +16,7 @@ from functools import partial
 import msgspec
 
 from alphorn.client.blocking.connection import Connection
+from alphorn.client.choices import check_destination
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
 from alphorn.model.commands import CONNECTION_BYTES, key_of
@@ -27,6 +28,7 @@ from alphorn.model.conversation import (
     DropStaged,
     NoteReader,
     PublishStaged,
+    Resolve,
     parts_of,
 )
 from alphorn.model.conversation import Stage as StageFrame
@@ -80,7 +82,7 @@ class Stager:
 
     def add(self, destination: str, blob: bytes, count: int, flags: int) -> None:
         """Stages one batch (model/messages.py). Returns when there is room for more; raises what went wrong before."""
-        place = self._connection._places.find(destination)
+        place = self._find(destination)
         channel, _ = parts_of(place)
         parts, messages = self._channels.get(channel, (0, 0))
         staging = self._staging
@@ -110,6 +112,16 @@ class Stager:
         """Waits until everything is committed; raises what went wrong."""
         self._wait(0)
         return Staged(self._staging.partition, self._staging.attempt, self._channels)
+
+    def _find(self, destination: str) -> int:
+        """A destination's place; it is created where it does not exist."""
+        core = self._connection._line.core
+        known = core.places.get(destination)
+        if known is not None:
+            return known
+        name = check_destination(destination)
+        answer = _ask(self._connection, partial(Resolve, destination=name), f"find {name}", self._timeout_s)
+        return core.remember_place(name, answer)
 
     def _wait(self, bytes_max: int) -> None:
         is_done = self._line.wait_for(

@@ -52,6 +52,7 @@ class Consumer:
         "is_volatile",
         "key",
         "number",
+        "on_begun",
         "on_settled",
         "place",
         "postponed",
@@ -91,7 +92,14 @@ class Consumer:
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
+        self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+    def begin(self) -> None:
+        """It receives, or is over before it could."""
+        then, self.on_begun = self.on_begun, None
+        if then is not None:
+            then()
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged in the log."""

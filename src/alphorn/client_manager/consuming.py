@@ -49,6 +49,16 @@ class Consuming:
 
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
+        consumer = self._open(connection, frame)
+        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+
+    def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
+        """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
+        consumer = self._open(connection, frame)
+        consumer.on_begun = on_begun
+        self._begin(connection, consumer, frame, listed)
+
+    def _open(self, connection: Connection, frame: Consume) -> Consumer:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
@@ -72,7 +82,7 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
-        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+        return consumer
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
         if not self.is_current(connection, consumer):
@@ -101,7 +111,11 @@ class Consuming:
         self._do_postponed(consumer)
         consumer.held = RangeSet()  # of nothing that is there
         self._forget(connection, consumer)
-        self._desk.reply(connection.stream, refusal)
+        if refusal.request:
+            self._desk.reply(connection.stream, refusal)
+        else:
+            self._desk.reply(connection.stream, ConsumerClosed(consumer.number, refusal.error, refusal.reason))
+        consumer.begin()
 
     @staticmethod
     def _do_postponed(consumer: Consumer) -> None:
@@ -181,6 +195,7 @@ class Consuming:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            consumer.begin()
             if not answer.error and consumer.must_attach_again:
                 self.attach(connection, consumer)
 
@@ -196,6 +211,7 @@ class Consuming:
                 consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
+                channel.heard,
             ),
         )
 
@@ -238,6 +254,7 @@ class Consuming:
         for first, last in pairs_of(unseen):
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
+        consumer.begin()
         channel = self._desk.channels[consumer.channel]
         if consumer.is_volatile:
             channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
@@ -415,6 +432,7 @@ class Consuming:
             self._desk.reply(consumer.stream, Failed(consumer.request, error, reason))
         else:
             self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, error, reason))
+        consumer.begin()
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -1,6 +1,6 @@
 """Clients that read the log in bulk or publish in stages: where the log is served, what is staged, who has read what.
 
-Bulk itself does not pass here: readers go to Message Managers, whose addresses they learn here (decision 20).
+Bulk itself does not pass here: readers go to Message Managers, whose addresses they learn here (decision 24).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
     record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part, WriterKept, StagedKept, ReaderKept or End
+             Part, OpenKept, SealedKept, PiecesKept, WriterKept, StagedKept, ReaderKept or End
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -19,6 +19,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.writers import StagedPart
 from alphorn.model.destinations import Destination, Policy
@@ -86,6 +87,32 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
     texts: list[str] = []
 
 
+class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """A body whose fragments are still coming; its pieces follow."""
+
+    producer: bytes
+    destination: int
+    size: int
+    due_ms: int
+    is_active: bool
+
+
+class SealedKept(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """The body of a message, in fragments; its pieces follow."""
+
+    producer: bytes
+    counter: int
+    size: int
+    sequence: int
+    command: int
+
+
+class PiecesKept(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """Some runs of fragments of the body before."""
+
+    columns: list[bytes]
+
+
 class WriterKept(msgspec.Struct, frozen=True, array_like=True, tag=60):
     """A writer that stages; what it has staged follows."""
 
@@ -113,7 +140,20 @@ class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
     records: int
 
 
-Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | WriterKept | StagedKept | ReaderKept | End
+Record = (
+    Head
+    | ProducerKept
+    | DestinationKept
+    | SubscriptionKept
+    | Part
+    | OpenKept
+    | SealedKept
+    | PiecesKept
+    | WriterKept
+    | StagedKept
+    | ReaderKept
+    | End
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _DEFAULTS = msgspec.structs.asdict(Policy())
@@ -155,6 +195,8 @@ def _records(state: State) -> Iterator[Record]:
     items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
     rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
     yield from _parts(0, 0, "expirations", rows)
+    state.sweep_streams()
+    yield from _records_of_streams(state.streams)
     yield from _records_of_writers(state)
     for reader in state.readers:
         yield ReaderKept(reader)
@@ -167,6 +209,20 @@ def _records_of_writers(state: State) -> Iterator[Record]:
             parts = [staged[part] for part in sorted(staged)]
             for start in range(0, len(parts), _STAGED):
                 yield StagedKept(attempt, parts[start : start + _STAGED])
+
+
+def _records_of_streams(streams: Streams) -> Iterator[Record]:
+    for producer, opened in sorted(streams.open.items()):
+        yield OpenKept(producer, opened.destination, opened.pieces.size, opened.due_ms, opened.is_active)
+        yield from _records_of_pieces(opened.pieces)
+    for (producer, counter), sealed in sorted(streams.sealed.items()):
+        yield SealedKept(producer, counter, sealed.pieces.size, sealed.sequence, sealed.command)
+        yield from _records_of_pieces(sealed.pieces)
+
+
+def _records_of_pieces(pieces: Pieces) -> Iterator[Record]:
+    for start in range(0, pieces.runs, _ROWS):
+        yield PiecesKept(pieces.encode(start, start + _ROWS))
 
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:

@@ -13,12 +13,13 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
-from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
 _KEY_BYTES = CONNECTION_BYTES + 4
@@ -44,11 +45,16 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     destination = state.destinations.get(command.destination)
     if refusal is None:
         refusal = refusal_of(destination, command.destination, count - skip)
+    is_streamed = bool(command.flags & Flag.STREAM)
+    if is_streamed and refusal is None:
+        refusal = refusal_of_stream(state, command)
     headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
         assert refusal is not None
+        if is_streamed:
+            state.streams.give_up(key)
         producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
@@ -56,6 +62,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     size = len(command.blob)
     if skip:
         size = size * (count - skip) // count
+    if is_streamed:
+        size += state.streams.seal((key, counter), state.sequence, place)
     run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
     store(state, destination, command, run, headers, effects)
 

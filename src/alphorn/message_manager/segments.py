@@ -1,6 +1,6 @@
 """Where the messages of a destination are: runs of positions, each within one batch of one log entry.
 
-Bodies stay in the log. A segment costs 40 bytes whatever the number of its messages. Positions grow, and so do
+Bodies stay in the log. A segment costs 44 bytes whatever the number of its messages. Positions grow, and so do
 arrivals: the numbers of the log entries that put messages here. Most messages arrived with the entry that holds them;
 those that were staged, or moved here dead or back, arrived later.
 """
@@ -13,8 +13,6 @@ import msgspec
 
 from alphorn.message_manager.columns import extend_column, to_bytes
 from alphorn.model.ranges import RangeSet
-
-_SEQUENCES = 4  # which column they were without arrivals
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +39,7 @@ class Segments:
         self._commands = array("I")
         self._indexes = array("I")
         self._counts = array("I")
-        self._sizes = array("I")
+        self._sizes = array("Q")  # a streamed body may be larger than any batch
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -98,6 +96,10 @@ class Segments:
         """The log entries that hold any of these messages."""
         return set(self._sequences)
 
+    def among(self, places: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Those of these batches (log entry and command) that hold any of these messages."""
+        return places.intersection(zip(self._sequences, self._commands, strict=True))
+
     def sweep(self, needed: Iterable[RangeSet]) -> None:
         """Drops the segments that hold no position of any of these sets; costs by intervals."""
         wanted = RangeSet()
@@ -132,8 +134,6 @@ class Segments:
     def extend(self, columns: list[bytes]) -> None:
         """Adds what `encode` gave after all others; raises `msgspec.ValidationError` for anything else."""
         known = max(1, len(self))
-        if len(columns) == len(self.__slots__) - 1:  # written before arrivals were known apart from sequences
-            columns = [columns[_SEQUENCES], *columns]
         if len(columns) != len(self.__slots__):
             raise msgspec.ValidationError("these columns are no segments")
         for name, data in zip(self.__slots__, columns, strict=True):

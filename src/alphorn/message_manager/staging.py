@@ -15,7 +15,7 @@ from alphorn.message_manager.writers import PARTS_MAX, StagedPart, Writer
 from alphorn.model import errors
 from alphorn.model.commands import DropStaged, Publish, PublishStaged, Stage
 from alphorn.model.errors import Blocked, PeerViolation, Unavailable
-from alphorn.model.messages import PackedHeader, headers_of
+from alphorn.model.messages import Flag, PackedHeader, headers_of
 
 WRITER_NAME_MAX = 255
 
@@ -24,7 +24,7 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     """Keeps a batch for later. One of a batch that is published already changes nothing."""
     check_batch(command)
     _check_name(command.writer)
-    if min(command.batch, command.partition, command.part) < 0:
+    if min(command.batch, command.partition, command.part) < 0 or command.flags & Flag.STREAM:
         raise PeerViolation("a staged batch names an impossible number; it was not taken")
     _check_destination(state, command.destination, 0)
     writer = state.writers.use(command.writer)

@@ -12,6 +12,7 @@ from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers
 from alphorn.message_manager.schedule import Item, Kind, Schedule
+from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.writers import Writers
@@ -41,6 +42,7 @@ class State:
         "returning",
         "schedule",
         "sequence",
+        "streams",
         "writers",
     )
 
@@ -54,6 +56,7 @@ class State:
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
+        self.streams = Streams()
         self.writers = Writers()
         self.readers = Readers()
         self.read: Callable[[int], Entry | None] = lambda sequence: (
@@ -160,9 +163,14 @@ class State:
             else:
                 self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
 
+    def sweep_streams(self) -> None:
+        """Lets go of streamed bodies whose messages nobody has any more. Destinations must be swept before."""
+        self.streams.sweep(destination.segments for destination in self.destinations.values())
+
     def next_due(self) -> int | None:
         """When a Tick would do something."""
-        dues = [self.schedule.next_due(), self.producers.next_idle(), self.writers.next_idle()]
+        streams_due = self.streams.next_due(self.now_ms + RESOLUTION_MS_MIN)
+        dues = [self.schedule.next_due(), self.producers.next_idle(), self.writers.next_idle(), streams_due]
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

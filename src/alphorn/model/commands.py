@@ -153,6 +153,27 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     destination: int
 
 
+class Fragment(Command, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a body that is too large for one batch. A `Publish` of the same producer follows the last one.
+
+    Until then nobody is given anything of it. Counters are as for messages; index 0 begins a body and gives up one of
+    this producer that was not finished.
+    """
+
+    destination: int
+    producer: bytes  # key
+    counter: int
+    index: int  # of this piece within the body
+    blob: memoryview
+
+
+class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
+    """The sender gives up the body that its fragments have begun."""
+
+    producer: bytes
+    counter: int  # its own, after that of the last fragment
+
+
 class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
     """A batch that lies in the log unseen until `PublishStaged` names it; the same part again is stored once.
 
@@ -212,6 +233,8 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | Fragment
+    | Abandon
     | Stage
     | PublishStaged
     | DropStaged

@@ -85,7 +85,7 @@ class ClusterView:
         """Where reading begins or ends, as an offset."""
         channels = self.channels()
         if bound.kind == "latest":
-            return canonical({name: known.heard + 1 for name, known in channels.items()})
+            return self._latest(channels)
         if bound.kind == "numbers":
             unknown = sorted(set(bound.numbers) - set(channels))
             if unknown:
@@ -94,9 +94,14 @@ class ClusterView:
         made: Offset = {}
         for name, found in self.destinations(channels).items():
             starts = {number: self._start_of(bound, name, it) for number, it in found.items()}
-            first = min(starts.values(), default=channels[name].heard + 1)
+            first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
             made.update(with_floors(name, max(FIRST, first), starts))
         return canonical(made)
+
+    def _latest(self, channels: Mapping[str, ChannelKnown]) -> Offset:
+        """A Client Manager that was just started has heard nothing yet, so Message Managers are asked too."""
+        applied = {name: self._readers[name].survey([], applied=known.heard) for name, known in channels.items()}
+        return canonical({name: surveyed.applied + 1 for name, surveyed in applied.items()})
 
     def _start_of(self, bound: Bound, channel: str, destination: SurveyedDestination) -> int:
         if bound.kind == "time":

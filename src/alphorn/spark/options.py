@@ -55,6 +55,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str = DEFAULT_URL
     destination: str = ""  # for rows without the column `destination`
+    writer: str = ""  # of a batch job that may be run again: the name under which it is remembered,
+    batch: int = 0  # and which of its batches this is
     timeout_s: float = TIMEOUT_S
 
 
@@ -65,7 +67,7 @@ _SOURCE_NAMES = {
         "failOnDataLoss readFrom subscription columns pushdown timeout"
     ).split()
 }
-_SINK_NAMES = {name: name for name in ("url", "destination", "path", "timeout")}
+_SINK_NAMES = {name: name for name in ("url", "destination", "path", "writer", "batch", "timeout")}
 # Spark hands its own options on to writers.
 _SPARKS_OWN = frozenset({"checkpointlocation", "querynameoption", "queryname"})
 
@@ -97,7 +99,17 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     destination = _destination(given)
     if destination:
         parse_destination(destination)
-    return SinkOptions(url=_url(given), destination=destination, timeout_s=_seconds(given))
+    if ("writer" in given) != ("batch" in given):
+        raise Misuse(
+            "the options writer and batch go together: the name of a job, and the number of what it writes now"
+        )
+    return SinkOptions(
+        url=_url(given),
+        destination=destination,
+        writer=given.get("writer", ""),
+        batch=_number(given, "batch", 0),
+        timeout_s=_seconds(given),
+    )
 
 
 def _known(options: Mapping[str, str], names: dict[str, str], doing: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What drivers decide: from where to where is read, and who reads what."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from alphorn.client.log_reader import Amount, entry
 from alphorn.model.conversation import ChannelKnown
@@ -31,18 +32,25 @@ def end_of(view: ClusterView, bound: Bound) -> Offset:
     return canonical({channel: min(number, found.get(channel, number)) for channel, number in latest.items()})
 
 
-def limited(view: ClusterView, options: SourceOptions, start: Offset, latest: Offset) -> Offset:
-    """How far one trigger goes from `start`, by the limits of messages and bytes together."""
+def reach(view: ClusterView, options: SourceOptions, start: Offset, latest: Offset, *, is_limited: bool) -> Offset:
+    """How far one trigger goes from `start`: not at all where nothing has arrived that is read.
+
+    A log grows by much that no reader wants, this one's own progress included; a batch for that would follow another
+    for ever. Limits hold for messages and bytes together.
+    """
     channels = view.channels()
     found = view.destinations(channels)
     amounts: dict[str, list[Amount]] = {}
+    step = 1 if is_limited else 0
     for channel, first, end in between(start, latest):
         if channel in found:
             view.check_kept(start, channel, found[channel], first, end)
             floors = _floored(start, channel, found[channel])
-            measured = view.amounts(channel, floors, entry(first), entry(end), messages_step=1, bytes_step=1)
-            amounts[channel] = list(_until(measured, options))
-    if not _is_over(amounts, options):
+            measured = view.amounts(channel, floors, entry(first), entry(end), messages_step=step, bytes_step=step)
+            amounts[channel] = list(_until(measured, options)) if is_limited else list(islice(measured, 1))
+    if not any(amounts.values()):
+        return advanced(start, start)
+    if not is_limited or not _is_over(amounts, options):
         return advanced(start, latest)
     return advanced(start, limit(amounts, max_messages=options.max_messages, max_bytes=options.max_bytes))
 

@@ -2,7 +2,7 @@
 
 A task stages under the writer's name, the batch's number, its partition and an attempt that nobody else has. The driver
 publishes the attempts that Spark took, in one command for each channel. The cluster remembers each writer's newest
-batch, so one that comes again, from a retried task or a restarted driver, changes nothing (decision 21).
+batch, so one that comes again, from a retried task or a restarted driver, changes nothing (decision 25).
 """
 
 import dataclasses
@@ -53,15 +53,18 @@ def check_columns(schema: StructType, options: SinkOptions, *, overwrite: bool) 
 
 
 class BatchSink(DataSourceArrowWriter):
-    """Writes a DataFrame: all of it becomes visible when the job is done, or nothing."""
+    """Writes a DataFrame: all of it becomes visible when the job is done, or nothing.
+
+    A job that names itself and its batch may be run again: what it wrote before is not written twice.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._writer = f"batch-{uuid.uuid4()}"
+        self._writer = f"job-{options.writer}" if options.writer else f"batch-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Stages one partition; on an executor."""
-        return _stage(self._options, self._writer, 0, iterator)
+        return _stage(self._options, self._writer, self._options.batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publishes."""

@@ -38,7 +38,7 @@ from alphorn.model.errors import Misuse
 from alphorn.spark.cluster import ClusterView
 from alphorn.spark.offsets import Offset, advanced, canonical, channels_of
 from alphorn.spark.options import EARLIEST, LATEST, SourceOptions, sink_options, source_options
-from alphorn.spark.planning import end_of, limited, slices, start_of
+from alphorn.spark.planning import end_of, reach, slices, start_of
 from alphorn.spark.reading import Slice, read_slice
 from alphorn.spark.schema import schema_of
 from alphorn.spark.sink import BatchSink, StreamSink, check_columns
@@ -79,6 +79,8 @@ class AlphornDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Publishes a stream, each of its batches once."""
         options = sink_options(self.options)
+        if options.writer:
+            raise Misuse("the options writer and batch are for batches; a stream is known by its checkpoint")
         check_columns(schema, options, overwrite=overwrite)
         return StreamSink(options)
 
@@ -192,9 +194,7 @@ class AlphornStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view, begin = self._open(), canonical(start)
         self._note(view, begin)
         latest = view.resolve(LATEST) if self._target is None else self._target
-        if isinstance(limit, ReadAllAvailable):
-            return advanced(begin, latest)
-        return limited(view, self._options, begin, latest)
+        return reach(view, self._options, begin, latest, is_limited=not isinstance(limit, ReadAllAvailable))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """This run ends with what is there now."""
