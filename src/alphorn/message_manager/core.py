@@ -40,7 +40,9 @@ from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import answer_question, outcome_of
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -73,6 +75,8 @@ class MessageManager:
         self._about = about
         self._wall_ms = wall_ms
         self._read = read
+        self._reading = Reading(self._entry)
+        self.engine.read_with(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
@@ -91,6 +95,7 @@ class MessageManager:
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
+        self._testimony = Testimony(about)
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
@@ -112,7 +117,7 @@ class MessageManager:
             case Committed():
                 self._on_committed(item, now)
                 self._serve_early(now)
-                if self._own_log.is_waiting:
+                if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
@@ -138,6 +143,7 @@ class MessageManager:
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.engine = engine
+        engine.read_with(self._entry)
         self._dispatcher = None
         self._is_restored = True
 
@@ -201,6 +207,7 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
+        self._testimony.hear(self.engine, self._epoch, entry, effects)
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
@@ -237,8 +244,10 @@ class MessageManager:
             self._publish_log(now)
 
     def _publish_log(self, now: float) -> None:
-        for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
-            self._order(command)
+        for speaker in (self._own_log, self._testimony):
+            if speaker.is_waiting:
+                for command in speaker.commands(self.engine.numbers, self._wall_ms(now)):
+                    self._order(command)
 
     # --- being primary ---
 
@@ -289,6 +298,8 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif (answer := self._reading.answer(self.engine, frame)) is not None:
+            self._tell(number, answer)
         elif self._dispatcher is not None:
             self._early.add(number, frame)
             self._serve_early(now)
@@ -470,7 +481,7 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
