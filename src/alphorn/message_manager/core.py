@@ -71,12 +71,11 @@ class MessageManager:
         wall_ms: Callable[[float], int],
         read: Callable[[int], bytes | memoryview | None],
     ) -> None:
-        self.engine = Engine()
+        self.engine = Engine().read_with(self._entry)
         self._about = about
         self._wall_ms = wall_ms
         self._read = read
         self._reading = Reading(self._entry)
-        self.engine.read_with(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
@@ -142,8 +141,7 @@ class MessageManager:
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
-        self.engine = engine
-        engine.read_with(self._entry)
+        self.engine = engine.read_with(self._entry)
         self._dispatcher = None
         self._is_restored = True
 
