@@ -47,6 +47,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "nothing-retained": {"progress after healing"},
     "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
+    "late-not-joined": {"progress after healing"},
     "limit-not-kept": {"limits hold"},
     "release-not-told": {"progress after healing"},
     "not-sent-again": {"progress after healing"},

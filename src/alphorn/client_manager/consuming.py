@@ -392,6 +392,8 @@ class Consuming:
         self.delivered += run.count
         frame = delivered(consumer.number, run, batch)
         self._desk.reply(consumer.stream, frame)
+        if self._desk.auditing.covers(consumer.place):
+            self._desk.auditing.delivered(consumer.place, consumer.subscription, consumer.key, frame)
         self.outflow.pass_on(consumer, len(frame.blob))
         return True
 

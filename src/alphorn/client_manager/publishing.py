@@ -43,6 +43,7 @@ class _Batch(msgspec.Struct, eq=False):
     counter: int
     count: int
     size: int
+    is_audited: bool = False
     is_void: bool = False  # an earlier one was postponed: this one comes again after that
 
 
@@ -92,6 +93,9 @@ class Publishing:
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
         batch = _Batch(connection, frame.session, frame.producer, producer, frame.place, frame.counter, count, size)
+        if isinstance(command, commands.Publish) and self._desk.auditing.covers(frame.place):
+            batch.is_audited = True
+            self._desk.auditing.produced(frame.place, command)
         producer.open.append(frame.counter)
         if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered[frame.counter] = batch
@@ -202,6 +206,9 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
+        if batch.is_audited:
+            key = commands.key_of(batch.connection.id, batch.producer)
+            self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
         self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:

@@ -1,36 +1,36 @@
-"""What Client Managers said that is ahead of the log here: it waits, and everything they said after it."""
+"""What Client Managers said and the log here has not come to yet.
+
+What a consumer holds is true after an entry of the log that its Client Manager has heard. A primary that is slower
+attaches it when it has applied as much, and serves what that Client Manager said afterwards behind it.
+"""
 
 from collections import deque
-from collections.abc import Iterator
 
 from alphorn.model.link import AnyAsked, Attach
 
 
 class Early:
-    """Frames by link, in the order in which they came."""
+    """Frames by link, each link's in their order."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_frames",)
 
     def __init__(self) -> None:
-        self._of: dict[int, deque[AnyAsked]] = {}
+        self._frames: dict[int, deque[AnyAsked]] = {}
 
-    def add(self, number: int, frame: AnyAsked) -> None:
+    def add(self, link: int, frame: AnyAsked) -> None:
         """A Client Manager said something."""
-        self._of.setdefault(number, deque()).append(frame)
+        self._frames.setdefault(link, deque()).append(frame)
 
-    def take(self, sequence: int) -> Iterator[tuple[int, AnyAsked]]:
-        """What may be served now that the log has come to this number; taken out as it is given."""
-        for number in list(self._of):
-            frames = self._of[number]
-            while frames and not _is_ahead(frames[0], sequence):
-                yield number, frames.popleft()
+    def take(self, applied: int) -> list[tuple[int, AnyAsked]]:
+        """Takes out and gives what can be served when the log has been applied through this number."""
+        taken: list[tuple[int, AnyAsked]] = []
+        for link, frames in list(self._frames.items()):
+            while frames and not (isinstance(frames[0], Attach) and frames[0].heard > applied):
+                taken.append((link, frames.popleft()))
             if not frames:
-                self._of.pop(number, None)
+                del self._frames[link]
+        return taken
 
-    def forget(self, number: int) -> None:
+    def forget(self, link: int) -> None:
         """A link is gone."""
-        self._of.pop(number, None)
-
-
-def _is_ahead(frame: AnyAsked, sequence: int) -> bool:
-    return isinstance(frame, Attach) and frame.heard > sequence
+        self._frames.pop(link, None)

@@ -162,6 +162,11 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
+            servers=tuple(
+                (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
+                for channel in self._file.channels
+            ),
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,
             channel_bytes_max=self._file.channel_bytes_max,
