@@ -342,15 +342,12 @@ class MessageManager:
             case link.Pause(request, consumer):
                 dispatcher.suspend([consumer])
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription():
                 self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
             case link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:

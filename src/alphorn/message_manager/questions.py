@@ -1,13 +1,13 @@
-"""Questions that the state alone answers: where a destination is, what its number means, what a queue holds."""
+"""Questions that the state alone answers: where a destination or a fragment is, and what a queue holds."""
 
 from collections.abc import Callable
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
 
-Question = Look | Locate | Name
+Question = Look | Locate | Name | LocateFragments
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -18,6 +18,11 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         return [Looked(question.request, runs), answered] if runs else [answered]
     if isinstance(question, Locate):
         return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
+    if isinstance(question, LocateFragments):
+        if question.sequence > engine.sequence:
+            return []
+        places = engine.locate_fragments(question.producer, question.counter, question.index)
+        return [FragmentsLocated(question.request, places)]
     number = question.destination
     is_there = number in engine.destinations
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
