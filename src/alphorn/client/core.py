@@ -32,6 +32,7 @@ from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
     Browse,
+    ChannelsAnswer,
     Close,
     CloseConsumer,
     CloseSession,
@@ -483,6 +484,7 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Done: Core._on_answer,
     StatusAnswer: Core._on_answer,
     FragmentRead: Core._on_answer,
+    ChannelsAnswer: Core._on_answer,
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,

@@ -16,6 +16,7 @@ from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.early import Early
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.machine import (
@@ -38,12 +39,13 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.questions import answer_question, outcome_of
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
-    CreateDestination,
     Entry,
     Forget,
     Tick,
@@ -69,10 +71,11 @@ class MessageManager:
         wall_ms: Callable[[float], int],
         read: Callable[[int], bytes | memoryview | None],
     ) -> None:
-        self.engine = Engine()
+        self.engine = Engine().read_with(self._entry)
         self._about = about
         self._wall_ms = wall_ms
         self._read = read
+        self._reading = Reading(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
@@ -87,10 +90,11 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
-        self._early: dict[int, deque[link.AnyAsked]] = {}  # by link: from an `Attach` on that is ahead of the log here
+        self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
+        self._testimony = Testimony(about)
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
@@ -112,7 +116,7 @@ class MessageManager:
             case Committed():
                 self._on_committed(item, now)
                 self._serve_early(now)
-                if self._own_log.is_waiting:
+                if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
@@ -137,7 +141,7 @@ class MessageManager:
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
-        self.engine = engine
+        self.engine = engine.read_with(self._entry)
         self._dispatcher = None
         self._is_restored = True
 
@@ -201,6 +205,7 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
+        self._testimony.hear(self.engine, self._epoch, entry, effects)
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
@@ -216,7 +221,7 @@ class MessageManager:
         for place, request in enumerate(entry.requests):
             if request:
                 command = entry.commands[place]
-                answered = self._answered(request, command, answers.get(place) or Answer(place))
+                answered = outcome_of(self.engine, request, command, answers.get(place) or Answer(place))
                 self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
@@ -226,12 +231,6 @@ class MessageManager:
             self._tell(number, answer)
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
-
-    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
-        policy = None
-        if isinstance(command, CreateDestination) and not answer.error:
-            policy = self.engine.destinations[answer.number].policy
-        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
 
     def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
         self._orders.want(command, then)
@@ -243,8 +242,10 @@ class MessageManager:
             self._publish_log(now)
 
     def _publish_log(self, now: float) -> None:
-        for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
-            self._order(command)
+        for speaker in (self._own_log, self._testimony):
+            if speaker.is_waiting:
+                for command in speaker.commands(self.engine.numbers, self._wall_ms(now)):
+                    self._order(command)
 
     # --- being primary ---
 
@@ -263,7 +264,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
-        self._early.clear()
+        self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -295,22 +296,19 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif (answer := self._reading.answer(self.engine, frame)) is not None:
+            self._tell(number, answer)
         elif self._dispatcher is not None:
-            self._early.setdefault(number, deque()).append(frame)
+            self._early.add(number, frame)
             self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
 
     def _serve_early(self, now: float) -> None:
         """Serves what Client Managers said, in their order, as far as the log has come."""
-        for number in list(self._early):
-            frames = self._early[number]
-            while frames and self._dispatcher is not None:
-                if isinstance(frames[0], link.Attach) and frames[0].heard > self.engine.sequence:
-                    break
-                self._serve(self._dispatcher, number, frames.popleft(), now)
-            if not frames:
-                self._early.pop(number, None)
+        if self._dispatcher is not None:
+            for number, frame in self._early.take(self.engine.sequence):
+                self._serve(self._dispatcher, number, frame, now)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -335,7 +333,8 @@ class MessageManager:
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
-                self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
+                mine = self._number_of(introduced.origin)
+                self._attempt(number, frame.request, lambda: self._attach(dispatcher, number, mine, frame))
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
@@ -385,30 +384,25 @@ class MessageManager:
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
-            self._refuse(number, frame.request, Misuse("this connection goes on through another Client Manager"))
-            return
-        try:
-            dispatcher.attach(
-                frame.consumer,
-                client_manager=client_manager,
-                destination=frame.destination,
-                subscription=frame.subscription,
-                selector=frame.selector,
-                prefetch=frame.prefetch,
-                held=frame.held,
-            )
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._presence.enter(connection, number)
-            self._absent.back(connection)
-            self._absent.consumer_back(frame.consumer)
-            if number in self._attached:
-                self._attached[number].add(frame.consumer)
-            self._tell(number, link.Answered(frame.request))
+            raise Misuse("this connection goes on through another Client Manager")
+        dispatcher.attach(
+            frame.consumer,
+            client_manager=client_manager,
+            destination=frame.destination,
+            subscription=frame.subscription,
+            selector=frame.selector,
+            prefetch=frame.prefetch,
+            held=frame.held,
+        )
+        self._presence.enter(connection, number)
+        self._absent.back(connection)
+        self._absent.consumer_back(frame.consumer)
+        if number in self._attached:
+            self._attached[number].add(frame.consumer)
+        return [link.Answered(frame.request)]
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
@@ -423,7 +417,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
         self._advertising.lose(number)
-        self._early.pop(number, None)
+        self._early.forget(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -464,7 +458,7 @@ class MessageManager:
             for frame in do():
                 self._tell(number, frame)
         except Error as error:
-            self._refuse(number, request, error)
+            self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
 
     # --- saying ---
 
@@ -479,16 +473,13 @@ class MessageManager:
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
 
-    def _refuse(self, number: int, request: int, error: Error) -> None:
-        self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
-
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))
 
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
