@@ -37,6 +37,7 @@ class Replica:
         self.name = name
         self.is_primary = is_primary
         self.asked: list[link.AnyAsked] = []
+        self.is_silent = False
         self.change: Callable[[link.Told], link.Told | None] = lambda told: told
         self._log = log
         self._engine = Engine()
@@ -91,6 +92,8 @@ class Replica:
                     self.asked.append(frame)
                     answer = self._reading.answer(self._engine, frame)
                     assert answer is not None
+                    if self.is_silent:
+                        continue
                     changed = self.change(answer)
                     if changed is None:
                         return

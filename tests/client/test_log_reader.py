@@ -86,6 +86,11 @@ def test_reading_goes_on_elsewhere_when_a_connection_is_lost(group: Group) -> No
     assert found == EVERYTHING
 
 
+def test_one_that_says_nothing_is_left_for_another(group: Group) -> None:
+    group.first.is_silent = True
+    assert group.read(group.reader(timeout_s=2.0), bytes_max=1 << 20) == EVERYTHING
+
+
 def test_one_that_is_behind_is_left_for_another(group: Group) -> None:
     group.log.publish("new")
     group.second.apply()

@@ -57,14 +57,15 @@ class Job:
         for line in process.stdout:
             self.batches += line.startswith("batch")
             self._lines.put(line.strip())
-        self._lines.put("ended")
+        self._lines.put(f"ended {process.pid}")
 
     def await_batch(self) -> None:
         """Waits until another batch is done; starts the job again where it ended by itself."""
         while not (line := self._lines.get(timeout=PATIENCE_S)).startswith("batch"):
-            if line == "ended" and self._process.wait():
+            if line == f"ended {self._process.pid}":
+                self._process.wait()
                 self.start()
-            elif line != "ended":
+            elif not line.startswith("ended"):
                 print(line, flush=True)
 
     def kill(self) -> None:

@@ -64,6 +64,25 @@ def test_earliest_is_where_each_destination_begins(cluster, connection, send):
         view.close()
 
 
+def test_patterns_are_those_of_consumers(cluster, connection):
+    for name in ("pattern.a", "pattern.b", "pattern-c"):
+        connection.destinations.create(f"topic:{name}", retain=3600)
+    connection.destinations.create("queue:pattern.a")
+
+    def found(text):
+        view = ClusterView(source_options({"url": cluster.url, "destination": text, "timeout": "30"}))
+        try:
+            return {it.name for of in view.destinations(view.channels()).values() for it in of.values()}
+        finally:
+            view.close()
+
+    assert found("glob:topic:pattern.*") == {"topic:pattern.a", "topic:pattern.b"}
+    assert found("glob:pattern.?") == {"topic:pattern.a", "topic:pattern.b", "queue:pattern.a"}
+    assert found("regex:topic:pattern[.-](a|c)") == {"topic:pattern.a", "topic:pattern-c"}
+    assert "topic:_LOG" not in found("glob:topic:*")
+    assert found("glob:topic:_L*") <= {"topic:_LOG"}
+
+
 def test_numbers_are_for_channels_that_are_there(view):
     with pytest.raises(Misuse, match="the cluster has no channel 'nowhere'; it has channel-1, channel-2"):
         view.resolve(Bound("numbers", numbers={"nowhere": 3}))

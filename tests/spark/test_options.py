@@ -20,6 +20,12 @@ def test_names_of_options_have_no_case() -> None:
     assert (options.max_messages, options.fail_on_data_loss) == (7, False)
 
 
+def test_several_destinations_are_told_apart() -> None:
+    text = "topic:a, queue:b,glob:topic:c.*,regex:topic:d{1,2}"
+    expected = ("topic:a", "queue:b", "glob:topic:c.*", "regex:topic:d{1,2}")
+    assert source_options({"destination": text}).destinations == expected
+
+
 def test_a_path_is_a_destination() -> None:
     assert source_options({"path": "topic:orders"}).destinations == ("topic:orders",)
     assert sink_options({"path": "topic:orders"}).destination == "topic:orders"
@@ -46,7 +52,8 @@ def test_a_start_is_a_word_a_time_or_numbers(text: str, bound: Bound) -> None:
         {},
         {"destination": ""},
         {"destination": "orders"},
-        {"destination": "glob:orders.*"},
+        {"destination": "glob:"},
+        {"destination": "regex:topic:("},
         {"destination": "topic:a", "path": "topic:b"},
         {"destination": "topic:a", "start": "soon"},
         {"destination": "topic:a", "start": "{"},

@@ -25,6 +25,7 @@ TIMEOUT_S = 60.0
 SCAN_BYTES = 4 << 20  # of messages in one answer
 _PAUSE_S_FIRST = 0.005
 _PAUSE_S_MAX = 0.5
+_SHARE = 0.25  # of the time there is, for one that does not answer
 
 ReadFrom = Literal["backup", "any", "primary"]
 Told = TypeVar("Told", bound=link.Told)
@@ -133,10 +134,11 @@ class LogReader:
         pause = _PAUSE_S_FIRST
         while time.monotonic() < deadline:
             for name, link_ in self._links(deadline, reasons):
+                patience = min(deadline, time.monotonic() + self._timeout_s * _SHARE)
                 try:
                     request = link_.number()
-                    link_.send(make(request), deadline)
-                    answer = link_.receive(request, deadline)
+                    link_.send(make(request), patience)
+                    answer = link_.receive(request, patience)
                 except (OSError, PeerViolation) as error:
                     reasons[name] = _reason_of(error)
                     link_.close()

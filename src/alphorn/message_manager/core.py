@@ -13,11 +13,15 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.answers import answers_to
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
+from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
-from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.early import Early
+from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -29,6 +33,7 @@ from alphorn.message_manager.machine import (
     LinkOpened,
     Log,
     Logged,
+    Measured,
     Order,
     Output,
     Promoted,
@@ -45,7 +50,6 @@ from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
-    CreateDestination,
     Entry,
     Forget,
     Tick,
@@ -56,7 +60,6 @@ from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-_TICK_MS = 10  # ticks are not closer than this
 UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
@@ -71,15 +74,15 @@ class MessageManager:
         wall_ms: Callable[[float], int],
         read: Callable[[int], bytes | memoryview | None],
     ) -> None:
-        self.engine = Engine()
+        self.engine = Engine().read_with(self._entry)
         self._about = about
-        self._wall_ms = wall_ms
+        self._clock = Clock(wall_ms)
         self._read = read
         self._reading = Reading(self._entry)
-        self.engine.read_with(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
+        self.flow = FlowControl(about.name, self._tell, self._log)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -91,12 +94,11 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
-        self._early: dict[int, deque[link.AnyAsked]] = {}  # by link: from an `Attach` on that is ahead of the log here
+        self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
         self._testimony = Testimony(about)
-        self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
         self._doubtful_until = 0.0
@@ -124,6 +126,9 @@ class MessageManager:
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
+                self.flow.on_link(item.link)
+            case Measured():
+                self.flow.measure(item.space, self._links)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
@@ -142,9 +147,9 @@ class MessageManager:
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
-        self.engine = engine
-        engine.read_with(self._entry)
+        self.engine = engine.read_with(self._entry)
         self._dispatcher = None
+        self.flow.end()
         self._is_restored = True
 
     def on_time(self, now: float) -> None:
@@ -162,10 +167,7 @@ class MessageManager:
             self._order(Forget(connection))
         if self._claims:
             self._decide_claims(now)
-        due = self.engine.next_due()
-        wall = self._wall_ms(now)
-        if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
-            self._ticked_ms = wall
+        if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
             self._order(Tick(wall))
 
     def next_deadline(self) -> float:
@@ -177,11 +179,7 @@ class MessageManager:
         deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
-        due = self.engine.next_due()
-        if due is not None:
-            offset_s = self._wall_ms(0.0) / 1000
-            deadline = min(deadline, max(due, self._ticked_ms + _TICK_MS) / 1000 - offset_s)
-        return deadline
+        return min(deadline, self._clock.next_deadline(self.engine.next_due()))
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
@@ -211,6 +209,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
         self._advertising.on_effects(effects)
         if entry.requests:
             self._answer(item.origin, entry, effects, now)
@@ -219,12 +218,8 @@ class MessageManager:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
-        answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
-        for place, request in enumerate(entry.requests):
-            if request:
-                command = entry.commands[place]
-                answered = self._answered(request, command, answers.get(place) or Answer(place))
-                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
+        for command, answered in answers_to(self.engine, entry, effects):
+            self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -233,12 +228,6 @@ class MessageManager:
             self._tell(number, answer)
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
-
-    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
-        policy = None
-        if isinstance(command, CreateDestination) and not answer.error:
-            policy = self.engine.destinations[answer.number].policy
-        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
 
     def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
         self._orders.want(command, then)
@@ -250,9 +239,11 @@ class MessageManager:
             self._publish_log(now)
 
     def _publish_log(self, now: float) -> None:
+        if self.flow.is_disk_full:
+            return  # they wait, as far as there is room for them
         for speaker in (self._own_log, self._testimony):
             if speaker.is_waiting:
-                for command in speaker.commands(self.engine.numbers, self._wall_ms(now)):
+                for command in speaker.commands(self.engine.numbers, self._clock.wall_ms(now)):
                     self._order(command)
 
     # --- being primary ---
@@ -268,11 +259,12 @@ class MessageManager:
         known = [self._number_of(origin) for origin in item.client_managers]
         is_doubtful = now < self._doubtful_until
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
-        self._early.clear()
+        self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -285,6 +277,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher = None
+        self.flow.end()
         self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
@@ -307,21 +300,16 @@ class MessageManager:
         elif (answer := self._reading.answer(self.engine, frame)) is not None:
             self._tell(number, answer)
         elif self._dispatcher is not None:
-            self._early.setdefault(number, deque()).append(frame)
+            self._early.add(number, frame)
             self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
 
     def _serve_early(self, now: float) -> None:
         """Serves what Client Managers said, in their order, as far as the log has come."""
-        for number in list(self._early):
-            frames = self._early[number]
-            while frames and self._dispatcher is not None:
-                if isinstance(frames[0], link.Attach) and frames[0].heard > self.engine.sequence:
-                    break
-                self._serve(self._dispatcher, number, frames.popleft(), now)
-            if not frames:
-                self._early.pop(number, None)
+        if self._dispatcher is not None:
+            for number, frame in self._early.take(self.engine.sequence):
+                self._serve(self._dispatcher, number, frame, now)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -346,22 +334,22 @@ class MessageManager:
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
-                self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
+                mine = self._number_of(introduced.origin)
+                self._attempt(number, frame.request, lambda: self._attach(dispatcher, number, mine, frame))
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
+            case link.Waiting(producers):
+                self.flow.waiting.on_told(number, producers)
+            case link.Regulate(consumers, is_blocked):
+                dispatcher.regulate(consumers, is_blocked=is_blocked)
             case link.Pause(request, consumer):
                 dispatcher.suspend([consumer])
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
-            case link.Claim():
+            case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
@@ -372,8 +360,9 @@ class MessageManager:
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        for answer in self._untold.pop(frame.origin, ()):
-            self._tell(number, answer)
+        self.flow.on_introduced(number)
+        for untold in self._untold.pop(frame.origin, ()):
+            self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
             self._unlinked[origin] = now + UNLINKED_S
@@ -401,30 +390,25 @@ class MessageManager:
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
-            self._refuse(number, frame.request, Misuse("this connection goes on through another Client Manager"))
-            return
-        try:
-            dispatcher.attach(
-                frame.consumer,
-                client_manager=client_manager,
-                destination=frame.destination,
-                subscription=frame.subscription,
-                selector=frame.selector,
-                prefetch=frame.prefetch,
-                held=frame.held,
-            )
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._presence.enter(connection, number)
-            self._absent.back(connection)
-            self._absent.consumer_back(frame.consumer)
-            if number in self._attached:
-                self._attached[number].add(frame.consumer)
-            self._tell(number, link.Answered(frame.request))
+            raise Misuse("this connection goes on through another Client Manager")
+        dispatcher.attach(
+            frame.consumer,
+            client_manager=client_manager,
+            destination=frame.destination,
+            subscription=frame.subscription,
+            selector=frame.selector,
+            prefetch=frame.prefetch,
+            held=frame.held,
+        )
+        self._presence.enter(connection, number)
+        self._absent.back(connection)
+        self._absent.consumer_back(frame.consumer)
+        if number in self._attached:
+            self._attached[number].add(frame.consumer)
+        return [link.Answered(frame.request)]
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
@@ -437,9 +421,10 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
+        self.flow.waiting.leave(number)
         self._attached.pop(number, None)
         self._advertising.lose(number)
-        self._early.pop(number, None)
+        self._early.forget(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -458,19 +443,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
@@ -487,7 +465,7 @@ class MessageManager:
             for frame in do():
                 self._tell(number, frame)
         except Error as error:
-            self._refuse(number, request, error)
+            self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
 
     # --- saying ---
 
@@ -502,16 +480,14 @@ class MessageManager:
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
 
-    def _refuse(self, number: int, request: int, error: Error) -> None:
-        self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
-
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))
 
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
+        status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
+        return self.flow.add_to(status, self.engine)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

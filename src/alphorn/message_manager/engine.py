@@ -119,9 +119,10 @@ class Engine:
         """Who reads the log under a name; to look at, not to change."""
         return self._state.readers
 
-    def read_with(self, read: Callable[[int], Entry | None]) -> None:
-        """Where entries that were applied are read again: every replica has those that `retained` names."""
+    def read_with(self, read: Callable[[int], Entry | None]) -> "Engine":
+        """Says where entries that were applied are read again; every replica has those that `retained` names."""
         self._state.read = read
+        return self
 
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""

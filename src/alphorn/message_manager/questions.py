@@ -1,13 +1,13 @@
-"""Questions that the state alone answers: where a destination is, what its number means, what a queue holds."""
+"""What the state alone answers: where a destination is, what a number means, what a queue holds, how a wish ended."""
 
 from collections.abc import Callable
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
 
-Question = Look | Locate | Name
+Question = Look | Locate | Name | LocateFragments
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -16,6 +16,11 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         runs, after = look(engine, question, read)
         answered = Answered(question.request, after)
         return [Looked(question.request, runs), answered] if runs else [answered]
+    if isinstance(question, LocateFragments):
+        if question.sequence > engine.sequence:
+            return []  # this one is primary no more, and whoever is will be asked
+        places = engine.locate_fragments(question.producer, question.counter, question.index)
+        return [FragmentsLocated(question.request, places)]
     if isinstance(question, Locate):
         return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
     number = question.destination

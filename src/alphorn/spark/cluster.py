@@ -3,7 +3,6 @@
 It holds connections, so it is made where it is used and never sent to another process.
 """
 
-import fnmatch
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -11,11 +10,13 @@ from alphorn.client.blocking.connection import Connection, connect
 from alphorn.client.log_reader import Amount, LogReader, entry
 from alphorn.client.staging import ask_channels, note_reader
 from alphorn.model.conversation import ChannelKnown
-from alphorn.model.destinations import TEMPORARY
+from alphorn.model.destinations import DestinationKind, parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.globs import Glob
 from alphorn.model.link import Place, SurveyedDestination
+from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
 from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
-from alphorn.spark.options import GLOB, Bound, SourceOptions
+from alphorn.spark.options import Bound, SourceOptions
 
 Result = TypeVar("Result")
 
@@ -62,8 +63,9 @@ class ClusterView:
 
         Raises `InvalidDestination` for a name that nothing has, and `Misuse` for a topic that keeps nothing.
         """
-        exact = [name for name in self._options.destinations if not name.startswith(GLOB)]
-        prefixes = [_prefix_of(name) for name in self._options.destinations if name.startswith(GLOB)]
+        exact = [name for name in self._options.destinations if not is_pattern(name)]
+        patterns = [name for name in self._options.destinations if is_pattern(name)]
+        prefixes = [prefix for name in patterns for prefix in _prefixes_of(name)]
         made: dict[str, dict[int, SurveyedDestination]] = {}
         missing = set(exact)
         for name, known in channels.items():
@@ -176,18 +178,23 @@ def pieces(floors: Mapping[int, int], first: Place, end: Place) -> list[tuple[Pl
     return made
 
 
-def _prefix_of(name: str) -> str:
-    """How all names begin that a glob can match."""
-    pattern = name.removeprefix(GLOB)
-    cut = min((pattern.index(mark) for mark in "*?[" if mark in pattern), default=len(pattern))
-    return pattern[:cut]
+def _prefixes_of(name: str) -> list[str]:
+    """How all names begin that a pattern can match, one for each kind of destination."""
+    pattern = parse_pattern(name)
+    start = Glob(pattern.text).prefix if pattern.syntax == "glob" else ""
+    kinds = [pattern.kind] if pattern.kind is not None else list(DestinationKind)
+    return [f"{kind.name.lower()}:{start}" for kind in kinds]
 
 
 def _matcher(name: str) -> Callable[[str], bool]:
-    """Whether a destination is meant. Globs leave out what belongs to the system or to one connection."""
-    if not name.startswith(GLOB):
+    """Whether a destination is meant."""
+    if not is_pattern(name):
         return lambda candidate: candidate == name
-    pattern = name.removeprefix(GLOB)
-    kind, _, rest = pattern.partition(":")
-    hidden = tuple(f"{kind}:{start}" for start in ("_", TEMPORARY) if not rest.startswith(start))
-    return lambda candidate: fnmatch.fnmatchcase(candidate, pattern) and not candidate.startswith(hidden)
+    pattern = parse_pattern(name)
+    matches = compile_expression(rf"\A(?:{pattern.expression})\z").match
+
+    def is_meant(candidate: str) -> bool:
+        destination = parse_destination(candidate)
+        return pattern.admits(destination) and matches(destination.name) is not None
+
+    return is_meant

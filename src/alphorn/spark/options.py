@@ -4,6 +4,7 @@ Every option is a field here with its default and its reason; docs/spark.md list
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -14,10 +15,11 @@ from alphorn.client.log_reader import TIMEOUT_S, ReadFrom
 from alphorn.client.url import DEFAULT_URL, parse_url
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.patterns import is_pattern, parse_pattern
 from alphorn.spark.schema import COLUMNS
 
-GLOB = "glob:"
 BYTES_PER_PARTITION = 32 << 20
+_BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -35,7 +37,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of a reader."""
 
     url: str = DEFAULT_URL
-    destinations: tuple[str, ...] = ()  # names, and globs as "glob:topic:orders.*"
+    destinations: tuple[str, ...] = ()  # names, and patterns as "glob:topic:orders.*"
     start: Bound | None = None  # None: earliest for a batch, latest for a stream
     end: Bound | None = None
     max_messages: int = 0  # per trigger; 0 is no limit
@@ -139,10 +141,10 @@ def _destination(given: dict[str, str]) -> str:
 def _destinations(text: str) -> tuple[str, ...]:
     if not text:
         raise Misuse("the option destination is missing; name what to read, as in topic:orders or glob:topic:orders.*")
-    names = tuple(part.strip() for part in text.split(","))
+    names = tuple(part.strip() for part in _BETWEEN.split(text))
     for name in names:
         try:
-            parse_destination(name.removeprefix(GLOB))
+            parse_pattern(name) if is_pattern(name) else parse_destination(name)
         except InvalidDestination as error:
             raise Misuse(f"the option destination does not fit: {error}") from None
     return names
