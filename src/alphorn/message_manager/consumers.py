@@ -2,12 +2,23 @@
 
 from alphorn.message_manager.ready import Ready
 from alphorn.model.link import DeliveredRun
+from alphorn.model.ranges import RangeSet
 
 
 class Consumer:
     """Somebody who was given messages, and may be given more while attached."""
 
-    __slots__ = ("client_manager", "is_attached", "key", "outstanding", "parked", "prefetch", "runs", "selector")
+    __slots__ = (
+        "again",
+        "client_manager",
+        "is_attached",
+        "key",
+        "outstanding",
+        "parked",
+        "prefetch",
+        "runs",
+        "selector",
+    )
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -16,6 +27,7 @@ class Consumer:
         self.selector = ""
         self.is_attached = True
         self.outstanding = 0  # positions it holds
+        self.again: RangeSet | None = None  # while it is paused: what came back from it, and stays its own
         self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
         self.runs: list[DeliveredRun] = []  # given out and not yet told
 

@@ -330,7 +330,7 @@ class MessageManager:
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Pause(request, consumer):
-                dispatcher.suspend([consumer])
+                dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
