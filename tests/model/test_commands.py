@@ -13,6 +13,7 @@ from alphorn.model.commands import (
     Publish,
     Purge,
     Redrive,
+    Release,
     Return,
     SetPolicy,
     Subscribe,
@@ -41,6 +42,7 @@ COMMANDS: list[AnyCommand] = [
     Tick(1_700_000_000_000),
     Redrive(1, [1, 2]),
     Purge(1),
+    Release(1, 900),
 ]
 
 

@@ -8,6 +8,7 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    ChannelsAnswer,
     Consume,
     ConsumePattern,
     Done,
@@ -21,7 +22,7 @@ from alphorn.model.conversation import (
 from alphorn.model.errors import Error, InvalidDestination
 from alphorn.model.ranges import RangeSet
 
-Answer = Resolved | Done | StatusAnswer | FragmentRead
+Answer = Resolved | Done | StatusAnswer | FragmentRead | ChannelsAnswer
 OnAnswer = Callable[[Answer | Error], None]
 
 

@@ -12,6 +12,7 @@ class Consumer:
         "again",
         "client_manager",
         "is_attached",
+        "is_blocked",
         "key",
         "outstanding",
         "parked",
@@ -26,6 +27,7 @@ class Consumer:
         self.prefetch = 0
         self.selector = ""
         self.is_attached = True
+        self.is_blocked = False  # can use no more at the moment
         self.outstanding = 0  # positions it holds
         self.again: RangeSet | None = None  # while it is paused: what came back from it, and stays its own
         self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
@@ -34,7 +36,7 @@ class Consumer:
     @property
     def room(self) -> int:
         """How many more messages it may get."""
-        return self.prefetch - self.outstanding
+        return 0 if self.is_blocked else self.prefetch - self.outstanding
 
     def give(self, run: DeliveredRun) -> None:
         """One more run to tell; it grows the last one where it goes on from there."""

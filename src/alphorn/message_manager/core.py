@@ -13,12 +13,15 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.answers import answers_to
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
+from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.early import Early
-from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -30,6 +33,7 @@ from alphorn.message_manager.machine import (
     LinkOpened,
     Log,
     Logged,
+    Measured,
     Order,
     Output,
     Promoted,
@@ -39,8 +43,10 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question, outcome_of
+from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -54,7 +60,6 @@ from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-_TICK_MS = 10  # ticks are not closer than this
 UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
@@ -69,13 +74,15 @@ class MessageManager:
         wall_ms: Callable[[float], int],
         read: Callable[[int], bytes | memoryview | None],
     ) -> None:
-        self.engine = Engine()
+        self.engine = Engine().read_with(self._entry)
         self._about = about
-        self._wall_ms = wall_ms
+        self._clock = Clock(wall_ms)
         self._read = read
+        self._reading = Reading(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
+        self.flow = FlowControl(about.name, self._tell, self._log)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -91,7 +98,7 @@ class MessageManager:
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
-        self._ticked_ms = 0
+        self._testimony = Testimony(about)
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
         self._doubtful_until = 0.0
@@ -112,13 +119,16 @@ class MessageManager:
             case Committed():
                 self._on_committed(item, now)
                 self._serve_early(now)
-                if self._own_log.is_waiting:
+                if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
+                self.flow.on_link(item.link)
+            case Measured():
+                self.flow.measure(item.space, self._links)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
@@ -137,8 +147,9 @@ class MessageManager:
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
-        self.engine = engine
+        self.engine = engine.read_with(self._entry)
         self._dispatcher = None
+        self.flow.end()
         self._is_restored = True
 
     def on_time(self, now: float) -> None:
@@ -156,10 +167,7 @@ class MessageManager:
             self._order(Forget(connection))
         if self._claims:
             self._decide_claims(now)
-        due = self.engine.next_due()
-        wall = self._wall_ms(now)
-        if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
-            self._ticked_ms = wall
+        if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
             self._order(Tick(wall))
 
     def next_deadline(self) -> float:
@@ -171,11 +179,7 @@ class MessageManager:
         deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
-        due = self.engine.next_due()
-        if due is not None:
-            offset_s = self._wall_ms(0.0) / 1000
-            deadline = min(deadline, max(due, self._ticked_ms + _TICK_MS) / 1000 - offset_s)
-        return deadline
+        return min(deadline, self._clock.next_deadline(self.engine.next_due()))
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
@@ -201,9 +205,11 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
+        self._testimony.hear(self.engine, self._epoch, entry, effects)
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
         self._advertising.on_effects(effects)
         if entry.requests:
             self._answer(item.origin, entry, effects, now)
@@ -212,12 +218,8 @@ class MessageManager:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
-        answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
-        for place, request in enumerate(entry.requests):
-            if request:
-                command = entry.commands[place]
-                answered = outcome_of(self.engine, request, command, answers.get(place) or Answer(place))
-                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
+        for command, answered in answers_to(self.engine, entry, effects):
+            self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -237,8 +239,12 @@ class MessageManager:
             self._publish_log(now)
 
     def _publish_log(self, now: float) -> None:
-        for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
-            self._order(command)
+        if self.flow.is_disk_full:
+            return  # they wait, as far as there is room for them
+        for speaker in (self._own_log, self._testimony):
+            if speaker.is_waiting:
+                for command in speaker.commands(self.engine.numbers, self._clock.wall_ms(now)):
+                    self._order(command)
 
     # --- being primary ---
 
@@ -253,6 +259,7 @@ class MessageManager:
         known = [self._number_of(origin) for origin in item.client_managers]
         is_doubtful = now < self._doubtful_until
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
@@ -270,6 +277,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher = None
+        self.flow.end()
         self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
@@ -289,6 +297,8 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif (answer := self._reading.answer(self.engine, frame)) is not None:
+            self._tell(number, answer)
         elif self._dispatcher is not None:
             self._early.add(number, frame)
             self._serve_early(now)
@@ -329,18 +339,17 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
+            case link.Waiting(producers):
+                self.flow.waiting.on_told(number, producers)
+            case link.Regulate(consumers, is_blocked):
+                dispatcher.regulate(consumers, is_blocked=is_blocked)
             case link.Pause(request, consumer):
                 dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
-            case link.Claim():
+            case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
@@ -351,8 +360,9 @@ class MessageManager:
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        for answer in self._untold.pop(frame.origin, ()):
-            self._tell(number, answer)
+        self.flow.on_introduced(number)
+        for untold in self._untold.pop(frame.origin, ()):
+            self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
             self._unlinked[origin] = now + UNLINKED_S
@@ -411,6 +421,7 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
+        self.flow.waiting.leave(number)
         self._attached.pop(number, None)
         self._advertising.lose(number)
         self._early.forget(number)
@@ -432,19 +443,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
@@ -482,7 +486,8 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
+        return self.flow.add_to(status, self.engine)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

@@ -1,11 +1,13 @@
 """Applies `Publish`. A plain batch costs the same whatever the number of its messages.
 
 Counters decide first: what was seen before is stored once, a gap is refused and changes nothing, and what is refused
-for good keeps its counters, so that the producer can go on with the next ones.
+for good keeps its counters, so that the producer can go on with the next ones. A destination that blocks when it is
+full takes the messages it has room for, in order, and postpones the rest: their producer sends the batch again.
 """
 
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.noting import note, note_stored
 from alphorn.message_manager.particulars import PLAIN, Particulars, particulars_of, select
 from alphorn.message_manager.producers import Refusal
 from alphorn.message_manager.queue import Queue
@@ -14,9 +16,10 @@ from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Postponed, Unavailable
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
@@ -25,12 +28,8 @@ _KEY_BYTES = CONNECTION_BYTES + 4
 
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
+    check_batch(command)
     count, counter, key = command.count, command.counter, command.producer
-    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
-    if not is_possible or len(key) != _KEY_BYTES:
-        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
-    if count_of(command.blob) != count:
-        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
     producer = state.producers.find(key)
     expected = 1 if producer is None else producer.next
     after = counter - 1 if command.after < 0 else command.after
@@ -46,11 +45,16 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
             return
     destination = state.destinations.get(command.destination)
     if refusal is None:
-        refusal = _refusal(destination, command.destination, count - skip)
+        refusal = refusal_of(destination, command.destination, count - skip)
     is_streamed = bool(command.flags & Flag.STREAM)
     if is_streamed and refusal is None:
         refusal = refusal_of_stream(state, command)
-    headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
+    taken = count - skip
+    if destination is not None and refusal is None:
+        taken = min(taken, _room(destination))
+        if taken <= 0:
+            raise Postponed(_fullness(destination))
+    headers = _headers(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
@@ -60,20 +64,46 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
-    producer.next = counter + count
+    producer.next = counter + skip + taken
     size = len(command.blob)
-    if skip:
-        size = size * (count - skip) // count
+    if taken < count:
+        size = size * taken // count
     if is_streamed:
         size += state.streams.seal((key, counter), state.sequence, place)
-    run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    run = Run(state.sequence, place, skip, taken, destination.next_position, size)
+    store(state, destination, command, run, headers, effects)
+    if skip + taken < count:
+        effects.append(Answer(place, producer.next, Postponed.__name__, _fullness(destination)))
+
+
+def store(
+    state: State,
+    destination: Queue | Topic,
+    command: Publish,
+    run: Run,
+    headers: list[PackedHeader],
+    effects: list[Effect],
+) -> None:
+    """Puts messages into their destination, after all others; `headers` are those of the run, where they matter."""
+    note_stored(effects, destination, command, run)
     if isinstance(destination, Queue):
         _to_queue(state, destination, command, run, headers, effects)
     else:
         _to_topic(state, destination, command, run, headers, effects)
 
 
-def _refusal(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
+def check_batch(command: Publish) -> None:
+    """Raises `PeerViolation` for a batch that cannot be right."""
+    count, counter, key = command.count, command.counter, command.producer
+    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
+    if not is_possible or len(key) != _KEY_BYTES:
+        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
+    if count_of(command.blob) != count:
+        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
+
+
+def refusal_of(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
+    """Why a destination does not take so many messages now."""
     if destination is None:
         reason = f"there is no destination {number} any more; look up its name again"
         return InvalidDestination.__name__, reason
@@ -86,12 +116,27 @@ def _refusal(destination: Queue | Topic | None, number: int, count: int) -> Refu
     return None
 
 
+def needs_headers(destination: Queue | Topic, flags: int) -> bool:
+    """Whether anything in the messages of a batch matters here, besides that they are there."""
+    is_selective = isinstance(destination, Topic) and destination.selective
+    return is_selective or bool(flags & destination.watched)
+
+
+def _room(destination: Queue | Topic) -> int:
+    """How many messages more it takes now; what belongs to the system is never postponed."""
+    policy = destination.policy
+    if policy.max_length and policy.overflow == "block" and not destination.destination.is_reserved:
+        return policy.max_length - destination.count
+    return BATCH_MESSAGES_MAX
+
+
+def _fullness(destination: Queue | Topic) -> str:
+    return f"{destination.destination} is full with {destination.policy.max_length} messages; it waits for consumers"
+
+
 def _headers(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
     """The messages' headers where anything in them matters here."""
-    is_selective = isinstance(destination, Topic) and destination.selective
-    if is_selective or command.flags & destination.watched:
-        return headers_of(command.blob)
-    return []
+    return headers_of(command.blob) if needs_headers(destination, command.flags) else []
 
 
 def _to_queue(
@@ -116,6 +161,7 @@ def _to_queue(
     replaced.remove(first, last)  # nobody heard of those
     if replaced:
         effects.append(Gone(queue.number, 0, replaced.flat()))
+        note(effects, queue, 0, AuditStage.DROPPED, list(replaced), detail="replaced")
     _note(state, queue, 0, first, particulars)
     _expire(state, queue, first, particulars, effects)
     _announce(queue, 0, first, last, effects)
@@ -126,9 +172,11 @@ def _to_topic(
 ) -> None:
     first, last = run.position, run.position + run.count - 1
     wanted = _selected(topic, command, run, headers)
-    if not wanted and not topic.is_retaining:
-        topic.next_position = last + 1
-        return
+    if not topic.is_retaining:
+        topic.kept_from = state.sequence + 1
+        if not wanted:
+            topic.next_position = last + 1
+            return
     topic.store(run)
     if topic.is_retaining:
         topic.retain(run, command.timestamp)

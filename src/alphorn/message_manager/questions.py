@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
-from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
 
-Question = Look | Locate | Name
+Question = Look | Locate | Name | LocateFragments
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -18,19 +16,16 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         runs, after = look(engine, question, read)
         answered = Answered(question.request, after)
         return [Looked(question.request, runs), answered] if runs else [answered]
+    if isinstance(question, LocateFragments):
+        if question.sequence > engine.sequence:
+            return []  # this one is primary no more, and whoever is will be asked
+        places = engine.locate_fragments(question.producer, question.counter, question.index)
+        return [FragmentsLocated(question.request, places)]
     if isinstance(question, Locate):
         return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
     number = question.destination
     is_there = number in engine.destinations
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
-
-
-def outcome_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
-    """What came of a command in the log, for the Client Manager that wanted it."""
-    policy = None
-    if isinstance(command, CreateDestination) and not answer.error:
-        policy = engine.destinations[answer.number].policy
-    return Answered(request, answer.number, answer.error, answer.reason, policy)
 
 
 def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:

@@ -16,9 +16,12 @@ from alphorn.message_manager.checkpoint import (
     Part,
     PiecesKept,
     ProducerKept,
+    ReaderKept,
     Record,
     SealedKept,
+    StagedKept,
     SubscriptionKept,
+    WriterKept,
 )
 from alphorn.message_manager.columns import from_column
 from alphorn.message_manager.histories import History
@@ -29,6 +32,7 @@ from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, SealedBody, Streams
 from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.writers import Writer
 from alphorn.model.destinations import DestinationKind, Policy
 from alphorn.model.errors import Corruption, InvalidSelector
 from alphorn.model.ranges import RangeSet
@@ -96,6 +100,14 @@ def _take(state: State, record: Record) -> None:
                 state.schedule.push(Item(due_ms, Kind.EXPIRE, number, 0, first, last))
         case Part():
             _take_part(state, record)
+        case WriterKept():
+            writer = state.writers.put(record.name, Writer())
+            writer.published, writer.used_ms = record.published, record.used_ms
+        case StagedKept():
+            for part in record.parts:
+                state.writers.newest.add(record.attempt, part)
+        case ReaderKept():
+            state.readers.note(record.reader)
         case OpenKept() | SealedKept():
             _take_body(state.streams, record)
         case PiecesKept():
@@ -129,6 +141,7 @@ def _take_destination(state: State, kept: DestinationKept) -> None:
     if isinstance(made, Topic):
         made.next_subscription = kept.next_subscription
         made.retained_bytes = kept.retained_bytes
+        made.kept_from = kept.kept_from
     if kept.is_awaiting:
         state.awaiting.add(kept.number)
     state.add(made)

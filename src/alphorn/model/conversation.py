@@ -148,12 +148,13 @@ class Browse(ClientFrame, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class Administer(ClientFrame, frozen=True, array_like=True, gc=False, tag=12):
-    """Something about one destination: create, delete, policy, purge, redrive. Answered by `Done` or `Failed`."""
+    """Create, delete, policy, purge, redrive or release, of one destination. Answered by `Done` or `Failed`."""
 
     request: int
     action: str
     destination: str
     policy: bytes = b""
+    number: int = 0  # of the last log entry that is released
 
 
 class Status(ClientFrame, frozen=True, array_like=True, gc=False, tag=13):
@@ -254,6 +255,66 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
+class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
+    """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
+
+    request: int
+
+
+class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
+    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
+
+    request: int
+    place: int
+    producer: bytes  # a key of the client's choice
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    blob: memoryview
+    writer: str
+    batch: int
+    partition: int
+    attempt: int
+    part: int
+
+
+class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62):
+    """Makes visible what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
+
+
+class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
+    """Lets go of what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+
+
+class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
+    """Says how far a named reader of the log has come on one channel. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    name: str
+    destinations: list[int]  # numbers within the channel
+    sequence: int  # it comes to this one next
+
+
+class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
+    """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
+
+    consumer: int
+    is_blocked: bool
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -276,6 +337,12 @@ AnyClientFrame = (
     | ConsumePattern
     | ClosePattern
     | Recover
+    | Channels
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | NoteReader
+    | Regulate
 )
 
 
@@ -397,6 +464,47 @@ class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     place: int
 
 
+class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A channel as a Client Manager knows it."""
+
+    name: str
+    heard: int  # the newest entry of its log that this Client Manager has; all it confirmed is among these
+    servers: list[tuple[str, str]]  # names and link addresses of its Message Managers
+
+
+class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=160):
+    """All channels, in the order of their numbers."""
+
+    request: int
+    channels: list[ChannelKnown]
+
+
+class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
+    """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
+
+    Whatever the producer sent after them is left unheard until then. Where the counter is not the first of a batch, the
+    messages of the batch before it are committed.
+    """
+
+    producer: int
+    counter: int
+    taken: int = -1  # messages that the destination had room for; -1 where that is not what was lacking
+
+
+class Flow(ServerFrame, frozen=True, array_like=True, gc=False, tag=131):
+    """These destinations take no messages at the moment, and why; without a reason: they take messages again."""
+
+    places: list[int]
+    reason: str
+
+
+class Hold(ServerFrame, frozen=True, array_like=True, gc=False, tag=132):
+    """A session sends faster than its messages go on, and is to wait; without a reason: it may go on."""
+
+    session: int
+    reason: str
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -412,4 +520,8 @@ AnyServerFrame = (
     | FragmentRead
     | Joined
     | Vanished
+    | ChannelsAnswer
+    | Postponed
+    | Flow
+    | Hold
 )

@@ -13,7 +13,8 @@ from alphorn.testing.schedule import Streams
 
 SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
-STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye")
+ALL_QUEUES = "glob:queue:?"
+STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
@@ -26,7 +27,16 @@ class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     home: int  # place of its Client Manager's machine: partitions treat both alike
     targets: tuple[str, ...]
+    late: tuple[str, ...] = ()  # what it sends to later on, and nobody had before
     readings: tuple[Reading, ...]
+
+
+class LimitsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How little there is room for."""
+
+    max_lengths: dict[str, int]  # destination → messages before its producers wait; others have no limit
+    session_bytes_max: int
+    consumer_bytes_max: int
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +47,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget
     client_managers: int
     clients: tuple[ClientPlan, ...]
+    limits: LimitsPlan
     faults: tuple[str, ...]
     pace_s: float
     safety_s: float
@@ -50,6 +61,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
             f"{len(self.clients)} clients, copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
+            f"at most {self.limits.max_lengths} messages, "
             f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
 
@@ -64,6 +76,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     config = msgspec.structs.replace(
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
+    clients = _draw_clients(stream, [members + place for place in range(managers)])
     return ClusterPlan(
         seed=seed,
         config=config,
@@ -77,9 +90,8 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_with_patterns(
-            _draw_clients(stream, [members + place for place in range(managers)]), Random(f"{seed}/patterns")
-        ),
+        clients=_with_patterns(clients, Random(f"{seed}/patterns")),
+        limits=_draw_limits(stream),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
         safety_s=stream.uniform(4.0, 8.0),
@@ -115,16 +127,32 @@ def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
 
 
 def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
-    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway."""
+    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway.
+
+    Where one receives from all queues, somebody makes another one later, which nobody receives from by its name.
+    """
     found = []
     for client in clients:
         readings = list(client.readings)
         if stream.random() < 0.3:
-            readings.append(_draw_reading(stream, "glob:queue:?"))
+            readings.append(_draw_reading(stream, ALL_QUEUES))
         if stream.random() < 0.3:
             readings.append(_draw_reading(stream, "glob:topic:*", subscription="all", is_shared=not client.client_id))
         found.append(msgspec.structs.replace(client, readings=tuple(readings)))
+    if any(reading.destination == ALL_QUEUES for client in found for reading in client.readings):
+        place = stream.randrange(len(found))
+        found[place] = msgspec.structs.replace(found[place], late=("queue:z",))
     return tuple(found)
+
+
+def _draw_limits(stream: Random) -> LimitsPlan:
+    """Some destinations are full after a few messages, and some Client Managers take or pass on little at a time."""
+    lengths = {name: stream.choice((0, 0, 2, 6)) for name in ("queue:a", "queue:b", "topic:t")}
+    return LimitsPlan(
+        max_lengths={name: length for name, length in lengths.items() if length},
+        session_bytes_max=stream.choice((60, 1 << 20)),
+        consumer_bytes_max=stream.choice((20, 1 << 20)),
+    )
 
 
 def _draw_reading(stream: Random, destination: str, *, subscription: str = "", is_shared: bool = False) -> Reading:

@@ -6,7 +6,7 @@ and opens it again. A client may end without a word, or in good order; then a ne
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -21,6 +21,7 @@ from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Acknowledge, Consume, ConsumePattern, Done, Resolve
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
@@ -35,6 +36,7 @@ CALM_THINK_S = 0.02
 RECONNECT_S = (0.02, 0.4)
 TAKE_MAX = 8
 BURST_MAX = 4
+LATE_SHARE = 0.05  # of steps in which a program first uses a destination that nobody had before
 ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
 TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
 
@@ -81,7 +83,9 @@ class SimulatedClient:
         "_consumers",
         "_end",
         "_home",
+        "_late",
         "_managers",
+        "_max_lengths",
         "_outboxes",
         "_places",
         "_pouring",
@@ -91,6 +95,7 @@ class SimulatedClient:
         "_stream",
         "_streams",
         "_targets",
+        "_unsought",
         "core",
         "is_calm",
         "name",
@@ -108,7 +113,9 @@ class SimulatedClient:
         stream: random.Random,
         managers: list[ClientManagerRoom],
         targets: tuple[str, ...],
+        late: tuple[str, ...],
         readings: tuple[Reading, ...],
+        max_lengths: Mapping[str, int],
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
@@ -120,8 +127,10 @@ class SimulatedClient:
         self._streams = streams
         self._stream = stream
         self._managers = managers
-        self._targets = targets
+        self._targets = targets + late
+        self._late = late
         self._readings = readings
+        self._max_lengths = max_lengths
         self._run = 0
         self._end: StreamEnd | None = None
 
@@ -270,7 +279,8 @@ class SimulatedClient:
     # --- the program ---
 
     def _find_places(self) -> None:
-        wanted = {*self._targets, *(reading.destination for reading in self._readings)}
+        self._unsought = list(self._late)
+        wanted = {*self._targets, *(reading.destination for reading in self._readings)} - {*self._late}
         for destination in sorted(name for name in wanted if not is_pattern(name)):
             self._find_place(destination)
 
@@ -285,12 +295,16 @@ class SimulatedClient:
                 session = self.core.open_session(AckMode.AUTO)
                 self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
 
-        self.core.request(lambda number: Resolve(number, destination), on_answer)
+        limit = self._max_lengths.get(destination, 0)
+        policy = msgspec.msgpack.encode(Policy(max_length=limit)) if limit else b""
+        self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 
     def _step(self, run: int) -> None:
         if run != self._run:
             return
         self.core.on_time(self._now)
+        if self._unsought and (self.is_calm or self._stream.random() < LATE_SHARE):
+            self._find_place(self._unsought.pop())
         if not self.is_calm:
             for destination in self._targets:
                 if self._stream.random() < 0.5:
@@ -332,7 +346,16 @@ class SimulatedClient:
         elif not self.is_calm and self._stream.random() < 0.02:
             self._close(consumer, inbox)
         elif not self._pouring.is_reading(inbox):
+            if isinstance(inbox, Inbox):
+                self._regulate(inbox)
             self._take(consumer, inbox)
+
+    def _regulate(self, inbox: Inbox) -> None:
+        """Now and then a program has more than it can use, however little that is."""
+        is_blocked = not self.is_calm and self._stream.random() < 0.1
+        if is_blocked is not inbox.is_blocked:
+            inbox.is_blocked = is_blocked
+            inbox.on_stir()
 
     def _open(self, consumer: _Consumer) -> None:
         reading = consumer.reading
@@ -382,7 +405,10 @@ class SimulatedClient:
             for inbox in consumer.inboxes():
                 key = key_of(self.core.connection, inbox.number)
                 if key not in self._book.sources:
-                    self._book.open(key, consumer.reading.source(self._client_id, inbox.destination))
+                    source = consumer.reading.source(self._client_id, inbox.destination)
+                    self._book.open(key, source)
+                    if source == inbox.destination:
+                        self._book.cover(source, self._now)  # a queue gives all that it ever got
 
     def _close(self, consumer: _Consumer, inbox: Inbox) -> None:
         def on_answer(answer: Answer | Error) -> None:
