@@ -21,6 +21,7 @@ from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.transactions import REMEMBERED_S, note_lost, postpone_closing, unknown_after
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     Acknowledge,
@@ -105,6 +106,8 @@ class Core:
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
+        if self.connection and now - self._heard_at > REMEMBERED_S:
+            self._requests.fail_transactions(unknown_after(REMEMBERED_S))
         self._heard_at = self._pinged_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
@@ -247,12 +250,15 @@ class Core:
         """Begins to send."""
         number = self.next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
+        outbox.is_transacted = session.transaction is not None
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
     def close_outbox(self, outbox: Outbox) -> None:
-        """Ends sending; it must be flushed before."""
+        """Ends sending; it must be flushed before. What is part of a transaction leaves with that."""
         outbox.is_open = False
+        if outbox.is_transacted and not outbox.is_flushed:
+            return
         self._outboxes.pop(outbox.number, None)
         if session := self.sessions.get(outbox.session):
             session.outboxes.pop(outbox.number, None)
@@ -272,6 +278,9 @@ class Core:
 
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        if postpone_closing(self.sessions.get(inbox.session), inbox):
+            on_answer(Done(0))
+            return
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -459,6 +468,7 @@ class Core:
     def _drop_inbox(self, inbox: Inbox) -> None:
         """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         inbox.on_stir = lambda: None
+        note_lost(self.sessions.get(inbox.session), inbox)
         self._inboxes.pop(inbox.number, None)
         self._stirred.pop(inbox.number, None)
         self._requests.forget(inbox.number, inbox.failure)

@@ -33,6 +33,7 @@ class AckMode(enum.Enum):
     CLIENT = "client"
     INDIVIDUAL = "individual"
     DUPS_OK = "dups_ok"
+    TRANSACTED = "transacted"  # by committing the session's transaction, and in no other way
 
     @property
     def is_automatic(self) -> bool:
@@ -215,7 +216,7 @@ class Inbox:
         with self.guard:
             if self.mode is AckMode.CLIENT:
                 self.acknowledge_session()
-            elif arrival.generation == self.generation:
+            elif self.mode is not AckMode.TRANSACTED and arrival.generation == self.generation:
                 position = arrival.position + index
                 self._acknowledge_range((position, position))
         self.on_wish()
@@ -250,6 +251,25 @@ class Inbox:
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the program was handed anything that is not settled."""
+        return bool(self._handed())
+
+    def consume_handed(self) -> list[int]:
+        """Everything that was handed out goes into a transaction; gives the positions as flat pairs."""
+        consumed = RangeSet(self._handed())
+        for first, last in consumed:
+            self.held.remove(first, last)
+            self.acknowledging.add(first, last)
+        return consumed.flat()
+
+    def give_back_unseen(self) -> None:
+        """What was never handed to the program comes back, and nothing more is taken."""
+        for part in self.unseen():
+            self._return_range(part, delay_ms=-1, is_dead=False, is_unseen=True)
+        self.close()
 
     def unseen(self) -> RangeSet:
         """What is here and was never handed to the program."""

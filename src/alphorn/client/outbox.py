@@ -18,11 +18,12 @@ from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, ba
 from alphorn.doors.native import encode
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Publish
-from alphorn.model.errors import Error, Unavailable, UnknownOutcome
-from alphorn.model.messages import Flag
+from alphorn.model.errors import Error, MessageTooLarge, Misuse, Unavailable, UnknownOutcome
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
 UNCONFIRMED_BYTES_MAX = 64 << 20
 UNCONFIRMED_MESSAGES_MAX = 100_000
+TRANSACTION_BYTES_MAX = BATCH_BYTES_MAX  # a transaction is one entry in the log of each channel
 REFUSALS_MAX = 10_000
 # With so many batches under way the next one waits for a confirmation and grows meanwhile: servers work by batches.
 BATCHES_UNDER_WAY_EAGER = 4
@@ -72,6 +73,7 @@ class Outbox:
         "flags",
         "has_parcels",
         "is_open",
+        "is_transacted",
         "messages_max",
         "number",
         "on_progress",
@@ -86,6 +88,7 @@ class Outbox:
         self.session = session
         self.place = place
         self.flags = 0 if is_persistent else int(Flag.VOLATILE)
+        self.is_transacted = False  # what waits leaves with its session's transaction, and not before
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
@@ -123,15 +126,16 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether another message may be added now."""
-        return (
-            self.counter - self.confirmed < self.messages_max
-            and self.bytes_added - self._bytes_confirmed < self.bytes_max
+        return self.counter - self.confirmed < self.messages_max and self.bytes_added - self._bytes_confirmed < (
+            TRANSACTION_BYTES_MAX if self.is_transacted else self.bytes_max
         )
 
     @property
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
+        if self.is_transacted:
+            return False
         return waiting > 0 and (
             len(self._batches) < BATCHES_UNDER_WAY_EAGER
             or waiting >= BATCH_MESSAGES_TARGET
@@ -152,8 +156,22 @@ class Outbox:
         return self._pack_pieces(items, self.place, self.flags, now_ms)  # type: ignore[arg-type]
 
     def unconfirmed_frames(self) -> list[bytes]:
-        """What must be sent again on a new connection, in order."""
-        return [batch.frame for batch in self._batches]
+        """What must be sent again on a new connection, in order; a transaction is asked again as a whole."""
+        return [] if self.is_transacted else [batch.frame for batch in self._batches]
+
+    def on_transaction(self, error: Error | None) -> None:
+        """The transaction with all that was packed is over: done, or rolled back for this reason."""
+        first, last = self.confirmed + 1, self.packed
+        if error is None:
+            self.on_confirmed(last)
+        elif first <= last:
+            self.on_refused(first, last - first + 1, error)
+
+    def drop_waiting(self, error: Error) -> None:
+        """What waits is not sent, for this reason."""
+        if self.waiting:
+            self.pack(0)
+            self.on_transaction(error)
 
     def on_confirmed(self, counter: int) -> None:
         """All messages through this one are committed."""
@@ -204,6 +222,19 @@ class Outbox:
         for refusal in fresh:
             refusal.is_told = True
         return fresh[0].error if fresh else None
+
+    def check_wait(self, counter: int) -> None:
+        """Raises `Misuse` where nothing would come of waiting for this message: its transaction is open."""
+        if self.is_transacted and counter > self.packed:
+            raise Misuse("this message is part of a transaction that is still open; commit the session first")
+
+    def check_room(self) -> None:
+        """Raises `MessageTooLarge` where no waiting makes room: the open transaction is full."""
+        if self.is_transacted:
+            raise MessageTooLarge(
+                f"a transaction takes {self.messages_max} messages and {TRANSACTION_BYTES_MAX} bytes of a producer; "
+                "commit more often"
+            )
 
     def note_told(self, counter: int) -> None:
         """The program has heard what became of this message."""

@@ -6,6 +6,7 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    CommitTransaction,
     Consume,
     Done,
     Failed,
@@ -77,6 +78,12 @@ class Requests:
             if error is not None:
                 request.on_answer(error)
 
+    def fail_transactions(self, error: Error) -> None:
+        """What became of transactions that are not answered cannot be found out any more."""
+        numbers = [n for n, request in self._open.items() if isinstance(request.frame, CommitTransaction)]
+        for request in [self._open.pop(number) for number in numbers]:
+            request.on_answer(error)
+
     def consumes(self) -> list[Consume]:
         """Those that begin to receive."""
         return [request.frame for request in self._open.values() if isinstance(request.frame, Consume)]
@@ -91,6 +98,9 @@ class Requests:
             request.is_repeated = is_resumed
             if isinstance(request.frame, Acknowledge | Return):
                 given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
+            elif isinstance(request.frame, CommitTransaction):
+                for consumer, positions in request.frame.consumed.items():
+                    given_up.setdefault(consumer, []).extend(positions)
         frames: list[AnyClientFrame] = [
             renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()
         ]

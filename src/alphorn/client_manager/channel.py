@@ -5,12 +5,12 @@ nothing more becomes larger entries afterwards. Commands leave in the order in w
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from alphorn.client_manager.cache import ReceiveCache
-from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Publish, encode_entry
+from alphorn.model.commands import Acknowledge, AnyCommand, Entry, encode_entry
 from alphorn.model.link import Answered
 
 ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
@@ -32,6 +32,8 @@ class Pending(msgspec.Struct, gc=False):
     answer: Callable[[Answered], None]
     command: AnyCommand | None = None
     lost: Callable[[], None] | None = None
+    members: Sequence[AnyCommand] = ()  # that must stand behind the command, in the same entry
+    size: int = 0
 
 
 class Channel:
@@ -42,6 +44,7 @@ class Channel:
         "_handle",
         "_request",
         "_requests",
+        "_sealed",
         "_size",
         "_then",
         "_waiting_bytes",
@@ -70,6 +73,7 @@ class Channel:
         self._requests: list[int] = []
         self._then: list[Callable[[], None]] = []
         self._size = 0
+        self._sealed = 0  # commands before this place belong to somebody's transaction: nothing joins them
         self._waiting_bytes = 0
         self._handle = 0
         self._request = 0
@@ -86,18 +90,27 @@ class Channel:
 
     def join(self, command: Acknowledge) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
-        last = self._commands[-1] if self._commands else None
+        last = self._commands[-1] if len(self._commands) > self._sealed else None
         if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
             return False
         last.positions.extend(command.positions)
         self._size += bytes_of(command.positions)
         return True
 
-    def request(self, command: AnyCommand, answer: Callable[[Answered], None], *, size: int = 0) -> int:
-        """Orders a command whose outcome the primary tells."""
+    def request(
+        self,
+        command: AnyCommand,
+        answer: Callable[[Answered], None],
+        *,
+        size: int = 0,
+        members: Sequence[AnyCommand] = (),
+    ) -> int:
+        """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry."""
         self._request += 1
-        self.pending[self._request] = Pending(answer, command)
-        self._want_request(self._request, command, size)
+        self.pending[self._request] = pending = Pending(answer, command, members=members, size=size)
+        if members and self._size + size >= ENTRY_BYTES:
+            self._close_entry()  # both together might be more than the bus takes
+        self._want_request(self._request, pending)
         return self._request
 
     def number(self) -> int:
@@ -111,10 +124,13 @@ class Channel:
         self.pending[self._request] = Pending(answer, None, lost)
         return self._request
 
-    def _want_request(self, request: int, command: AnyCommand, size: int) -> None:
-        self._commands.append(command)
-        self._requests.append(request)
-        self._size += size + _COMMAND_BYTES
+    def _want_request(self, request: int, pending: Pending) -> None:
+        assert pending.command is not None
+        self._commands += [pending.command, *pending.members]
+        self._requests += [request, *(0 for _ in pending.members)]
+        if pending.members:
+            self._sealed = len(self._commands)
+        self._size += pending.size + _COMMAND_BYTES * (1 + len(pending.members))
         if self._size >= ENTRY_BYTES:
             self._close_entry()
 
@@ -125,8 +141,7 @@ class Channel:
         """
         for request, pending in list(self.pending.items()):
             if pending.command is not None:
-                size = len(pending.command.blob) if isinstance(pending.command, Publish) else 0
-                self._want_request(request, pending.command, size)
+                self._want_request(request, pending)
                 continue
             del self.pending[request]
             if pending.lost is not None:
@@ -138,7 +153,7 @@ class Channel:
             payload = encode_entry(Entry(self._commands, requests))
             self.waiting.append((payload, self._then))
             self._waiting_bytes += len(payload)
-            self._commands, self._requests, self._then, self._size = [], [], [], 0
+            self._commands, self._requests, self._then, self._size, self._sealed = [], [], [], 0, 0
 
     def take_entries(self) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""

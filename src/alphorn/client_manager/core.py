@@ -31,6 +31,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.transactions import Transactions
 from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -48,6 +49,7 @@ class ClientManager:
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
         self._administration = Administration(self._desk, finding, self._consuming)
+        self._transactions = Transactions(self._desk, self._publishing, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -64,6 +66,7 @@ class ClientManager:
             conversation.Status: self._administration.on_status,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
+            conversation.CommitTransaction: self._transactions.on_commit,
         }
 
     def receive(self, item: Input, now: float) -> None:
@@ -94,13 +97,18 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others."""
+        """Fetches that are not answered are asked of others, transactions that are not ready are rolled back."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
+        self._transactions.on_time(now)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue."""
-        return self._consuming.fetching.next_deadline()
+        """When a fetch or a transaction is overdue."""
+        return min(self._consuming.fetching.next_deadline(), self._transactions.next_deadline())
+
+    def watch_steps(self, reach: Callable[[str], None]) -> None:
+        """Lets tests hear of every step of every transaction, at the moment it is taken."""
+        self._desk.reach = reach
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -124,6 +132,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "transactions": self._transactions.describe(),
         }
 
     # --- clients ---
@@ -180,6 +189,7 @@ class ClientManager:
             return
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
+        self._transactions.on_closed(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
@@ -315,6 +325,8 @@ class ClientManager:
             self._consuming.on_detached(frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.InDoubt):
+            self._transactions.resolve(frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]

@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
+    prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only
 
 
 class Desk:
@@ -41,6 +42,7 @@ class Desk:
         "loose",
         "now",
         "outbox",
+        "reach",
         "settings",
     )
 
@@ -55,6 +57,7 @@ class Desk:
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
+        self.reach: Callable[[str], None] = lambda step: None  # hears of every step of a transaction, for tests
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

@@ -44,7 +44,7 @@ class Publishing:
 
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
-        self._check(connection, frame)
+        self.check(connection, frame)
         producer = connection.producers.get(frame.producer)
         if producer is None:
             producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
@@ -55,17 +55,8 @@ class Publishing:
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
         producer.expected = frame.counter + frame.count
-        channel_number, number = parts_of(frame.place)
-        channel = self._desk.channels[channel_number]
-        command = commands.Publish(
-            number,
-            commands.key_of(connection.id, frame.producer),
-            frame.counter,
-            frame.count,
-            frame.flags,
-            frame.timestamp,
-            memoryview(bytes(frame.blob)),
-        )
+        channel = self._desk.channels[parts_of(frame.place)[0]]
+        command = self.command_of(connection, frame)
         listed = self._desk.directory.at(frame.place)
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
@@ -76,7 +67,20 @@ class Publishing:
         else:
             channel.want(command, lambda: self._on_committed(batch), size=len(frame.blob))
 
-    def _check(self, connection: Connection, frame: Publish) -> None:
+    @staticmethod
+    def command_of(connection: Connection, frame: Publish) -> commands.Publish:
+        """The batch as it stands in the log; it outlives the frame."""
+        return commands.Publish(
+            parts_of(frame.place)[1],
+            commands.key_of(connection.id, frame.producer),
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+        )
+
+    def check(self, connection: Connection, frame: Publish) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
         settings, size = self._desk.settings, len(frame.blob)
         if frame.session not in connection.sessions:

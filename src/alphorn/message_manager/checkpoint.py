@@ -1,7 +1,7 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
     record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part or End
+             Part, TransactionKept or End
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -19,6 +19,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transaction_state import Reserved, Staged
 from alphorn.model.destinations import Destination, Policy
 
 LENGTH_BYTES = 4
@@ -82,13 +83,28 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
     texts: list[str] = []
 
 
+class TransactionKept(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The newest transaction of a session, with all that finishing a prepared one needs."""
+
+    session: bytes
+    counter: int
+    outcome: int
+    reason: str
+    channels: list[int]
+    is_open: bool
+    has_come_back: bool
+    forgotten_ms: int
+    reserved: list[Reserved]
+    staged: list[Staged]
+
+
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The last record says how many came before."""
 
     records: int
 
 
-Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | End
+Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | TransactionKept | End
 
 _encode = msgspec.msgpack.Encoder().encode
 _DEFAULTS = msgspec.structs.asdict(Policy())
@@ -130,6 +146,19 @@ def _records(state: State) -> Iterator[Record]:
     items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
     rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
     yield from _parts(0, 0, "expirations", rows)
+    for session, known in state.transactions:
+        yield TransactionKept(
+            session,
+            known.counter,
+            int(known.outcome),
+            known.reason,
+            known.channels,
+            known.is_open,
+            known.has_come_back,
+            known.forgotten_ms,
+            known.reserved,
+            known.staged,
+        )
 
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
@@ -188,6 +217,7 @@ def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Itera
     yield from _parts(number, subscription, "pending", backlog.pending)
     yield from _parts(number, subscription, "deferred", sorted(backlog.deferred.items()))
     yield from _parts(number, subscription, "counts", sorted(backlog.counts.items()))
+    yield from _parts(number, subscription, "lapsed", backlog.lapsed)
     for priority in sorted(backlog.priorities):
         rows = ((priority, first, last) for first, last in backlog.priorities[priority])
         yield from _parts(number, subscription, "priorities", rows)

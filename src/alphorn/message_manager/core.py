@@ -13,6 +13,7 @@ import msgspec
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.claiming import check_claim
 from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.doubts import Doubts
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
@@ -82,6 +83,7 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts()
         self._outbox: list[Output] = []
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
@@ -108,6 +110,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item)
+                self._doubts.look(self.engine.unresolved, now)
                 if self._log_lines is not None and self._log_lines.is_waiting:
                     self._publish_log(self._log_lines, now)
             case Asked():
@@ -145,6 +148,7 @@ class MessageManager:
         for connection in self._absent.overdue_connections(now):
             self._presence.forget(connection)
             self._order(Forget(connection))
+        self._doubts.ask(self.engine.unresolved, now, list(self._link_of.values()), self._tell)
         due = self.engine.next_due()
         wall = self._wall_ms(now)
         if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
@@ -157,7 +161,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
+        deadline = min(self._absent.next_deadline(), self._doubts.next_deadline(), *self._unlinked.values(), _NEVER)
         due = self.engine.next_due()
         if due is not None:
             offset_s = self._wall_ms(0.0) / 1000
@@ -264,6 +268,8 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts()
+        self._doubts.look(self.engine.unresolved, now)
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:

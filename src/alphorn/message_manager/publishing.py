@@ -25,10 +25,7 @@ _KEY_BYTES = CONNECTION_BYTES + 4
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
     count, counter, key = command.count, command.counter, command.producer
-    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < COUNTER_MAX or len(key) != _KEY_BYTES:
-        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
-    if count_of(command.blob) != count:
-        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
+    check_batch(command)
     producer = state.producers.find(key)
     expected = 1 if producer is None else producer.next
     skip = expected - counter
@@ -43,8 +40,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
             return
     destination = state.destinations.get(command.destination)
     if refusal is None:
-        refusal = _refusal(destination, command.destination, count - skip)
-    headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
+        refusal = refusal_of(destination, command.destination, count - skip)
+    headers = headers_for(destination, command)[skip:] if destination is not None and refusal is None else []
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
@@ -56,14 +53,39 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     size = len(command.blob)
     if skip:
         size = size * (count - skip) // count
-    run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    store(
+        state,
+        command,
+        Run(state.sequence, place, skip, count - skip, destination.next_position, size),
+        headers,
+        effects,
+    )
+
+
+def check_batch(command: Publish) -> None:
+    """Raises `PeerViolation` for what no correct Client Manager orders."""
+    count = command.count
+    if (
+        not 0 < count <= BATCH_MESSAGES_MAX
+        or not 0 < command.counter < COUNTER_MAX
+        or len(command.producer) != _KEY_BYTES
+    ):
+        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
+    if count_of(command.blob) != count:
+        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
+
+
+def store(state: State, command: Publish, run: Run, headers: list[PackedHeader], effects: list[Effect]) -> None:
+    """New messages of a destination that is there, where `run` says."""
+    destination = state.destinations[command.destination]
     if isinstance(destination, Queue):
         _to_queue(state, destination, command, run, headers, effects)
     else:
         _to_topic(state, destination, command, run, headers, effects)
 
 
-def _refusal(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
+def refusal_of(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
+    """Why so many more messages are not taken there; None where they are."""
     if destination is None:
         reason = f"there is no destination {number} any more; look up its name again"
         return InvalidDestination.__name__, reason
@@ -76,7 +98,7 @@ def _refusal(destination: Queue | Topic | None, number: int, count: int) -> Refu
     return None
 
 
-def _headers(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
+def headers_for(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
     """The messages' headers where anything in them matters here."""
     is_selective = isinstance(destination, Topic) and destination.selective
     if is_selective or command.flags & destination.watched:

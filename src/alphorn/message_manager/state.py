@@ -13,6 +13,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind, Schedule
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transaction_state import Transactions
 from alphorn.model.commands import connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
@@ -36,6 +37,7 @@ class State:
         "returning",
         "schedule",
         "sequence",
+        "transactions",
     )
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class State:
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.producers = Producers()
+        self.transactions = Transactions()
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -144,7 +147,7 @@ class State:
 
     def next_due(self) -> int | None:
         """When a Tick would do something."""
-        dues = [self.schedule.next_due(), self.producers.next_idle()]
+        dues = [self.schedule.next_due(), self.producers.next_idle(), self.transactions.next_forgotten()]
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

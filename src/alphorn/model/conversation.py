@@ -153,6 +153,20 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag=20):
+    """All that a session sent and received since its last transaction, to be done all or none.
+
+    Answered by `Done`, or by `Failed`: then nothing of it was done, and what was received comes back. Asked again with
+    the same counter it is answered alike, so that a client that was cut off finds out what became of it.
+    """
+
+    request: int
+    session: int
+    counter: int  # of the session's transactions; begins with 1
+    publishes: list[Publish]
+    consumed: dict[int, list[int]]  # consumer → positions
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -169,6 +183,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | CommitTransaction
 )
 
 

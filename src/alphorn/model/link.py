@@ -224,7 +224,15 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
+class InDoubt(Told, frozen=True, array_like=True, gc=False, tag=120):
+    """A transaction was prepared or decided here, and nobody has finished it: the Client Manager is to do so."""
+
+    session: bytes
+    counter: int
+    channels: list[int]
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | InDoubt
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

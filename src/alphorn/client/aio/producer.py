@@ -121,9 +121,11 @@ class Producer:
         """Sends one message; with `wait=True` returns once it is committed.
 
         Waits while too much is unconfirmed; a producer with `on_block="raise"` raises `Blocked` instead, and nothing
-        was sent. Raises `Misuse` for what cannot be sent.
+        was sent. Raises `Misuse` for what cannot be sent. In a transacted session it leaves when that is committed.
         """
         outbox = self._outbox
+        if wait:
+            outbox.check_wait(outbox.counter + 1)
         if (
             self._is_plain
             and properties is None
@@ -182,6 +184,8 @@ class Producer:
         first = 0
         last = -1
         wait = fields.pop("wait", False)
+        if wait:
+            self._outbox.check_wait(self._outbox.counter + 1)
         is_plain = self._sending.is_plain and not any(value is not None for value in fields.values())
         source = iter(bodies)
         while part := list(islice(source, BODIES_AT_ONCE)):
@@ -211,8 +215,10 @@ class Producer:
         """Waits until all that was sent is committed.
 
         Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
-        when the time is over first.
+        when the time is over first. In a transacted session `commit` does this, and there is nothing to wait for.
         """
+        if self._outbox.is_transacted:
+            return
         outbox = self._outbox
         counter = outbox.counter
         if not await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
@@ -237,6 +243,7 @@ class Producer:
 
     async def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
+        outbox.check_wait(counter)
         if not await self._line.wait_for(lambda: outbox.outcome(counter) is not False, timeout):
             raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
         outcome = outbox.outcome(counter)
@@ -273,6 +280,7 @@ class Producer:
         outbox = self._outbox
         if outbox.has_room:
             return
+        outbox.check_room()
         if not self._sending.is_waiting:
             raise Blocked(
                 f"{outbox.counter - outbox.confirmed} messages of this producer are not confirmed yet; retry later"
