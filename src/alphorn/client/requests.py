@@ -99,7 +99,7 @@ class Requests:
             if isinstance(request.frame, Acknowledge | Return):
                 given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
             elif isinstance(request.frame, CommitTransaction):
-                for consumer, positions in request.frame.consumed.items():
+                for consumer, _, positions in request.frame.consumed:
                     given_up.setdefault(consumer, []).extend(positions)
         frames: list[AnyClientFrame] = [
             renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()

@@ -47,7 +47,7 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
         on_answer(error)
         return
     inboxes = [inbox for inbox in session.inboxes.values() if inbox.has_consumed]
-    consumed = {inbox.number: inbox.consume_handed() for inbox in inboxes}
+    consumed = [(inbox.number, inbox.consume.place, inbox.consume_handed()) for inbox in inboxes]
     if not publishes and not consumed:
         _end(core, session)
         on_answer(Done(0))
@@ -59,8 +59,8 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
         error = _reason(core, answer)
         for outbox in session.outboxes.values():
             outbox.on_transaction(error)
-        for inbox in inboxes:
-            inbox.on_acknowledged(consumed[inbox.number])
+        for inbox, (_, _, positions) in zip(inboxes, consumed, strict=True):
+            inbox.on_acknowledged(positions)
         for inbox in session.inboxes.values() if error is not None else ():
             inbox.recover()
         _end(core, session)

@@ -89,12 +89,19 @@ class Transactions:
         """A client wants its session's transaction done. What it cannot mean is refused, and nothing is done."""
         self._desk.reach("asked")
         try:
-            transaction = self._make(connection, frame)
+            self._check(connection, frame)
         except (Misuse, TransactionRolledBack) as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
+        transaction = self._make(connection, frame)
         self._open[transaction] = None
-        self._begin_when_known(transaction, frame)
+        try:
+            self._take_consumed(transaction, frame)
+        except TransactionRolledBack as error:
+            # It may have been done when it was asked for before, so its home has the last word.
+            self._fail(transaction, str(error))
+        else:
+            self._begin_when_known(transaction, frame)
 
     def resolve(self, frame: link.InDoubt) -> None:
         """A Message Manager waits for the end of a transaction: where nothing was decided, it is rolled back now."""
@@ -128,14 +135,14 @@ class Transactions:
 
     # --- what is wanted ---
 
-    def _make(self, connection: Connection, frame: CommitTransaction) -> Transaction:
-        """Checked; what it consumes is not held any more but on its way."""
+    def _check(self, connection: Connection, frame: CommitTransaction) -> None:
+        """Raises what is wrong with it whenever it comes; nothing of it was ever done."""
         if frame.session not in connection.sessions:
             raise Misuse(f"session {frame.session} is not open on this connection; only its own transactions end here")
         if not 0 <= frame.session <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise Misuse(f"no session has the number {frame.session} and a transaction {frame.counter}")
         size = sum(len(publish.blob) for publish in frame.publishes)
-        size += sum(bytes_of(positions) for positions in frame.consumed.values())
+        size += sum(bytes_of(positions) for _, _, positions in frame.consumed)
         if size > BATCH_BYTES_MAX or len(frame.publishes) + len(frame.consumed) > COMMANDS_MAX:
             raise TransactionRolledBack(
                 f"a transaction of {size} bytes is too large; at most {BATCH_BYTES_MAX} go at once: commit more often"
@@ -144,21 +151,37 @@ class Transactions:
             if publish.session != frame.session:
                 raise PeerViolation(f"a transaction of session {frame.session} sends for session {publish.session}")
             self._publishing.check(connection, publish)
-        transaction = Transaction(commands.key_of(connection.id, frame.session), frame.counter, [])
+        for _, place, positions in frame.consumed:
+            pairs_of(positions)
+            if not 0 <= parts_of(place)[0] < len(self._desk.channels):
+                raise PeerViolation(f"no destination has the place {place}; resolve its name first")
+
+    def _make(self, connection: Connection, frame: CommitTransaction) -> Transaction:
+        places = [publish.place for publish in frame.publishes] + [place for _, place, _ in frame.consumed]
+        channels = sorted({parts_of(place)[0] for place in places})
+        if self._desk.settings.prepares_all and len(channels) > 1:
+            channels = list(range(len(self._desk.channels)))
+        transaction = Transaction(commands.key_of(connection.id, frame.session), frame.counter, channels)
         transaction.connection, transaction.request = connection, frame.request
-        for number, positions in sorted(frame.consumed.items()):
-            consumer = self._find_holder(connection, frame.session, number, positions)
-            transaction.consumed.append((consumer, positions))
-        for consumer, positions in transaction.consumed:
+        return transaction
+
+    def _take_consumed(self, transaction: Transaction, frame: CommitTransaction) -> None:
+        """What it consumes is not held any more but on its way; raises `TransactionRolledBack`."""
+        assert transaction.connection is not None
+        found = [
+            (self._find_holder(transaction.connection, frame.session, number, place, positions), positions)
+            for number, place, positions in frame.consumed
+        ]
+        for consumer, positions in found:
             for first, last in pairs_of(positions):
                 consumer.held.remove(first, last)
                 consumer.settling.add(first, last)
-        return transaction
+        transaction.consumed = found
 
     @staticmethod
-    def _find_holder(connection: Connection, session: int, number: int, positions: list[int]) -> Consumer:
+    def _find_holder(connection: Connection, session: int, number: int, place: int, positions: list[int]) -> Consumer:
         consumer = connection.consumers.get(number)
-        if consumer is None or consumer.session != session:
+        if consumer is None or consumer.session != session or parts_of(place)[0] != consumer.channel:
             raise TransactionRolledBack(f"consumer {number} is not open in this session; receive and commit again")
         for first, last in pairs_of(positions):
             if consumer.held.intersection(first, last) != [(first, last)]:
@@ -174,18 +197,15 @@ class Transactions:
             self._begin(transaction, frame)
 
     def _begin(self, transaction: Transaction, frame: CommitTransaction) -> None:
-        parts = transaction.parts
+        parts = transaction.parts = {channel: [] for channel in transaction.channels}
         for consumer, positions in transaction.consumed:
-            parts.setdefault(consumer.channel, []).append(
+            parts[consumer.channel].append(
                 commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, positions)
             )
         assert transaction.connection is not None
         for publish in frame.publishes:
             command = self._publishing.command_of(transaction.connection, publish)
-            parts.setdefault(parts_of(publish.place)[0], []).append(command)
-        if self._desk.settings.prepares_all and len(parts) > 1:
-            parts = transaction.parts = {number: parts.get(number, []) for number in range(len(self._desk.channels))}
-        transaction.channels = sorted(parts)
+            parts[parts_of(publish.place)[0]].append(command)
         transaction.step = Step.PREPARING
         if not parts:
             self._end(transaction)

@@ -164,7 +164,7 @@ class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag
     session: int
     counter: int  # of the session's transactions; begins with 1
     publishes: list[Publish]
-    consumed: dict[int, list[int]]  # consumer → positions
+    consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
 
 
 AnyClientFrame = (
