@@ -24,6 +24,9 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 
 PREPARE_S = 5.0  # a channel that is not ready by then has failed
 COMMANDS_MAX = 10_000  # of one transaction
+COMMITTED = 1  # the answer of a home channel that has decided so (message_manager/transaction_state.py)
+# What tests may watch, at the moment it is noticed: asked by the client, answered by the only channel, and so on.
+STEPS = ("asked", "answered", "partly-prepared", "prepared", "decided", "partly-finished", "finished")
 
 Parts = dict[int, list[commands.AnyCommand]]  # by channel
 
@@ -341,9 +344,6 @@ class Transactions:
         else:
             refused = Failed(transaction.request, TransactionRolledBack.__name__, transaction.reason)
             self._desk.reply(connection.stream, refused)
-
-
-COMMITTED = 1  # the answer of a home channel that has decided so (message_manager/transaction_state.py)
 
 
 def _size_of(members: list[commands.AnyCommand]) -> int:

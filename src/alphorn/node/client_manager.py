@@ -50,6 +50,7 @@ from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.crash_points import CrashPoints
 
 UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
@@ -76,6 +77,7 @@ class ClientManagerNode:
         self._is_reading = True
         self._shared = read_buffer()
         self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         self._channels = [_Reader(self, number) for number in range(len(file.channels))]
         self._witnesses = self._make_witnesses()
 
@@ -108,6 +110,7 @@ class ClientManagerNode:
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
             origins=[channel.origin for channel in self._channels],
         )
+        self._machine.watch_steps(self._crash_points.reach)
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
@@ -141,6 +144,10 @@ class ClientManagerNode:
             "streams": len(self._streams),
             "channels": [channel.bus.describe() for channel in self._channels],
         }
+
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process at this step of a transaction."""
+        self._crash_points.arm(step, count)
 
     def receive(self, item: Input) -> None:
         """Something happened."""

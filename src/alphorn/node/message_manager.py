@@ -40,6 +40,7 @@ from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.crash_points import CrashPoints
 from alphorn.node.fetching import fetch_entries
 
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
@@ -59,6 +60,7 @@ class MessageManagerNode:
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
+        self._crash_points = CrashPoints()
         config = file.group(self._channel)
         self._bus = BusNode(
             BusSettings(
@@ -117,11 +119,17 @@ class MessageManagerNode:
         """The one printable state."""
         return {"message_manager": self._machine.describe(), "bus": self._bus.describe()}
 
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process when it has applied this step of a transaction as primary."""
+        self._crash_points.arm(step, count)
+
     # --- the upper layer of the bus ---
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
         self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
+        if self._crash_points.is_armed and self._machine.is_primary:
+            self._crash_points.reach_applied(payload)
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`. The machine hears of its own entries as of all others."""

@@ -131,6 +131,13 @@ class Cluster:
         """Signals one node. After SIGKILL or SIGTERM it has ended when this returns."""
         self._run(self._kill(name, number))
 
+    def die_at(self, name: str, step: str, count: int = 1) -> None:
+        """Lets a node kill itself when it takes a step of a transaction for the so-manieth time; 0 lets it live.
+
+        Steps are those of `alphorn.node.crash_points`: a Client Manager's as coordinator, or a primary's.
+        """
+        self._run(self._die_at(name, step, count))
+
     def restart(self, name: str) -> None:
         """Starts a node that is down, or stops it in good order and starts it again; waits until it takes part."""
         self._run(self._restart(name))
@@ -214,6 +221,9 @@ class Cluster:
                 except Unavailable as error:
                     reason = str(error)
         raise Unavailable(f"the cluster cannot be asked for its state: {reason}; restart a Client Manager")
+
+    async def _die_at(self, name: str, step: str, count: int) -> None:
+        self._node(name).die_at(step, count)
 
     async def _kill(self, name: str, number: signal.Signals) -> None:
         node = self._node(name)

@@ -20,15 +20,6 @@ from alphorn.testing.streams import SimulatedStreams, StreamEnd
 REPLICAS = 2
 RELINK_S = (0.02, 0.3)
 CACHE_BYTES = 2_000  # so little that bodies are often fetched
-STEPS = (
-    "asked",
-    "answered",
-    "partly-prepared",
-    "prepared",
-    "decided",
-    "partly-finished",
-    "finished",
-)
 
 
 class Manager(Process):

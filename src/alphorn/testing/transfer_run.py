@@ -10,11 +10,11 @@ import traceback
 import msgspec
 import xxhash
 
+from alphorn.client_manager.transactions import STEPS as MANAGER_STEPS
 from alphorn.message_manager.queue import Queue
 from alphorn.model.commands import Publish, decode_entry
 from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
 from alphorn.testing.model_channels import ModelChannel, Process
-from alphorn.testing.model_cluster import STEPS as MANAGER_STEPS
 from alphorn.testing.model_cluster import ModelCluster
 from alphorn.testing.run import Result
 from alphorn.testing.timeline import Timeline
