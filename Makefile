@@ -4,6 +4,7 @@ MAKEFLAGS += --no-print-directory
 
 SEEDS ?= 200
 MINUTES ?= 5
+TRANSFERS ?= 1000
 READY := .venv/.ready
 BIN := .venv/bin
 
@@ -12,7 +13,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
 .PHONY: $(READY)
 endif
 
-.PHONY: help run test check format sim mutants chaos bench requirements docs setup
+.PHONY: help run test check format sim mutants chaos transfers bench requirements docs setup
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistak
 
 chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)
+
+transfers: $(READY) ## transactions while nodes die at every step of one: make transfers TRANSFERS=1000
+	@$(BIN)/alphorn chaos --transfers $(TRANSFERS)
 
 bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log

@@ -50,6 +50,7 @@ class Transaction:
         "consumed",
         "counter",
         "deadline",
+        "error",
         "is_commit",
         "missing",
         "parts",
@@ -70,7 +71,8 @@ class Transaction:
         self.step = Step.WAITING
         self.missing: set[int] = set()  # channels that have not answered this step
         self.is_commit = True
-        self.reason = ""  # why it is rolled back
+        self.error = TransactionRolledBack.__name__  # what its client hears if it is not done
+        self.reason = ""  # why
         self.deadline = float("inf")
 
 
@@ -226,6 +228,8 @@ class Transactions:
         def on_answer(answer: link.Answered) -> None:
             self._desk.reach("answered")
             transaction.is_commit, transaction.reason = not answer.error, answer.reason
+            if answer.error == Misuse.__name__:
+                transaction.error = answer.error  # it is over since long, and may have been done then
             if answer.error:
                 self._give_back(transaction, channel, is_counted=False)
             self._end(transaction)
@@ -342,7 +346,7 @@ class Transactions:
         if transaction.is_commit:
             self._desk.reply(connection.stream, Done(transaction.request))
         else:
-            refused = Failed(transaction.request, TransactionRolledBack.__name__, transaction.reason)
+            refused = Failed(transaction.request, transaction.error, transaction.reason)
             self._desk.reply(connection.stream, refused)
 
 
