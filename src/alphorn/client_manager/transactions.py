@@ -52,6 +52,7 @@ class Transaction:
         "deadline",
         "error",
         "is_commit",
+        "is_told",
         "missing",
         "parts",
         "reason",
@@ -71,6 +72,7 @@ class Transaction:
         self.step = Step.WAITING
         self.missing: set[int] = set()  # channels that have not answered this step
         self.is_commit = True
+        self.is_told = False  # its client has heard what becomes of it
         self.error = TransactionRolledBack.__name__  # what its client hears if it is not done
         self.reason = ""  # why
         self.deadline = float("inf")
@@ -281,6 +283,8 @@ class Transactions:
         transaction.missing = set(transaction.channels)
         if transaction.is_commit:
             transaction.missing.discard(home)
+        else:
+            self._tell(transaction)  # no channel can do anything else now, be it out of reach
         for channel in sorted(transaction.missing):
             command = commands.TransactionFinish(transaction.session, transaction.counter, transaction.is_commit)
             on_finished = self._answer(transaction, Step.FINISHING, channel, self._on_finished)
@@ -341,8 +345,13 @@ class Transactions:
         if transaction.is_commit:
             for consumer, positions in transaction.consumed:
                 consumer.settle(positions)
-        if not self._desk.is_there(connection):
+        self._tell(transaction)
+
+    def _tell(self, transaction: Transaction) -> None:
+        connection = transaction.connection
+        if connection is None or transaction.is_told or not self._desk.is_there(connection):
             return
+        transaction.is_told = True
         if transaction.is_commit:
             self._desk.reply(connection.stream, Done(transaction.request))
         else:

@@ -165,6 +165,7 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            prepares_all=self._file.prepare == "all",
         )
 
     def _make_witnesses(self) -> list[BusNode]:

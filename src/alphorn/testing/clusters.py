@@ -20,12 +20,12 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
 from alphorn.client.blocking.connection import Connection, connect
-from alphorn.io.cluster_file import ClusterFile, read_cluster_file
+from alphorn.io.cluster_file import BackupPolicy, ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     FILE_NAME,
     LocalShape,
@@ -54,12 +54,15 @@ def cluster(
     directory: Path | None = None,
     deadline_s: float = DEADLINE_S,
     checkpoint_interval: int | None = None,
+    backup_policy: BackupPolicy = "",
+    prepare: Literal["involved", "all"] = "involved",
 ) -> "Iterator[Cluster]":
     """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
 
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
     that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
-    checkpoints. Raises `Unavailable` when the cluster does not serve in time.
+    checkpoints; `backup_policy` and `prepare` are those of the cluster file. Raises `Unavailable` when the cluster does
+    not serve in time.
     """
     shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
     with contextlib.ExitStack() as stack:
@@ -67,7 +70,9 @@ def cluster(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
         path = directory.absolute() / FILE_NAME
         if not path.exists():
-            write_cluster_file(path, _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval))
+            file = _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval)
+            tables = tuple(msgspec.structs.replace(table, backup_policy=backup_policy) for table in file.channels)
+            write_cluster_file(path, msgspec.structs.replace(file, channels=tables, prepare=prepare))
         made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)
         stack.callback(made.close)
         made.start()
