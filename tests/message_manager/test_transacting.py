@@ -75,7 +75,7 @@ def copy_of(bench: Bench) -> bytes:
 @pytest.mark.requirement("TX-1", "TX-4", "TX-5")
 def test_one_entry_does_all_of_a_transaction(bench: Bench) -> None:
     effects = commit(bench, consumed(1, 1, 2), batch(2, ["moved"]))
-    assert effects == [Gone(1, 0, [1, 2]), Arrived(2, 0, 1, 1), Answer(0, int(Outcome.COMMITTED))]
+    assert effects == [Gone(1, 0, [1, 2]), Arrived(2, 0, 1, 1), Answer(0, int(Outcome.DONE))]
     run = bench.queue(2).segments.find(1)
     assert run is not None
     assert (run.sequence, run.command) == (bench.engine.sequence, 2)  # where the batch is in the entry
@@ -179,8 +179,8 @@ def test_what_was_prepared_comes_back_counted_when_it_is_rolled_back(bench: Benc
 
 def test_the_first_decision_holds_for_ever(bench: Bench) -> None:
     prepare(bench, consumed(1, 1, 1), batch(2, ["moved"]))
-    assert decide(bench, is_commit=True).number == Outcome.COMMITTED
-    assert decide(bench, is_commit=False).number == Outcome.COMMITTED
+    assert decide(bench, is_commit=True).number == Outcome.DONE
+    assert decide(bench, is_commit=False).number == Outcome.DONE
     assert bench.queue(2).count == 1
 
 
@@ -334,7 +334,7 @@ def test_a_decision_outlives_its_connection_until_every_channel_has_finished(ben
     bench.apply(Forget(ALICE))
     bench.tick(1_000)
     bench.tick(1_000 + 2 * FORGOTTEN_MS)
-    assert decide(bench, is_commit=False).number == Outcome.COMMITTED
+    assert decide(bench, is_commit=False).number == Outcome.DONE
     bench.apply(TransactionSettle(SESSION, 1))
     assert not bench.engine.unresolved
     assert ALICE not in bench.engine.connections()

@@ -66,8 +66,8 @@ def test_the_book_sees_a_unit_that_stayed_though_its_transfer_was_confirmed() ->
     book = TransferBook()
     book.send(NAME, 0, None)
     book.send(NEXT, 0, NAME)
-    book.tell([NEXT], Told.COMMITTED)
-    with pytest.raises(Violation, match="committed is done"):
+    book.tell([NEXT], Told.DONE)
+    with pytest.raises(Violation, match="told is done"):
         book.check([("queue:a", NAME, 0)], 1)
 
 

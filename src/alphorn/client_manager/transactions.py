@@ -24,7 +24,7 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 
 PREPARE_S = 5.0  # a channel that is not ready by then has failed
 COMMANDS_MAX = 10_000  # of one transaction
-COMMITTED = 1  # the answer of a home channel that has decided so (message_manager/transaction_state.py)
+DONE = 1  # the answer of a home channel that has decided so (message_manager/transaction_state.py)
 # What tests may watch, at the moment it is noticed: asked by the client, answered by the only channel, and so on.
 STEPS = ("asked", "answered", "partly-prepared", "prepared", "decided", "partly-finished", "finished")
 
@@ -88,7 +88,7 @@ class Transactions:
         self._publishing = publishing
         self._consuming = consuming
         self._open: dict[Transaction, None] = {}
-        self.counts = {"committed": 0, "rolled_back": 0, "resolved": 0}
+        self.counts = {"done": 0, "rolled_back": 0, "resolved": 0}
 
     # --- what is asked ---
 
@@ -277,7 +277,7 @@ class Transactions:
     def _on_decided(self, transaction: Transaction, home: int, answer: link.Answered) -> None:
         """What stands in the home channel's log is what happens, whatever was wanted."""
         self._desk.reach("decided")
-        transaction.is_commit = answer.number == COMMITTED
+        transaction.is_commit = answer.number == DONE
         transaction.reason = transaction.reason or answer.reason
         transaction.step = Step.FINISHING
         transaction.missing = set(transaction.channels)
@@ -341,7 +341,7 @@ class Transactions:
         connection = transaction.connection
         if connection is None:
             return
-        self.counts["committed" if transaction.is_commit else "rolled_back"] += 1
+        self.counts["done" if transaction.is_commit else "rolled_back"] += 1
         if transaction.is_commit:
             for consumer, positions in transaction.consumed:
                 consumer.settle(positions)

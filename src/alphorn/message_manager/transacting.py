@@ -56,7 +56,7 @@ def commit_at_once(
         except Error as error:
             known = _roll_back(state, command, [], str(error))
         else:
-            known = state.transactions.put(command.session, Record(counter=command.counter, outcome=Outcome.COMMITTED))
+            known = state.transactions.put(command.session, Record(counter=command.counter, outcome=Outcome.DONE))
             for at, member in enumerate(members, place + 1):
                 _do(state, member, at, effects)
     _answer(known, place, effects)
@@ -220,7 +220,7 @@ def _finish(
 ) -> None:
     reserved, staged = record.reserved, record.staged
     record.reserved, record.staged = [], []
-    record.outcome = Outcome.COMMITTED if is_commit else Outcome.ROLLED_BACK
+    record.outcome = Outcome.DONE if is_commit else Outcome.ROLLED_BACK
     if not is_commit:
         record.reason, record.has_come_back = "it was not decided in time, or a channel could not do its part", True
     for part in reserved:

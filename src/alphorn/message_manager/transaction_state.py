@@ -20,7 +20,7 @@ class Outcome(IntEnum):
     """What became of a transaction here."""
 
     PREPARED = 0  # nothing yet: it is decided elsewhere
-    COMMITTED = 1
+    DONE = 1
     ROLLED_BACK = 2
 
 

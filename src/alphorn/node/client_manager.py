@@ -40,6 +40,7 @@ from alphorn.client_manager.machine import (
 )
 from alphorn.doors import native
 from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
@@ -50,7 +51,6 @@ from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
-from alphorn.node.crash_points import CrashPoints
 
 UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for

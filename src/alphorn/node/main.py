@@ -60,7 +60,7 @@ class Node(Protocol):
         """The one printable state."""
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests: kills the process at this step (node/crash_points.py)."""
+        """For tests: kills the process at this step (io/crash_points.py)."""
 
 
 class MakeNode(Protocol):

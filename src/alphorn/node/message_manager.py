@@ -13,6 +13,7 @@ from pathlib import Path
 
 from alphorn.bus.entries import Assignment, Member
 from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
 from alphorn.message_manager.core import MessageManager
@@ -40,7 +41,6 @@ from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
-from alphorn.node.crash_points import CrashPoints
 from alphorn.node.fetching import fetch_entries
 
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer

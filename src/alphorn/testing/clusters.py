@@ -139,7 +139,7 @@ class Cluster:
     def die_at(self, name: str, step: str, count: int = 1) -> None:
         """Lets a node kill itself when it takes a step of a transaction for the so-manieth time; 0 lets it live.
 
-        Steps are those of `alphorn.node.crash_points`: a Client Manager's as coordinator, or a primary's.
+        Steps are those of `alphorn.io.crash_points`: a Client Manager's as coordinator, or a primary's.
         """
         self._run(self._die_at(name, step, count))
 

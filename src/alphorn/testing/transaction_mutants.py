@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from alphorn.client_manager.transactions import COMMITTED, Transaction, Transactions
+from alphorn.client_manager.transactions import DONE, Transaction, Transactions
 from alphorn.message_manager import engine, transacting, transaction_state
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.state import State
@@ -15,7 +15,7 @@ from alphorn.testing.mutation import Mutant, Patch
 def _nothing_recorded() -> list[Patch]:
     def decide_here(self: Any, transaction: Transaction) -> None:
         transaction.deadline = float("inf")
-        number = COMMITTED if transaction.is_commit else 0
+        number = DONE if transaction.is_commit else 0
         self._on_decided(transaction, transaction.channels[0], link.Answered(0, number))
 
     def on_decided(self: Any, transaction: Transaction, home: int, answer: link.Answered) -> None:

@@ -18,8 +18,8 @@ import msgspec
 
 from alphorn.client.blocking.connection import Connection
 from alphorn.client_manager.transactions import STEPS
+from alphorn.io.crash_points import PRIMARY_STEPS
 from alphorn.model.errors import Error, TransactionRolledBack, Unavailable, UnknownOutcome
-from alphorn.node.crash_points import PRIMARY_STEPS
 from alphorn.testing.clusters import Cluster, cluster
 
 CRASH_POINTS = (*STEPS, *PRIMARY_STEPS)

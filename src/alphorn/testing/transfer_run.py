@@ -140,7 +140,7 @@ class TransferRun:
         if not self.clients[0].fund(self.plan.units):
             raise Violation("progress at the start", "the accounts cannot be funded")
         schedule.run_until(2 * CALM_START_S)
-        if self.book.counts[Told.COMMITTED] != 1:
+        if self.book.counts[Told.DONE] != 1:
             raise Violation("progress at the start", "the accounts were not funded")
         for client in self.clients:
             client.is_calm = False
@@ -268,7 +268,7 @@ class TransferRun:
         result, counts = self.result, self.book.counts
         result.virtual_s, result.events = self.cluster.schedule.now, self.cluster.schedule.events
         result.committed = sum(len(channel.log) for channel in self.cluster.channels)
-        result.transactions, result.receipts = counts[Told.COMMITTED], self.book.receipts
+        result.transactions, result.receipts = counts[Told.DONE], self.book.receipts
         result.refused, result.unknown = counts[Told.ROLLED_BACK], counts[Told.UNKNOWN]
         result.trace_hash = self._hash.hexdigest()
 

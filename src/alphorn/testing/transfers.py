@@ -42,7 +42,7 @@ class Told(enum.Enum):
     """What a program knows of a transaction."""
 
     OPEN = "open"
-    COMMITTED = "committed"
+    DONE = "done"
     ROLLED_BACK = "rolled back"
     UNKNOWN = "unknown"  # its program died, or could not find out
 
@@ -101,8 +101,8 @@ class TransferBook:
             raise Violation("no unit is lost", f"units {missing} are in no account")
         left = {name for _, name, _ in found}
         for name, move in self.moves.items():
-            if move.told is Told.COMMITTED and move.source in left:
-                raise Violation("committed is done", f"unit {move.unit} went on by {_text(name)} and is where it was")
+            if move.told is Told.DONE and move.source in left:
+                raise Violation("told is done", f"unit {move.unit} went on by {_text(name)} and is where it was")
 
 
 class TransferClient:
@@ -323,7 +323,7 @@ class TransferClient:
 def _told(answer: Answer | Error) -> Told:
     if isinstance(answer, TransactionRolledBack):
         return Told.ROLLED_BACK
-    return Told.UNKNOWN if isinstance(answer, Error) else Told.COMMITTED
+    return Told.UNKNOWN if isinstance(answer, Error) else Told.DONE
 
 
 def _text(name: MessageName) -> str:
