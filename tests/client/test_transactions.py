@@ -103,12 +103,10 @@ def test_what_is_rolled_back_is_not_sent_and_comes_again_in_order(script: Transa
     bodies(script.inbox, 2)
     counter = script.send("x")
     transactions.roll_back(script.core, script.session)
-    returns = script.said()
-    assert [(frame.positions, frame.is_unseen) for frame in returns if isinstance(frame, c.Return)] == [
-        ([1, 2], False),
-        ([3, 4], True),
-    ]
-    assert kinds(returns) == ["Return", "Return"]
+    [recover] = script.said()
+    assert isinstance(recover, c.Recover)
+    assert (recover.seen, recover.unseen) == ([1, 2], [3, 4])
+    script.hear(c.Done(recover.request))
     assert isinstance(script.outbox.outcome(counter), TransactionRolledBack)
     assert script.outbox.has_room
     script.send("y")
@@ -124,9 +122,9 @@ def test_a_refused_transaction_gives_back_what_is_prefetched_and_begins_anew(scr
     assert isinstance(error, TransactionRolledBack)
     assert isinstance(script.outbox.outcome(counter), TransactionRolledBack)
     [back] = script.said()
-    assert isinstance(back, c.Return)
-    assert (back.positions, back.is_unseen) == ([3, 4], True)  # the server sees to what was consumed
-    script.hear(delivered(script.inbox, 1, 2, delivery_count=2))
+    assert isinstance(back, c.Recover)
+    assert (back.seen, back.unseen) == ([], [3, 4])  # the server sees to what was consumed
+    script.hear(c.Done(back.request), delivered(script.inbox, 1, 2, delivery_count=2))
     assert bodies(script.inbox) == [1, 2]
 
 

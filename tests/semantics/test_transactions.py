@@ -183,6 +183,23 @@ def test_a_consumer_that_the_server_closes_dooms_its_transaction(session, other,
     assert look(other, second) == [[]]
 
 
+def test_a_destination_that_was_deleted_is_created_anew_for_the_next_transaction(session, other, queues):
+    producers = [session.producer(queue) for queue in queues]
+    for body in ("before", "after"):
+        for producer in producers:
+            producer.send(body)
+        session.commit()
+        if body == "before":
+            other.destinations.delete(queues[0])
+            other.session().producer(queues[1]).send("between", wait=True)
+            producers[0].send("refused, or too late")
+            with contextlib.suppress(alphorn.TransactionRolledBack):
+                session.commit()  # it may not have heard of it yet
+            session.rollback()
+    assert look(other, *queues)[0][-1] == "after"
+    assert look(other, *queues)[1] == ["before", "between", "after"]
+
+
 def test_calls_that_make_no_sense_in_a_transacted_session_are_refused(session, connection, queues):
     producer = session.producer(queues[0])
     receipt = producer.send("x")

@@ -63,16 +63,20 @@ class Outbox:
         "_batches",
         "_bytes_confirmed",
         "_bytes_packed",
+        "_left",
         "_refusals",
         "_refusals_forgotten",
         "bytes_added",
         "bytes_max",
         "confirmed",
         "counter",
+        "destination",
         "failure",
         "flags",
         "has_parcels",
         "is_open",
+        "is_seeking",
+        "is_stale",
         "is_transacted",
         "messages_max",
         "number",
@@ -92,7 +96,11 @@ class Outbox:
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
+        self.destination = ""  # its own, where it has one
         self.is_open = True
+        self.is_stale = False  # its destination was deleted: it is to be looked for before more is sent
+        self.is_seeking = False  # and that is under way
+        self._left: set[int] = set()  # places where its destination was before
         self.failure: Error | None = None
         # Written by programs.
         self.waiting: deque[bytes | Parcel] = deque()
@@ -134,7 +142,7 @@ class Outbox:
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
-        if self.is_transacted:
+        if self.is_seeking or self.is_transacted:
             return False
         return waiting > 0 and (
             len(self._batches) < BATCHES_UNDER_WAY_EAGER
@@ -172,6 +180,17 @@ class Outbox:
         if self.waiting:
             self.pack(0)
             self.on_transaction(error)
+
+    def on_vanished(self) -> None:
+        """The destination was deleted; one without a destination of its own looks for each message's anyway."""
+        self.is_stale = bool(self.destination)
+
+    def on_found(self, place: int) -> None:
+        """This is where the destination is now; what waits goes there."""
+        self.is_stale = self.is_seeking = False
+        if place != self.place:
+            self._left.add(self.place)
+            self.place = place
 
     def on_confirmed(self, counter: int) -> None:
         """All messages through this one are committed."""
@@ -270,6 +289,8 @@ class Outbox:
             if type(item) is bytes:
                 item = Parcel(self.place, 0, 0, item)
             assert isinstance(item, Parcel)
+            if item.place in self._left:
+                item = msgspec.structs.replace(item, place=self.place)
             if pieces and (item.count or item.place != place):
                 frames += self._pack_pieces(pieces, place, flags, now_ms)
                 pieces, flags = [], self.flags

@@ -8,14 +8,16 @@ A consumer or producer that the program closes before the transaction is over le
 server closes takes its messages along: then the transaction can only be rolled back.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import Inbox
+from alphorn.client.outbox import Outbox
 from alphorn.doors.native import LENGTH_BYTES
-from alphorn.model.conversation import CommitTransaction, Done
+from alphorn.model.conversation import CommitTransaction, Done, Resolve, Return
 from alphorn.model.errors import Error, Misuse, TransactionRolledBack, UnknownOutcome
 from alphorn.model.messages import BATCH_BYTES_MAX
 
@@ -32,6 +34,9 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
     assert transaction is not None
     if transaction.is_committing:
         on_answer(Misuse("this session commits already; one thread at a time ends its transactions"))
+        return
+    if stale := [outbox for outbox in session.outboxes.values() if outbox.waiting and outbox.is_stale]:
+        _find_again(core, session, stale, lambda: commit(core, session, now_ms, on_answer))
         return
     publishes: list[Any] = []
     for outbox in session.outboxes.values():
@@ -71,6 +76,28 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
     core.request(lambda request: CommitTransaction(request, session.number, counter, publishes, consumed), on_committed)
 
 
+def _find_again(core: "Core", session: SessionState, stale: list[Outbox], then: Callable[[], None]) -> None:
+    """Destinations that were deleted are looked for, and created, before something is sent there."""
+    transaction = session.transaction
+    assert transaction is not None
+    transaction.is_committing = True
+    left = len(stale)
+
+    def ask(make: Callable[[int], Resolve], on_answer: "OnAnswer") -> None:
+        def on_found(answer: "Answer | Error") -> None:
+            nonlocal left
+            on_answer(answer)
+            left -= 1
+            if not left:
+                transaction.is_committing = False
+                then()
+
+        core.request(make, on_found)
+
+    for outbox in stale:
+        core.find_again(outbox, ask)
+
+
 def roll_back(core: "Core", session: SessionState) -> None:
     """Nothing of the open transaction is done: what was sent is dropped, what was received comes back."""
     transaction = session.transaction
@@ -91,14 +118,17 @@ def drop_sent(session: SessionState) -> None:
         outbox.on_transaction(error)
 
 
-def postpone_closing(session: SessionState | None, inbox: Inbox) -> bool:
+def postpone_closing(core: "Core", inbox: Inbox) -> bool:
     """Whether a consumer must stay until its session's transaction is over; it hands out nothing more."""
+    session = core.sessions.get(inbox.session)
     transaction = session.transaction if session is not None else None
     if transaction is None or not (inbox.has_consumed or transaction.is_committing):
         return False
     if inbox not in transaction.leaving:
-        inbox.give_back_unseen()
         transaction.leaving.append(inbox)
+        unseen = inbox.let_go_unseen()
+        if unseen:
+            core.request(lambda request: Return(request, inbox.number, unseen, is_unseen=True), lambda answer: None)
     return True
 
 

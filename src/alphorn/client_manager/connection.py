@@ -10,14 +10,18 @@ from collections.abc import Callable
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
+PLACES_MAX = 10_000  # remembered of one connection
+
 
 class Producer:
-    """Which counter comes next, and whether the log is known to agree with it."""
+    """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("expected", "is_proven", "unanswered")
+    __slots__ = ("expected", "is_proven", "place", "session", "unanswered")
 
-    def __init__(self, expected: int, *, is_proven: bool) -> None:
+    def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
+        self.session = session
+        self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
 
@@ -37,6 +41,7 @@ class Consumer:
         "place",
         "postponed",
         "prefetch",
+        "recovery",
         "request",
         "returning",
         "selector",
@@ -65,16 +70,23 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
+        self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def settle(self, positions: list[int]) -> None:
-        """These are acknowledged or returned in the log."""
+        """These are acknowledged in the log."""
+        self._hear(self.settling, positions)
+
+    def come_back(self, positions: list[int]) -> None:
+        """These are returned in the log; some may have been given out again since then, and acknowledged."""
+        self._hear(self.returning, positions)
+
+    def _hear(self, unheard: RangeSet, positions: list[int]) -> None:
         for first, last in zip(positions[::2], positions[1::2], strict=True):
-            self.settling.remove(first, last)
-            self.returning.remove(first, last)
+            unheard.remove(first, last)
         if not self.is_unheard and self.on_settled is not None:
             then, self.on_settled = self.on_settled, None
             then()
@@ -100,7 +112,17 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "resumption", "sessions", "stream")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "id",
+        "is_writable",
+        "places",
+        "producers",
+        "resumption",
+        "sessions",
+        "stream",
+    )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
@@ -110,7 +132,14 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
+        self.places: set[int] = set()  # of destinations that it knows
         self.is_writable = True
+
+    def know(self, place: int) -> None:
+        """It has been told where a destination is, or sends there; whether that is deleted interests it."""
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places.add(place)
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -74,7 +74,7 @@ class Consuming:
         self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
-        if not self._is_current(connection, consumer):
+        if not self.is_current(connection, consumer):
             return
         if listed is None:
             reason = "this destination is gone; resolve it anew"
@@ -93,8 +93,8 @@ class Consuming:
     def _enter(self, connection: Connection, consumer: Consumer) -> None:
         """It is known where the consumer belongs: what its client said of it meanwhile is done, and it attaches."""
         self._do_postponed(consumer)
-        if self._is_current(connection, consumer):
-            self._attach(connection, consumer)
+        if self.is_current(connection, consumer):
+            self.attach(connection, consumer)
 
     def _refuse(self, connection: Connection, consumer: Consumer, refusal: Failed) -> None:
         self._do_postponed(consumer)
@@ -125,7 +125,7 @@ class Consuming:
         )
 
         def on_answer(answer: link.Answered) -> None:
-            if not self._is_current(connection, consumer):
+            if not self.is_current(connection, consumer):
                 return
             if answer.error:
                 self._refuse(connection, consumer, Failed(frame.request, answer.error, answer.reason))
@@ -153,7 +153,7 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
 
         def subscribe() -> None:
-            if self._is_current(connection, consumer):
+            if self.is_current(connection, consumer):
                 channel.request(command, on_answer)
 
         request = channel.ask(lambda answer: on_answer(answer) if answer.error else subscribe(), lost=subscribe)
@@ -161,7 +161,7 @@ class Consuming:
             channel.pending.pop(request)
             subscribe()
 
-    def _attach(self, connection: Connection, consumer: Consumer) -> None:
+    def attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
         if self._desk.loose:
             self._desk.loose.hold(consumer)
@@ -169,7 +169,7 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
 
         def on_answer(answer: link.Answered) -> None:
-            if not self._is_current(connection, consumer):
+            if not self.is_current(connection, consumer):
                 return
             request, consumer.request = consumer.request, 0
             if answer.error:
@@ -188,7 +188,7 @@ class Consuming:
                 consumer.destination,
                 consumer.subscription,
                 consumer.selector,
-                consumer.prefetch,
+                consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
             ),
@@ -200,7 +200,8 @@ class Consuming:
         else:
             self._desk.reply(connection.stream, Done(request, answer.number))
 
-    def _is_current(self, connection: Connection, consumer: Consumer) -> bool:
+    def is_current(self, connection: Connection, consumer: Consumer) -> bool:
+        """Whether a consumer is open and its client on the same stream."""
         return self._desk.is_there(connection) and connection.consumers.get(consumer.number) is consumer
 
     def on_close(self, connection: Connection, frame: CloseConsumer) -> None:
@@ -269,7 +270,7 @@ class Consuming:
         if frame.request:
             channel.want(
                 command,
-                lambda: self._settled(connection, consumer, frame.request, frame.positions),
+                lambda: self._acknowledged(connection, consumer, frame.request, frame.positions),
                 size=bytes_of(frame.positions),
             )
         elif not channel.join(command):
@@ -301,7 +302,7 @@ class Consuming:
         )
         self._desk.channels[consumer.channel].want(
             command,
-            lambda: self._settled(connection, consumer, frame.request, frame.positions),
+            lambda: self._returned(connection, consumer, frame.request, frame.positions),
             size=bytes_of(frame.positions),
         )
 
@@ -311,8 +312,12 @@ class Consuming:
         """What a transaction consumed comes back, because that was rolled back."""
         self._return(connection, consumer, Return(0, consumer.number, positions, is_unseen=is_unseen))
 
-    def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+    def _acknowledged(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
+        self._desk.reply(connection.stream, Done(request))
+
+    def _returned(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+        consumer.come_back(positions)
         if request:
             self._desk.reply(connection.stream, Done(request))
 
@@ -341,6 +346,10 @@ class Consuming:
         consumer = self._desk.consumers.get(frame.consumer)
         if consumer is None:
             return  # it has ended; the primary hears of that, and the messages come back
+        if consumer.recovery is not None:
+            for run in frame.runs:
+                consumer.recovery.add(run.position, run.position + run.count - 1)
+            return
         for run in frame.runs:
             if consumer.waiting or not self._pass_on(channel, consumer, run):
                 self._wait(channel, consumer, run)
@@ -386,7 +395,7 @@ class Consuming:
         for connection in self._desk.connections.values():
             for consumer in list(connection.consumers.values()):
                 if consumer.channel == channel and consumer.is_attached:
-                    self._attach(connection, consumer)
+                    self.attach(connection, consumer)
 
     def on_detached(self, frame: link.Detached) -> None:
         """The primary gives this consumer nothing any more."""

@@ -47,7 +47,9 @@ class Publishing:
         self.check(connection, frame)
         producer = connection.producers.get(frame.producer)
         if producer is None:
-            producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
+            is_first = frame.counter == 1
+            producer = Producer(frame.counter, is_proven=is_first, session=frame.session)
+            connection.producers[frame.producer] = producer
         if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
@@ -55,6 +57,9 @@ class Publishing:
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
         producer.expected = frame.counter + frame.count
+        if producer.place != frame.place:
+            producer.place = frame.place
+            connection.know(frame.place)
         channel = self._desk.channels[parts_of(frame.place)[0]]
         command = self.command_of(connection, frame)
         listed = self._desk.directory.at(frame.place)
@@ -128,6 +133,16 @@ class Publishing:
                 batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
             )
 
+    def senders(self) -> dict[str, list[tuple[str, int]]]:
+        """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for connection in self._desk.connections.values():
+            for producer in connection.producers.values():
+                listed = self._desk.directory.at(producer.place)
+                if listed is not None:
+                    found.setdefault(str(listed.destination), []).append((connection.id.hex(), producer.session))
+        return found
+
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"confirmed": self.confirmed, "refused": self.refused}
+        return {"confirmed": self.confirmed, "refused": self.refused, "senders": self.senders()}

@@ -143,7 +143,7 @@ def _to_topic(
         return
     topic.store(run)
     if topic.is_retaining:
-        topic.retain(run)
+        topic.retain(run, command.timestamp)
     if topic.has_clock:
         state.awaiting.add(topic.number)
     particulars = particulars_of(headers, command.flags & topic.watched) if headers else PLAIN

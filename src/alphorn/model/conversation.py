@@ -167,6 +167,23 @@ class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag
     consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -183,6 +200,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Recover
     | CommitTransaction
 )
 
@@ -282,6 +300,12 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -294,4 +318,5 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Vanished
 )

@@ -1,0 +1,30 @@
+"""Questions that the state alone answers: where a destination is, what its number means, what a queue holds."""
+
+from collections.abc import Callable
+
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.looking import look
+from alphorn.model.errors import InvalidDestination
+from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
+
+Question = Look | Locate | Name
+
+
+def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
+    """What to say, in order; raises an `Error` that is the answer."""
+    if isinstance(question, Look):
+        runs, after = look(engine, question, read)
+        answered = Answered(question.request, after)
+        return [Looked(question.request, runs), answered] if runs else [answered]
+    if isinstance(question, Locate):
+        return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
+    number = question.destination
+    is_there = number in engine.destinations
+    return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
+
+
+def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:
+    if number is None:
+        raise InvalidDestination(f"there is no {name}; create it, or send to it first")
+    found = engine.destinations[number]
+    return Answered(request, number, policy=found.policy, destination=found.destination)
