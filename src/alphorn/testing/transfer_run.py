@@ -12,13 +12,12 @@ import xxhash
 
 from alphorn.client_manager.transactions import STEPS as MANAGER_STEPS
 from alphorn.message_manager.queue import Queue
-from alphorn.model.commands import Publish, decode_entry
 from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
-from alphorn.testing.model_channels import ModelChannel, Process
+from alphorn.testing.model_channels import Process
 from alphorn.testing.model_cluster import ModelCluster
 from alphorn.testing.run import Result
 from alphorn.testing.timeline import Timeline
-from alphorn.testing.transfers import MessageName, Told, TransferBook, TransferClient
+from alphorn.testing.transfers import MessageName, Told, TransferBook, TransferClient, units_of
 from alphorn.testing.watch import Violation
 
 CALM_START_S = 2.0
@@ -193,7 +192,8 @@ class TransferRun:
             assert channel.primary is not None
             for queue in channel.primary.engine.destinations.values():
                 if isinstance(queue, Queue) and not queue.destination.is_reserved:
-                    found += [(str(queue.destination), *unit) for unit in _units_of(channel, queue)]
+                    units = units_of(queue, lambda sequence, log=channel.log: log[sequence - 1][2])  # type: ignore[misc]
+                    found += [(str(queue.destination), *unit) for unit in units]
         return found
 
     # --- what goes wrong ---
@@ -271,17 +271,3 @@ class TransferRun:
         result.transactions, result.receipts = counts[Told.DONE], self.book.receipts
         result.refused, result.unknown = counts[Told.ROLLED_BACK], counts[Told.UNKNOWN]
         result.trace_hash = self._hash.hexdigest()
-
-
-def _units_of(channel: ModelChannel, queue: Queue) -> list[tuple[MessageName, int]]:
-    found = []
-    for first, last in queue.backlog.pending:
-        for run in queue.segments.runs(first, last):
-            batch = decode_entry(channel.log[run.sequence - 1][2]).commands[run.command]
-            assert isinstance(batch, Publish)
-            bodies = [message[0] for message in msgspec.msgpack.decode(batch.blob)]
-            found += [
-                ((batch.producer, batch.counter + index), bodies[index])
-                for index in range(run.index, run.index + run.count)
-            ]
-    return found

@@ -7,7 +7,8 @@ what it was told of each transaction. In the end every unit is in exactly one ac
 
 import enum
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -20,11 +21,11 @@ from alphorn.client.outbox import Outbox
 from alphorn.client.packing import pack_body
 from alphorn.client.requests import Answer
 from alphorn.doors import native
-from alphorn.model.commands import key_of
+from alphorn.message_manager.queue import Queue
+from alphorn.model.commands import Publish, decode_entry, key_of
 from alphorn.model.conversation import Consume, Resolve
 from alphorn.model.errors import Error, TransactionRolledBack
 from alphorn.testing.model_channels import Tell
-from alphorn.testing.model_cluster import Manager
 from alphorn.testing.node import UNIX_START_S
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
@@ -36,6 +37,21 @@ ROLL_BACK_SHARE = 0.15
 CLOSE_SHARE = 0.05
 
 MessageName = tuple[bytes, int]  # producer and counter
+
+
+class Door(Protocol):
+    """Somewhere to connect to."""
+
+    @property
+    def name(self) -> str:
+        """Of the process."""
+
+    @property
+    def place(self) -> int:
+        """In the network."""
+
+    def accept(self, end: StreamEnd) -> bool:
+        """A client connects; False where nobody listens."""
 
 
 class Told(enum.Enum):
@@ -114,7 +130,7 @@ class TransferClient:
         *,
         place: int,
         accounts: list[str],
-        managers: list[Manager],
+        managers: Sequence[Door],
         streams: SimulatedStreams,
         stream: random.Random,
         book: TransferBook,
@@ -143,6 +159,7 @@ class TransferClient:
         self._inboxes: dict[str, Inbox | None] = {}
         self._sent: list[MessageName] = []  # in the open transaction
         self._is_committing = False
+        self._leaving = 0  # consumers that are being closed
         for account in self._accounts:
             self._find(self._run, account)
         self._connect(self._run)
@@ -171,6 +188,8 @@ class TransferClient:
         """What is still to be done, in words; nothing when all is well."""
         if self.core.state is not State.OPEN:
             return f"{self.name} is {self.core.state.value}"
+        if self._inboxes or self._leaving:
+            return f"{self.name} still receives"
         return f"{self.name} is committing" if self._is_committing else ""
 
     def _connect(self, run: int) -> None:
@@ -253,6 +272,7 @@ class TransferClient:
     def _act(self) -> None:
         if self.is_calm:
             self._roll_back()
+            self._close_all()
             return
         if len(self._outboxes) < len(self._accounts):
             return
@@ -265,12 +285,26 @@ class TransferClient:
             for message in inbox.take(self._stream.randint(0, 2)):
                 self._move(message)
             if not inbox.is_open or self._stream.random() < CLOSE_SHARE:
-                self.core.close_inbox(inbox, lambda answer: None)
-                del self._inboxes[account]
+                self._close(account, inbox)
         if self._stream.random() < ROLL_BACK_SHARE:
             self._roll_back()
         elif self._sent:
             self._commit()
+
+    def _close_all(self) -> None:
+        for account, inbox in list(self._inboxes.items()):
+            if inbox is not None:
+                self._close(account, inbox)
+
+    def _close(self, account: str, inbox: Inbox) -> None:
+        run = self._run
+        del self._inboxes[account]
+        self._leaving += 1
+
+        def on_answer(answer: Answer | Error) -> None:
+            self._leaving -= run == self._run
+
+        self.core.close_inbox(inbox, on_answer)
 
     def _open(self, run: int, account: str) -> None:
         self._inboxes[account] = None
@@ -318,6 +352,22 @@ class TransferClient:
 
         transactions.commit(self.core, self._session, int((UNIX_START_S + self._now) * 1000), on_answer)
         self._flush()
+
+
+def units_of(queue: Queue, read: Callable[[int], bytes | None]) -> list[tuple[MessageName, int]]:
+    """The units that an account holds, by the messages that carry them; `read` gives log entries."""
+    found = []
+    for first, last in queue.backlog.pending:
+        for run in queue.segments.runs(first, last):
+            payload = read(run.sequence)
+            if payload is None:
+                raise Violation("no unit is lost", f"log entry {run.sequence} of {queue.destination} is gone")
+            batch = decode_entry(payload).commands[run.command]
+            assert isinstance(batch, Publish)
+            bodies = [message[0] for message in msgspec.msgpack.decode(batch.blob)]
+            places = range(run.index, run.index + run.count)
+            found += [((batch.producer, batch.counter + index), bodies[index]) for index in places]
+    return found
 
 
 def _told(answer: Answer | Error) -> Told:
