@@ -7,6 +7,7 @@ channels stay a while longer, because a late command of a Client Manager that hu
 
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import takewhile
 
 import msgspec
 
@@ -64,11 +65,12 @@ class Record(msgspec.Struct, kw_only=True):
 class Transactions:
     """The records of all sessions, by connection and session."""
 
-    __slots__ = ("of", "unresolved")
+    __slots__ = ("_forgotten", "of", "unresolved")
 
     def __init__(self) -> None:
         self.of: dict[bytes, dict[bytes, Record]] = {}
         self.unresolved: dict[bytes, Record] = {}  # those of them that somebody has to see to
+        self._forgotten: dict[bytes, int] = {}  # session → when its connection ended, oldest first
 
     def find(self, session: bytes) -> Record | None:
         """The newest transaction of a session, if one is known."""
@@ -77,6 +79,8 @@ class Transactions:
 
     def put(self, session: bytes, record: Record) -> Record:
         """Another transaction of a session, or another state of the same."""
+        if not record.forgotten_ms:
+            self._forgotten.pop(session, None)
         self.of.setdefault(connection_of(session), {})[session] = record
         if record.is_unresolved:
             self.unresolved[session] = record
@@ -104,27 +108,36 @@ class Transactions:
     def forget(self, connection: bytes, now_ms: int) -> None:
         """A connection has ended."""
         records = self.of.get(connection, {})
-        for session, record in list(records.items()):
-            if record.channels:
-                record.forgotten_ms = record.forgotten_ms or max(1, now_ms)
-            else:
-                del records[session]
-        if not records:
-            self.of.pop(connection, None)
+        for session, record in sorted(records.items()):
+            if not record.channels:
+                self._drop(session)
+            elif not record.forgotten_ms:
+                record.forgotten_ms = max(1, now_ms)
+                self._forgotten[session] = record.forgotten_ms
 
     def forget_old(self, now_ms: int) -> None:
-        """What nobody can ask for any more is dropped."""
-        for connection, records in list(self.of.items()):
-            for session, record in list(records.items()):
-                if 0 < record.forgotten_ms <= now_ms - FORGOTTEN_MS and not record.is_unresolved:
-                    del records[session]
-            if not records:
-                del self.of[connection]
+        """What nobody can ask for any more is dropped. Costs by those that are old enough."""
+        old = takewhile(lambda item: item[1] <= now_ms - FORGOTTEN_MS, self._forgotten.items())
+        for session in [session for session, _ in old if session not in self.unresolved]:
+            self._drop(session)
 
     def next_forgotten(self) -> int | None:
         """When the next record is to be dropped."""
-        times = [record.forgotten_ms for _, record in self if record.forgotten_ms and not record.is_unresolved]
-        return min(times) + FORGOTTEN_MS if times else None
+        times = (time for session, time in self._forgotten.items() if session not in self.unresolved)
+        first = next(times, None)
+        return None if first is None else first + FORGOTTEN_MS
+
+    def restore(self) -> None:
+        """Works out what follows from the rest, after a checkpoint was read."""
+        times = [(record.forgotten_ms, session) for session, record in self if record.forgotten_ms]
+        self._forgotten = {session: time for time, session in sorted(times)}
+
+    def _drop(self, session: bytes) -> None:
+        self._forgotten.pop(session, None)
+        records = self.of[connection_of(session)]
+        del records[session]
+        if not records:
+            del self.of[connection_of(session)]
 
     def __iter__(self) -> Iterator[tuple[bytes, Record]]:
         """In order of their keys, the same on every replica."""
