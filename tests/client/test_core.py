@@ -9,6 +9,7 @@ from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.requests import Answer
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model import conversation as c
+from alphorn.model.conversation import place_of
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, PeerViolation, Unavailable, UnknownOutcome
 
 CONNECTION = bytes(range(16))
@@ -290,6 +291,22 @@ def test_a_producer_whose_destination_was_deleted_looks_for_it_when_it_has_somet
     assert isinstance(publish, c.Publish)
     assert (publish.place, publish.counter, publish.count) == (8, 1, 2)
     assert script.core.places == {"queue:q": 8}
+
+
+def test_each_channel_hears_which_of_its_messages_came_before() -> None:
+    script = Script()
+    outbox = script.producer()
+    one, other = place_of(0, 7), place_of(1, 7)
+    for place in (one, other, other, one):
+        outbox.add(Parcel(place, 0, 0, pack_body("x")))
+        script.said()
+    frames = [decode_client(memoryview(frame)[LENGTH_BYTES:]) for frame in outbox.unconfirmed_frames()]
+    assert [(frame.place, frame.counter, frame.after) for frame in frames] == [  # type: ignore[union-attr]
+        (one, 1, -1),
+        (other, 2, 0),
+        (other, 3, -1),
+        (one, 4, 1),
+    ]
 
 
 def test_a_place_that_vanished_is_not_remembered() -> None:

@@ -247,6 +247,24 @@ def test_what_came_again_and_was_acknowledged_is_claimed_although_its_return_is_
     assert attach.held == [1, 1]
 
 
+def test_what_came_back_while_the_consumer_attached_is_not_its_own_for_ever() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(batch(managing, "one"), 0, 0, 1, 1, 1)]))
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    [claiming] = attached(managing)
+    assert claiming.held == [1, 1]
+    client.say(Return(8, 1, [1, 1]))  # the new primary may apply this before it hears that the consumer had it
+    assert client.take(Done) == [Done(8)]
+    assert attached(managing) == []
+    managing.tell(link.Answered(claiming.request), "mm2")
+    [again] = attached(managing)
+    assert (again.consumer, again.held) == (key, [])
+    managing.tell(link.Answered(again.request), "mm2")
+    assert attached(managing) == []
+
+
 # --- topics ---
 
 

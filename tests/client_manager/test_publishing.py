@@ -2,6 +2,7 @@
 
 import pytest
 
+from alphorn.client_manager.connection import Producer
 from alphorn.client_manager.machine import Window
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -195,3 +196,25 @@ def test_who_knows_a_destination_hears_that_it_is_deleted() -> None:
         [Vanished(place)],
         [],
     )
+
+
+def test_what_channels_tell_in_another_order_is_confirmed_in_the_order_of_the_counters() -> None:
+    producer = Producer(1, is_proven=True, session=1)
+    producer.open.extend([1, 3, 4, 6])
+    assert producer.close(3, confirmed=3) == 0
+    assert producer.close(1, confirmed=2) == 3
+    assert producer.close(6, confirmed=6) == 0
+    assert producer.close(4, confirmed=0) == 6, "what was refused keeps nothing back"
+    producer.open.append(7)
+    assert producer.close(7, confirmed=0) == 0, "and is not confirmed"
+
+
+def test_the_log_hears_which_message_of_the_channel_came_before() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "one")
+    client.say(Publish(1, 1, place, 2, 1, 0, 1000, memoryview(encode([["two"]])), 0))
+    assert [command.after for command in published(managing)] == [-1, 0]
+    client.say(Publish(1, 1, place, 3, 1, 0, 1000, memoryview(encode([["three"]])), 3))
+    assert [frame.error for frame in client.take(Goodbye)] == ["PeerViolation"]

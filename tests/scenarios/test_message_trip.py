@@ -19,6 +19,7 @@ from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client_manager.cache import ReceiveCache
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.core import ClientManager
+from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.publishing import Publishing
 from alphorn.doors import native
 from alphorn.message_manager.core import MessageManager
@@ -40,13 +41,14 @@ ON_THE_WIRE = {"Data", "CommitSubmit", "Commit"}  # of the bus; test_trip.py has
 
 # Whose code runs, and the doors of the rooms that a message or word of it passes.
 ACTORS: tuple[tuple[type, str, Callable[[Any], str]], ...] = (
-    (ClientManager, "receive", lambda machine: machine.describe()["name"]),
-    (MessageManager, "receive", lambda machine: machine.status()["node"]["name"]),
+    (ClientManager, "receive", lambda machine: machine._desk.settings.name),
+    (MessageManager, "receive", lambda machine: machine._about.name),
     (Sender, "order", lambda sender: sender._station.name),
     (SimulatedClient, "_on_frame", lambda client: client.name),
 )
 DOORS: tuple[tuple[type, str], ...] = (
     (Publishing, "on_publish"),
+    (Directory, "at"),
     (Consuming, "on_acknowledge"),
     (Sender, "order"),
     (Engine, "apply"),
@@ -63,6 +65,7 @@ THERE_AND_BACK = [
     "C1 says Publish to M1",
     # 2. The Client Manager checks it; what its clients wanted within the turn is one entry.
     "M1 enters publishing.on_publish",
+    "M1 enters directory.at",
     "M1 enters sender.order",
     # 3. The bus makes it durable and gives it a number.
     "M1 multicasts Data",
@@ -74,7 +77,8 @@ THERE_AND_BACK = [
     # 5. The dispatcher gives it to a consumer, by reference.
     "S1 enters dispatch.on_effects",
     "S1 says Deliver to M1",
-    # 6. The Client Manager has the body in its cache, since it heard the same transmission.
+    # 6. The Client Manager heard the same transmission: the destination is still there, and the body in the cache.
+    "M1 enters directory.at",
     "M1 enters consuming.on_deliver",
     "M1 enters cache.find",
     # 7. Both clients hear of it.
@@ -187,7 +191,7 @@ def plan() -> ClusterPlan:
     )
 
 
-@pytest.mark.requirement("CM-1", "MM-1")
+@pytest.mark.requirement("CM-1", "CM-8", "MM-1")
 def test_one_message_makes_the_trip_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Trip(monkeypatch).of("C1", "C2", "M1", "S1") == THERE_AND_BACK
 

@@ -1,5 +1,7 @@
 """What no correct client does: it gets a clear error, and nobody else notices."""
 
+import datetime
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from alphorn.model.conversation import (
     Administer,
     Browse,
     CloseConsumer,
+    Confirmed,
     Consume,
     Delivered,
     Done,
@@ -18,12 +21,16 @@ from alphorn.model.conversation import (
     Hello,
     OpenSession,
     Ping,
+    Publish,
+    ReadFragment,
+    Recover,
     Refused,
     Resolve,
     Return,
+    SendFragment,
     Unsubscribe,
 )
-from alphorn.model.messages import Flag
+from alphorn.model.messages import Flag, Packed, Streamed
 from tests.semantics.raw_client import SESSION, RawClient
 from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take
 
@@ -187,10 +194,24 @@ def test_acknowledging_what_another_consumer_holds_is_refused(raw, connection, q
     assert [(m.body, m.delivery_count) for m in take(consumer, 1)] == [("theirs", 2)]
 
 
+def test_recovering_what_is_not_held_is_refused(raw, connection, queue):
+    send(connection.session(), queue, ["one"])
+    raw.consume(queue)
+    position = raw.until(Delivered).position
+    answer = raw.ask(lambda request: Recover(request, 1, [position, position + 1], []))
+    assert (answer.error, "does not hold all" in answer.reason) == ("Misuse", True)
+    assert isinstance(raw.ask(lambda request: Recover(request, 1, [position, position], [])), Done)
+    again = raw.until(Delivered)
+    assert (again.position, again.delivery_count) == (position, 2)
+    raw.say(Recover(90, 1, [position], []))
+    assert "positions come in pairs" in raw.sent_away().reason
+
+
 def test_a_consumer_that_is_not_open_cannot_be_used(raw):
     for make in (
         lambda request: Acknowledge(request, 9, [1, 1]),
         lambda request: Return(request, 9, [1, 1]),
+        lambda request: Recover(request, 9, [1, 1], []),
         lambda request: CloseConsumer(request, 9),
     ):
         answer = raw.ask(make)
@@ -256,6 +277,15 @@ def test_a_connection_begins_with_hello_in_a_version_that_is_spoken(cluster):
         assert "has 16 bytes" in client.sent_away().reason
 
 
+def test_a_client_says_nothing_between_hello_and_welcome_and_has_an_id_of_bounded_length(cluster):
+    with RawClient(cluster.url) as client:
+        client.write(native.encode(Hello(native.VERSION, client_id="hasty")) + native.encode(Ping()))
+        assert "nothing between hello and welcome" in client.sent_away().reason
+    with RawClient(cluster.url) as client:
+        client.say(Hello(native.VERSION, client_id="x" * 256))
+        assert "at most 255 characters" in client.sent_away().reason
+
+
 def test_hello_is_said_once(raw):
     raw.say(Hello(native.VERSION))
     assert "has said hello before" in raw.sent_away().reason
@@ -287,6 +317,8 @@ def broken_batches():
         "another session": (pack([("a",)]), {"session": 99}),
         "number of no producer": (pack([("a",)]), {"producer": 1 << 40}),
         "negative producer": (pack([("a",)]), {"producer": -1}),
+        "counter after itself": (pack([("a",)]), {"after": 1}),
+        "counter after nothing": (pack([("a",)]), {"after": -2}),
         "place of no channel": (pack([("a",)]), {"place": 1 << 50}),
         "negative place": (pack([("a",)]), {"place": -1}),
     }
@@ -317,6 +349,18 @@ def test_a_batch_after_a_gap_in_the_counters_is_refused_because_one_before_it_is
     raw.publish(place, pack([("c",)]), counter=3)
     assert raw.until(Refused).error == "Unavailable"
     assert bodies(drain(connection.session(), queue)) == ["a"]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -(1 << 63), 1 << 62, (1 << 64) - 1])
+def test_a_timestamp_that_no_clock_shows_harms_nobody(raw, connection, topic, timestamp):
+    connection.destinations.create(topic, retain=3600)
+    raw.publish(raw.place_of(topic), pack([("odd",)]), timestamp=timestamp)
+    raw.until(Confirmed)
+    send(connection.session(), topic, ["even"])
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    for start in ("earliest", past):
+        consumer = connection.session().consumer(topic, start=start, selector="JMSTimestamp <> 5")
+        assert bodies(take(consumer, 2)) == ["odd", "even"]
 
 
 def test_sending_to_a_place_that_never_was_is_refused(raw):
@@ -417,3 +461,53 @@ def test_choices_that_contradict_each_other_are_refused_by_the_library(connectio
         with pytest.raises(alphorn.Misuse, match=reason):
             wish()
     session.producer(queue).send("fine").result(WAIT_S)
+
+
+# --- streams ---
+
+
+@pytest.mark.parametrize("index", [1, 7])
+def test_a_body_that_does_not_begin_with_its_first_fragment_is_refused(connection, raw, queue, index):
+    raw.say(SendFragment(SESSION, 9, raw.place_of(queue), 1, index, memoryview(b"piece")))
+    refused = raw.until(Refused)
+    assert (refused.error, refused.counter) == ("Unavailable", 1)
+    assert "send it again from the beginning" in refused.reason
+
+
+def test_a_body_with_a_missing_fragment_is_refused_and_never_delivered(connection, raw, queue):
+    place = raw.place_of(queue)
+    raw.say(SendFragment(SESSION, 9, place, 1, 0, memoryview(b"first")))
+    raw.say(SendFragment(SESSION, 9, place, 2, 2, memoryview(b"third")))
+    refused = raw.until(Refused)
+    assert (refused.error, refused.counter) == ("PeerViolation", 2)
+    assert "fragment 2 came where 1 comes next" in refused.reason
+    message = Packed(None, stream=Streamed(3, 15, bytes(16)))
+    raw.say(Publish(SESSION, 9, place, 3, 1, int(Flag.STREAM), 1, memoryview(pack([message]))))
+    assert raw.until(Refused).counter == 3
+    assert is_quiet(connection.session().consumer(queue))
+
+
+def test_a_message_that_claims_more_than_was_sent_is_refused(connection, raw, queue):
+    place = raw.place_of(queue)
+    raw.say(SendFragment(SESSION, 9, place, 1, 0, memoryview(b"first")))
+    message = Packed(None, stream=Streamed(1, 6, bytes(16)))
+    raw.say(Publish(SESSION, 9, place, 2, 1, int(Flag.STREAM), 1, memoryview(pack([message]))))
+    refused = raw.until(Refused)
+    assert (refused.error, refused.counter) == ("PeerViolation", 2)
+    assert is_quiet(connection.session().consumer(queue))
+
+
+def test_a_stream_whose_bytes_are_not_those_that_were_counted_is_not_taken_for_whole(connection, raw, queue):
+    place = raw.place_of(queue)
+    raw.say(SendFragment(SESSION, 9, place, 1, 0, memoryview(b"first")))
+    message = Packed(None, stream=Streamed(1, 5, bytes(16)))
+    raw.say(Publish(SESSION, 9, place, 2, 1, int(Flag.STREAM), 1, memoryview(pack([message]))))
+    [found] = take(connection.session().consumer(queue), 1)
+    with pytest.raises(alphorn.Corruption):
+        found.open().read()
+
+
+def test_a_fragment_of_nothing_cannot_be_read(raw, queue):
+    place = raw.place_of(queue)
+    failed = raw.ask(lambda request: ReadFragment(request, place, bytes(20), 1, 0, 0))
+    assert (type(failed), failed.error) == (Failed, "Unavailable")

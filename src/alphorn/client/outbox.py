@@ -17,7 +17,7 @@ from alphorn.client.message import message_id
 from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, batch_of
 from alphorn.doors.native import encode
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Publish
+from alphorn.model.conversation import Publish, parts_of
 from alphorn.model.errors import Error, MessageTooLarge, Misuse, Unavailable, UnknownOutcome
 from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
@@ -63,6 +63,7 @@ class Outbox:
         "_batches",
         "_bytes_confirmed",
         "_bytes_packed",
+        "_last",
         "_left",
         "_refusals",
         "_refusals_forgotten",
@@ -113,6 +114,7 @@ class Outbox:
         self._bytes_packed = 0
         self._bytes_confirmed = 0
         self._batches: deque[SentBatch] = deque()
+        self._last: dict[int, int] = {}  # channel → the newest counter that went there
         self._refusals: deque[Refusal] = deque()
         self._refusals_forgotten = 0
 
@@ -320,7 +322,12 @@ class Outbox:
 
     def _frame(self, blob: bytes, count: int, place: int, flags: int, size: int, now_ms: int) -> bytes:
         counter = self.packed + 1
-        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob))
+        channel, _ = parts_of(place)
+        after = self._last.get(channel, 0)
+        self._last[channel] = self.packed + count
+        if after == self.packed:
+            after = -1
+        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob), after)
         frame = encode(publish)
         self._batches.append(SentBatch(counter, count, size, frame))
         self._bytes_packed += size

@@ -10,8 +10,10 @@ from alphorn.model.conversation import (
     AnyClientFrame,
     CommitTransaction,
     Consume,
+    ConsumePattern,
     Done,
     Failed,
+    FragmentRead,
     Recover,
     Resolved,
     Return,
@@ -20,7 +22,7 @@ from alphorn.model.conversation import (
 from alphorn.model.errors import Error, InvalidDestination
 from alphorn.model.ranges import RangeSet
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
 
 
@@ -87,6 +89,14 @@ class Requests:
         numbers = [n for n, request in self._open.items() if isinstance(request.frame, CommitTransaction)]
         for request in [self._open.pop(number) for number in numbers]:
             request.on_answer(error)
+
+    def renew(self, wish: ConsumePattern) -> bool:
+        """A wish that was not answered is told as it is now; False where it was answered."""
+        for number, request in self._open.items():
+            if isinstance(request.frame, ConsumePattern) and request.frame.watch == wish.watch:
+                request.frame = msgspec.structs.replace(wish, request=number)
+                return True
+        return False
 
     def consumes(self) -> list[Consume]:
         """Those that begin to receive."""

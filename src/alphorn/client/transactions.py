@@ -35,11 +35,11 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
     if transaction.is_committing:
         on_answer(Misuse("this session commits already; one thread at a time ends its transactions"))
         return
-    if stale := [outbox for outbox in session.outboxes.values() if outbox.waiting and outbox.is_stale]:
+    if stale := [outbox for outbox in _outboxes(session) if outbox.waiting and outbox.is_stale]:
         _find_again(core, session, stale, lambda: commit(core, session, now_ms, on_answer))
         return
     publishes: list[Any] = []
-    for outbox in session.outboxes.values():
+    for outbox in _outboxes(session):
         publishes += [msgspec.Raw(frame[LENGTH_BYTES:]) for frame in outbox.pack(now_ms)]
     size = sum(len(bytes(publish)) for publish in publishes)
     if size > BATCH_BYTES_MAX and transaction.doom is None:
@@ -62,7 +62,7 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
         transaction.is_committing = False
         transaction.counter += 1
         error = _reason(core, answer)
-        for outbox in session.outboxes.values():
+        for outbox in _outboxes(session):
             outbox.on_transaction(error)
         for inbox, (_, _, positions) in zip(inboxes, consumed, strict=True):
             inbox.on_acknowledged(positions)
@@ -113,7 +113,7 @@ def roll_back(core: "Core", session: SessionState) -> None:
 def drop_sent(session: SessionState) -> None:
     """What waits to be sent never will be."""
     error = TransactionRolledBack("the transaction that this message was part of was rolled back; send it again")
-    for outbox in session.outboxes.values():
+    for outbox in _outboxes(session):
         outbox.drop_waiting(error)
         outbox.on_transaction(error)
 
@@ -148,6 +148,10 @@ def unknown_after(seconds: float) -> UnknownOutcome:
     )
 
 
+def _outboxes(session: SessionState) -> list[Outbox]:
+    return [outbox for outbox in session.outboxes.values() if isinstance(outbox, Outbox)]
+
+
 def _reason(core: "Core", answer: "Answer | Error") -> Error | None:
     """Why a transaction was not done; None when it was."""
     if not isinstance(answer, Error):
@@ -167,5 +171,5 @@ def _end(core: "Core", session: SessionState) -> None:
         return
     for inbox in leaving:
         core.close_inbox(inbox, lambda answer: None)
-    for outbox in [outbox for outbox in session.outboxes.values() if not outbox.is_open]:
+    for outbox in [outbox for outbox in _outboxes(session) if not outbox.is_open]:
         core.close_outbox(outbox)

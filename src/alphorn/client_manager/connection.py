@@ -16,7 +16,7 @@ PLACES_MAX = 10_000  # remembered of one connection
 class Producer:
     """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("expected", "is_proven", "place", "session", "unanswered")
+    __slots__ = ("_closed", "expected", "is_proven", "open", "place", "session", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
@@ -24,19 +24,35 @@ class Producer:
         self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
+        self.open: deque[int] = deque()  # counters of batches that have no outcome, or follow such a one
+        self._closed: dict[int, int] = {}  # of these, which have one: the last counter, 0 where it was refused
+
+    def close(self, counter: int, confirmed: int) -> int:
+        """The batch that begins with a counter has its outcome: confirmed through this one, 0 where it was refused.
+
+        Gives the counter through which everything has one and the last is confirmed, 0 where nothing new is.
+        """
+        self._closed[counter] = confirmed
+        through = 0
+        while self.open and self.open[0] in self._closed:
+            through = max(through, self._closed.pop(self.open.popleft()))
+        return through
 
 
 class Consumer:
     """Who receives, and what it has received and not yet acknowledged."""
 
     __slots__ = (
+        "attaching",
         "channel",
         "destination",
+        "has_returned",
         "held",
         "is_attached",
         "is_volatile",
         "key",
         "number",
+        "on_begun",
         "on_settled",
         "place",
         "postponed",
@@ -71,10 +87,19 @@ class Consumer:
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
         self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
+        self.attaching = 0  # the request by which it attaches, until that is answered
+        self.has_returned = False  # something came back meanwhile, which the primary may believe it holds
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
+        self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+    def begin(self) -> None:
+        """It receives, or is over before it could."""
+        then, self.on_begun = self.on_begun, None
+        if then is not None:
+            then()
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged in the log."""
@@ -93,9 +118,15 @@ class Consumer:
 
     def give_back(self, positions: list[int]) -> None:
         """These are on their way back, and claimed no more: a primary that has applied it would keep them for ever."""
+        self.has_returned = self.has_returned or bool(self.attaching)
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
             self.returning.add(first, last)
+
+    @property
+    def must_attach_again(self) -> bool:
+        """Whether the primary may have applied a return before it heard, by the link, who had the message."""
+        return self.has_returned and not self.attaching and not self.returning
 
     @property
     def is_unheard(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands, link
@@ -22,6 +22,7 @@ from alphorn.model.conversation import (
     Done,
     Failed,
     Return,
+    parts_of,
 )
 from alphorn.model.destinations import DestinationKind, temporary_prefix
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
@@ -48,6 +49,16 @@ class Consuming:
 
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
+        consumer = self._open(connection, frame)
+        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+
+    def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
+        """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
+        consumer = self._open(connection, frame)
+        consumer.on_begun = on_begun
+        self._begin(connection, consumer, frame, listed)
+
+    def _open(self, connection: Connection, frame: Consume) -> Consumer:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
@@ -71,7 +82,7 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
-        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+        return consumer
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
         if not self.is_current(connection, consumer):
@@ -100,7 +111,11 @@ class Consuming:
         self._do_postponed(consumer)
         consumer.held = RangeSet()  # of nothing that is there
         self._forget(connection, consumer)
-        self._desk.reply(connection.stream, refusal)
+        if refusal.request:
+            self._desk.reply(connection.stream, refusal)
+        else:
+            self._desk.reply(connection.stream, ConsumerClosed(consumer.number, refusal.error, refusal.reason))
+        consumer.begin()
 
     @staticmethod
     def _do_postponed(consumer: Consumer) -> None:
@@ -166,11 +181,13 @@ class Consuming:
         if self._desk.loose:
             self._desk.loose.hold(consumer)
         consumer.waiting.clear()
+        consumer.has_returned = False
         channel = self._desk.channels[consumer.channel]
 
         def on_answer(answer: link.Answered) -> None:
             if not self.is_current(connection, consumer):
                 return
+            consumer.attaching = 0
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
@@ -178,8 +195,11 @@ class Consuming:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            consumer.begin()
+            if not answer.error and consumer.must_attach_again:
+                self.attach(connection, consumer)
 
-        number = channel.ask(on_answer)
+        consumer.attaching = number = channel.ask(on_answer)
         self._desk.ask_primary(
             consumer.channel,
             link.Attach(
@@ -233,6 +253,7 @@ class Consuming:
         for first, last in pairs_of(unseen):
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
+        consumer.begin()
         channel = self._desk.channels[consumer.channel]
         if consumer.is_volatile:
             channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
@@ -318,6 +339,8 @@ class Consuming:
 
     def _returned(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.come_back(positions)
+        if consumer.must_attach_again and self.is_current(connection, consumer):
+            self.attach(connection, consumer)
         if request:
             self._desk.reply(connection.stream, Done(request))
 
@@ -411,6 +434,7 @@ class Consuming:
             self._desk.reply(consumer.stream, Failed(consumer.request, error, reason))
         else:
             self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, error, reason))
+        consumer.begin()
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -11,7 +11,6 @@ from alphorn.client_manager.administration import Administration
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
-from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import (
     Closed,
@@ -32,8 +31,11 @@ from alphorn.client_manager.machine import (
 )
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
+from alphorn.client_manager.streaming import Streaming, is_bulk
 from alphorn.client_manager.transactions import Transactions
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
+from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
 
@@ -50,6 +52,8 @@ class ClientManager:
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
+        self._streaming = Streaming(self._desk, self._publishing)
+        self._wildcards = Wildcards(self._desk, self._consuming)
         self._administration = Administration(self._desk, finding, self._consuming)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
@@ -60,6 +64,8 @@ class ClientManager:
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.ConsumePattern: self._wildcards.on_consume,
+            conversation.ClosePattern: self._wildcards.on_close,
             conversation.Recover: Recovering(self._desk, self._consuming).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
@@ -68,6 +74,9 @@ class ClientManager:
             conversation.Unsubscribe: self._administration.on_unsubscribe,
             conversation.Browse: self._administration.on_browse,
             conversation.Status: self._administration.on_status,
+            conversation.SendFragment: self._streaming.on_fragment,
+            conversation.AbandonStream: self._streaming.on_abandon,
+            conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
@@ -101,14 +110,21 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others, transactions that are not ready are rolled back."""
+        """Fetches are asked of others, new patterns compared, transactions that are not ready rolled back."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
+        self._streaming.fetching.on_time(now)
+        self._wildcards.on_time(now)
         self._transactions.on_time(now)
 
     def next_deadline(self) -> float:
-        """When a fetch or a transaction is overdue."""
-        return min(self._consuming.fetching.next_deadline(), self._transactions.next_deadline())
+        """When a fetch or a transaction is overdue, or at once where something is to be compared."""
+        return min(
+            self._consuming.fetching.next_deadline(),
+            self._streaming.fetching.next_deadline(),
+            self._wildcards.next_deadline(),
+            self._transactions.next_deadline(),
+        )
 
     def watch_steps(self, reach: Callable[[str], None]) -> None:
         """Lets tests hear of every step of every transaction, at the moment it is taken."""
@@ -117,6 +133,7 @@ class ClientManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
         self._consuming.fetching.flush()
+        self._streaming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
@@ -137,6 +154,8 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "streaming": self._streaming.describe(),
+            "wildcards": self._wildcards.describe(),
             "transactions": self._transactions.describe(),
         }
 
@@ -225,12 +244,14 @@ class ClientManager:
         connection = desk.connections.pop(stream, None)
         if connection is None:
             return
+        self._streaming.forget(connection)
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
         self._transactions.on_closed(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
+        self._wildcards.on_closed(connection)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -248,6 +269,7 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
+        self._wildcards.close_session(connection, frame.session)
         ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
         left = len(ending)
 
@@ -269,6 +291,7 @@ class ClientManager:
         connection = self._desk.connections.get(item.stream)
         if connection is not None:
             connection.is_writable = item.is_writable
+            self._streaming.go_on(connection)
 
     # --- the log ---
 
@@ -277,7 +300,8 @@ class ClientManager:
         entry = None
         if item.payload:
             entry = self._learn(item.channel, item.payload)
-            channel.cache.put(item.sequence, item.payload, entry)
+            if entry is None or not is_bulk(entry):
+                channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
@@ -308,7 +332,7 @@ class ClientManager:
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
-        self._desk.channels[item.channel].in_flight.pop(item.handle, None)
+        self._desk.channels[item.channel].lost(item.handle)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
             self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
@@ -326,6 +350,7 @@ class ClientManager:
         if channel.primary == item.name:
             channel.primary = ""
         self._consuming.fetching.on_link_lost(item.channel, item.name)
+        self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
 
     def _on_joined(self, item: Joined) -> None:
@@ -352,6 +377,7 @@ class ClientManager:
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
             self._consuming.fetching.on_entries(item.channel, frame)
+            self._streaming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
@@ -362,8 +388,12 @@ class ClientManager:
             channel.answered(frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
+        elif isinstance(frame, link.FragmentsLocated):
+            self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.Advertised):
+            self._wildcards.on_advertised(item.channel, frame)
         elif isinstance(frame, link.InDoubt):
             self._transactions.resolve(frame)
 
@@ -385,4 +415,6 @@ class ClientManager:
         self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._streaming.ask_again(number)
+        self._wildcards.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

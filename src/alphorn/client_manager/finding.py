@@ -7,7 +7,8 @@ asked once for all who wait, and whoever is primary next is asked again.
 from collections.abc import Callable
 
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.directory import Listed
+from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import Policy
 from alphorn.model.link import Answered, Name
 

@@ -9,15 +9,17 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
 from alphorn.model import commands
-from alphorn.model.conversation import Confirmed, Publish, Refused
+from alphorn.model.conversation import AbandonStream, Confirmed, Publish, Refused, SendFragment, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
-from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, count_of, headers_of
 
 _check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
+Counted = commands.Publish | commands.Fragment | commands.Abandon
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -45,6 +47,17 @@ class Publishing:
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
         self.check(connection, frame)
+        command = self.command_of(connection, frame)
+        # Whether a streamed body is whole, and still there, only the log knows.
+        self.order(connection, frame, command, count=frame.count, is_judged=bool(frame.flags & Flag.STREAM))
+
+    def order(
+        self, connection: Connection, frame: Sent, command: Counted, *, count: int = 1, is_judged: bool = False
+    ) -> None:
+        """Takes the next of a producer's counters, orders the command, and tells the producer its outcome.
+
+        It is the primary's answer that decides where the command `is_judged`, and where the log may say otherwise.
+        """
         producer = connection.producers.get(frame.producer)
         if producer is None:
             is_first = frame.counter == 1
@@ -56,21 +69,22 @@ class Publishing:
             )
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
-        producer.expected = frame.counter + frame.count
+        producer.expected = frame.counter + count
         if producer.place != frame.place:
             producer.place = frame.place
             connection.know(frame.place)
         channel = self._desk.channels[parts_of(frame.place)[0]]
-        command = self.command_of(connection, frame)
         listed = self._desk.directory.at(frame.place)
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
-        if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
+        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, count)
+        producer.open.append(frame.counter)
+        size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
+        if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
-            channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
+            channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
         else:
-            channel.want(command, lambda: self._on_committed(batch), size=len(frame.blob))
+            channel.want(command, lambda: self._on_committed(batch), size=size)
 
     @staticmethod
     def command_of(connection: Connection, frame: Publish) -> commands.Publish:
@@ -83,23 +97,32 @@ class Publishing:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
+            frame.after,
         )
 
-    def check(self, connection: Connection, frame: Publish) -> None:
-        """Raises `PeerViolation` for what no correct library sends."""
-        settings, size = self._desk.settings, len(frame.blob)
+    def check_sender(self, connection: Connection, frame: Sent) -> None:
+        """Raises `PeerViolation` where a frame names what cannot be."""
         if frame.session not in connection.sessions:
             raise PeerViolation(f"session {frame.session} is not open")
         if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+
+    def check(self, connection: Connection, frame: Publish) -> None:
+        """Raises `PeerViolation` for what no correct library sends."""
+        settings, size = self._desk.settings, len(frame.blob)
+        self.check_sender(connection, frame)
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if size > settings.batch_bytes_max:
             raise PeerViolation(f"a batch of {size} bytes is too large; at most {settings.batch_bytes_max} go at once")
         if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
             raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
         if frame.flags:  # servers will look into it, and must not find surprises there
-            headers_of(frame.blob)
+            headers = headers_of(frame.blob)
+            if frame.flags & Flag.STREAM and [header.stream is None for header in headers] != [False]:
+                raise PeerViolation("a batch says that its body came in fragments, and is not such a message")
             return
         try:
             _check_msgpack(frame.blob)
@@ -123,8 +146,7 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
-        if self._desk.is_there(batch.connection):
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+        self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
         self.refused += batch.count
@@ -132,6 +154,13 @@ class Publishing:
             self._desk.reply(
                 batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
             )
+        self._close(batch, 0)
+
+    def _close(self, batch: _Batch, confirmed: int) -> None:
+        """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
+        through = batch.state.close(batch.counter, confirmed)
+        if through and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 
     def senders(self) -> dict[str, list[tuple[str, int]]]:
         """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""

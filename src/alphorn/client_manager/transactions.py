@@ -15,12 +15,11 @@ from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.consuming import Consuming, pairs_of
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.publishing import Publishing
 from alphorn.model import commands, link
-from alphorn.model.conversation import CommitTransaction, Done, Failed
+from alphorn.model.conversation import CommitTransaction, Done, Failed, parts_of
 from alphorn.model.errors import Misuse, PeerViolation, TransactionRolledBack
-from alphorn.model.messages import BATCH_BYTES_MAX
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
 PREPARE_S = 5.0  # a channel that is not ready by then has failed
 COMMANDS_MAX = 10_000  # of one transaction
@@ -157,6 +156,8 @@ class Transactions:
         for publish in frame.publishes:
             if publish.session != frame.session:
                 raise PeerViolation(f"a transaction of session {frame.session} sends for session {publish.session}")
+            if publish.flags & Flag.STREAM:
+                raise PeerViolation("bodies that come in fragments are not part of transactions")
             self._publishing.check(connection, publish)
         for _, place, positions in frame.consumed:
             pairs_of(positions)

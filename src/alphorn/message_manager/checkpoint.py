@@ -1,7 +1,7 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
     record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part, TransactionKept or End
+             Part, TransactionKept, OpenKept, SealedKept, PiecesKept or End
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -18,6 +18,7 @@ from alphorn.message_manager.columns import to_column
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Reserved, Staged
 from alphorn.model.destinations import Destination, Policy
@@ -98,13 +99,50 @@ class TransactionKept(msgspec.Struct, frozen=True, array_like=True, tag=7):
     staged: list[Staged]
 
 
+class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """A body whose fragments are still coming; its pieces follow."""
+
+    producer: bytes
+    destination: int
+    size: int
+    due_ms: int
+    is_active: bool
+
+
+class SealedKept(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """The body of a message, in fragments; its pieces follow."""
+
+    producer: bytes
+    counter: int
+    size: int
+    sequence: int
+    command: int
+
+
+class PiecesKept(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """Some runs of fragments of the body before."""
+
+    columns: list[bytes]
+
+
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The last record says how many came before."""
 
     records: int
 
 
-Record = Head | ProducerKept | DestinationKept | SubscriptionKept | Part | TransactionKept | End
+Record = (
+    Head
+    | ProducerKept
+    | DestinationKept
+    | SubscriptionKept
+    | Part
+    | TransactionKept
+    | OpenKept
+    | SealedKept
+    | PiecesKept
+    | End
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _DEFAULTS = msgspec.structs.asdict(Policy())
@@ -159,6 +197,22 @@ def _records(state: State) -> Iterator[Record]:
             known.reserved,
             known.staged,
         )
+    state.sweep_streams()
+    yield from _records_of_streams(state.streams)
+
+
+def _records_of_streams(streams: Streams) -> Iterator[Record]:
+    for producer, opened in sorted(streams.open.items()):
+        yield OpenKept(producer, opened.destination, opened.pieces.size, opened.due_ms, opened.is_active)
+        yield from _records_of_pieces(opened.pieces)
+    for (producer, counter), sealed in sorted(streams.sealed.items()):
+        yield SealedKept(producer, counter, sealed.pieces.size, sealed.sequence, sealed.command)
+        yield from _records_of_pieces(sealed.pieces)
+
+
+def _records_of_pieces(pieces: Pieces) -> Iterator[Record]:
+    for start in range(0, pieces.runs, _ROWS):
+        yield PiecesKept(pieces.encode(start, start + _ROWS))
 
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:

@@ -7,10 +7,12 @@ Being primary ends without notice; nothing that only the primary knew is missed,
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.claiming import claim, find_unused
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
@@ -85,6 +87,7 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         self._doubts = Doubts()
+        self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
         self._outbox: list[Output] = []
         self._orders = Orders()
@@ -108,7 +111,7 @@ class MessageManager:
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
-                self._on_committed(item)
+                self._on_committed(item, now)
                 self._doubts.look(self.engine.unresolved, now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
@@ -128,6 +131,7 @@ class MessageManager:
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
+                self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
         if self._claims:
             self._decide_claims(now)
@@ -142,6 +146,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._advertising.on_time(now)
         self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
@@ -165,7 +170,8 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), self._doubts.next_deadline(), *self._unlinked.values(), _NEVER)
+        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
+        deadline = min(deadline, self._doubts.next_deadline())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         due = self.engine.next_due()
@@ -177,6 +183,7 @@ class MessageManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
         if self._dispatcher is not None:
+            self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
                 self._tell_client_manager(delivery.client_manager, delivery.deliver)
             for number, detached in self._dispatcher.take_detached():
@@ -190,7 +197,7 @@ class MessageManager:
 
     # --- the log ---
 
-    def _on_committed(self, item: Committed) -> None:
+    def _on_committed(self, item: Committed, now: float) -> None:
         try:
             entry = decode_entry(item.payload)
         except PeerViolation as error:  # the same on every replica: it changes nothing
@@ -200,18 +207,20 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self._advertising.on_effects(effects)
         if entry.requests:
-            self._answer(item.origin, entry, effects)
+            self._answer(item.origin, entry, effects, now)
 
-    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
+    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
-                answer = answers.get(place) or Answer(place)
-                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+                command = entry.commands[place]
+                answered = self._answered(request, command, answers.get(place) or Answer(place))
+                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -257,6 +266,7 @@ class MessageManager:
         self._presence = Presence()
         self._doubts = Doubts()
         self._doubts.look(self.engine.unresolved, now)
+        self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
@@ -330,8 +340,13 @@ class MessageManager:
                 self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
             case link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
+            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
+                places = self.engine.locate_fragments(producer, counter, index)
+                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
+            case link.Watch() | link.Noted() if introduced is not None:
+                self._advertising.on_asked(number, introduced.origin, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -404,6 +419,7 @@ class MessageManager:
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
+        self._advertising.lose(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):

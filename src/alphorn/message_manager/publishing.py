@@ -12,11 +12,12 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
-from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
 _KEY_BYTES = CONNECTION_BYTES + 4
@@ -28,9 +29,10 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     check_batch(command)
     producer = state.producers.find(key)
     expected = 1 if producer is None else producer.next
-    skip = expected - counter
-    if skip < 0:
-        raise Unavailable(f"messages {expected} to {counter - 1} of this producer are missing; send again from there")
+    after = counter - 1 if command.after < 0 else command.after
+    if after >= expected:
+        raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
+    skip = max(0, expected - counter)
     refusal = None
     if skip and producer is not None:
         refusal = producer.refusal_of(counter, min(counter + count, expected) - 1)
@@ -41,35 +43,34 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     destination = state.destinations.get(command.destination)
     if refusal is None:
         refusal = refusal_of(destination, command.destination, count - skip)
+    is_streamed = bool(command.flags & Flag.STREAM)
+    if is_streamed and refusal is None:
+        refusal = refusal_of_stream(state, command)
     headers = headers_for(destination, command)[skip:] if destination is not None and refusal is None else []
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
         assert refusal is not None
-        producer.refuse(expected, counter + count - 1, refusal)
+        if is_streamed:
+            state.streams.give_up(key)
+        producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
     producer.next = counter + count
     size = len(command.blob)
     if skip:
         size = size * (count - skip) // count
-    store(
-        state,
-        command,
-        Run(state.sequence, place, skip, count - skip, destination.next_position, size),
-        headers,
-        effects,
-    )
+    if is_streamed:
+        size += state.streams.seal((key, counter), state.sequence, place)
+    run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    store(state, command, run, headers, effects)
 
 
 def check_batch(command: Publish) -> None:
     """Raises `PeerViolation` for what no correct Client Manager orders."""
-    count = command.count
-    if (
-        not 0 < count <= BATCH_MESSAGES_MAX
-        or not 0 < command.counter < COUNTER_MAX
-        or len(command.producer) != _KEY_BYTES
-    ):
+    count, counter = command.count, command.counter
+    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
+    if not is_possible or len(command.producer) != _KEY_BYTES:
         raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
     if count_of(command.blob) != count:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")

@@ -12,9 +12,12 @@ from alphorn.message_manager.checkpoint import (
     DestinationKept,
     End,
     Head,
+    OpenKept,
     Part,
+    PiecesKept,
     ProducerKept,
     Record,
+    SealedKept,
     SubscriptionKept,
     TransactionKept,
 )
@@ -24,6 +27,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.selector import parse
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, SealedBody, Streams
 from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Outcome
@@ -97,6 +101,10 @@ def _take(state: State, record: Record) -> None:
             _take_part(state, record)
         case TransactionKept():
             _take_transaction(state, record)
+        case OpenKept() | SealedKept():
+            _take_body(state.streams, record)
+        case PiecesKept():
+            _newest_pieces(state.streams).extend(record.columns)
 
 
 def _take_transaction(state: State, kept: TransactionKept) -> None:
@@ -118,6 +126,25 @@ def _take_transaction(state: State, kept: TransactionKept) -> None:
         if backlog is not None:
             for piece in part.pieces:
                 backlog.reserved.add(piece.first, piece.last)
+
+
+def _take_body(streams: Streams, kept: OpenKept | SealedKept) -> None:
+    if isinstance(kept, OpenKept):
+        body = streams.begin(kept.producer, kept.destination)
+        body.due_ms, body.is_active = kept.due_ms, kept.is_active
+        body.pieces.size = kept.size
+        return
+    pieces = Pieces()
+    pieces.size = kept.size
+    streams.sealed[kept.producer, kept.counter] = SealedBody(pieces, kept.sequence, kept.command)
+
+
+def _newest_pieces(streams: Streams) -> Pieces:
+    """Those of the body whose record came last: sealed ones follow the open ones."""
+    newest = next(reversed(streams.sealed.values()), None) or next(reversed(streams.open.values()), None)
+    if newest is None:
+        raise msgspec.ValidationError("fragments belong to no body")
+    return newest.pieces
 
 
 def _take_destination(state: State, kept: DestinationKept) -> None:

@@ -11,6 +11,7 @@ from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscrib
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind, Schedule
+from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Transactions
@@ -37,6 +38,7 @@ class State:
         "returning",
         "schedule",
         "sequence",
+        "streams",
         "transactions",
     )
 
@@ -50,6 +52,7 @@ class State:
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.producers = Producers()
         self.transactions = Transactions()
+        self.streams = Streams()
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -145,9 +148,15 @@ class State:
             else:
                 self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
 
+    def sweep_streams(self) -> None:
+        """Lets go of streamed bodies whose messages nobody has any more. Destinations must be swept before."""
+        self.streams.sweep(destination.segments for destination in self.destinations.values())
+
     def next_due(self) -> int | None:
         """When a Tick would do something."""
-        dues = [self.schedule.next_due(), self.producers.next_idle(), self.transactions.next_forgotten()]
+        streams_due = self.streams.next_due(self.now_ms + RESOLUTION_MS_MIN)
+        forgotten = self.transactions.next_forgotten()
+        dues = [self.schedule.next_due(), self.producers.next_idle(), streams_due, forgotten]
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

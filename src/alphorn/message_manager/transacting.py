@@ -34,7 +34,7 @@ from alphorn.model.commands import (
     TransactionSettle,
 )
 from alphorn.model.errors import Error, Misuse, PeerViolation, TransactionRolledBack
-from alphorn.model.messages import headers_of
+from alphorn.model.messages import Flag, headers_of
 from alphorn.model.ranges import RangeSet
 
 CHANNELS_MAX = 1024
@@ -173,6 +173,8 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
                 added[member.destination] -= last - first + 1
         elif isinstance(member, Publish):
             check_batch(member)
+            if member.flags & Flag.STREAM:
+                raise PeerViolation("bodies that come in fragments are not part of transactions")
             added[member.destination] += member.count
             found = state.destinations.get(member.destination)
             count = added[member.destination] + state.transactions.staged_for(member.destination)

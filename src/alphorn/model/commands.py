@@ -51,6 +51,7 @@ class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
     flags: int  # model.messages.Flag
     timestamp: int  # ms since 1970, the sender's clock
     blob: memoryview  # model.messages
+    after: int = -1  # the counter before, of this channel; -1: the one before `counter`
 
 
 class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
@@ -203,6 +204,27 @@ class TransactionSettle(Command, frozen=True, array_like=True, gc=False, tag=24)
     counter: int
 
 
+class Fragment(Command, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a body that is too large for one batch. A `Publish` of the same producer follows the last one.
+
+    Until then nobody is given anything of it. Counters are as for messages; index 0 begins a body and gives up one of
+    this producer that was not finished.
+    """
+
+    destination: int
+    producer: bytes  # key
+    counter: int
+    index: int  # of this piece within the body
+    blob: memoryview
+
+
+class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
+    """The sender gives up the body that its fragments have begun."""
+
+    producer: bytes
+    counter: int  # its own, after that of the last fragment
+
+
 AnyCommand = (
     Publish
     | Acknowledge
@@ -221,6 +243,8 @@ AnyCommand = (
     | TransactionDecide
     | TransactionFinish
     | TransactionSettle
+    | Fragment
+    | Abandon
 )
 
 

@@ -11,6 +11,18 @@ destination lives. Positions are flat pairs (first, last, first, last).
 import msgspec
 
 FRAME_BYTES_MAX = 16 << 20
+_CHANNEL_SHIFT = 40
+_NUMBER_MASK = (1 << _CHANNEL_SHIFT) - 1
+
+
+def place_of(channel: int, number: int) -> int:
+    """The place of a channel's destination."""
+    return channel << _CHANNEL_SHIFT | number
+
+
+def parts_of(place: int) -> tuple[int, int]:
+    """Channel and number of a place."""
+    return place >> _CHANNEL_SHIFT, place & _NUMBER_MASK
 
 
 class ClientFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -56,7 +68,11 @@ class CloseSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
-    """A batch of messages; `Confirmed` or `Refused` follows. Counters of a producer begin with 1 and have no gaps."""
+    """A batch of messages; `Confirmed` or `Refused` follows. Counters of a producer begin with 1 and have no gaps.
+
+    A producer may send to destinations of several channels, each of which sees a part of its counters. Then `after`
+    says which was the last one that went to this channel (0 for none), so that nothing on its way is overtaken.
+    """
 
     session: int
     producer: int
@@ -66,6 +82,7 @@ class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
     flags: int
     timestamp: int
     blob: memoryview
+    after: int = -1  # -1: the counter before
 
 
 class Consume(ClientFrame, frozen=True, array_like=True, gc=False, tag=6):
@@ -167,6 +184,73 @@ class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag
     consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
 
 
+class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a large body; `Confirmed` or `Refused` follows, as for messages.
+
+    After the last one a `Publish` with `Flag.STREAM` of the same producer makes it a message.
+    """
+
+    session: int
+    producer: int  # one that sends one body at a time and nothing else
+    place: int
+    counter: int
+    index: int  # of this piece within the body; 0 begins another one
+    blob: memoryview
+
+
+class AbandonStream(ClientFrame, frozen=True, array_like=True, gc=False, tag=41):
+    """The body that was begun will not be finished. `Confirmed` follows."""
+
+    session: int
+    producer: int
+    place: int
+    counter: int
+
+
+class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks for one piece of the body of a message that this client was given. Answered by `FragmentRead` or `Failed`.
+
+    A client asks for as many ahead as it has room for.
+    """
+
+    request: int
+    place: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int  # the log entry of the message: whoever has not come so far cannot know
+    index: int
+
+
+class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50):
+    """Begins to receive from all destinations that match, those that come later included.
+
+    Each is told in `Joined`, and then receives like a consumer of its own; `Done` follows when all that are there now
+    have begun. The numbers of such consumers are as model/joining.py says.
+    """
+
+    request: int
+    session: int
+    watch: int  # number of this wish
+    pattern: str  # "glob:topic:prices.*"
+    prefetch: int  # of each destination
+    selector: str = ""
+    subscription: str = ""
+    is_durable: bool = False
+    is_shared: bool = False
+    no_local: bool = False
+    start: int = -1
+    start_ms: int = 0
+    joined: list[int] = []  # places that receive already, after a reconnection; they consume again before this
+
+
+class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
+    """Ends a wish and all its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    watch: int
+    unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
+
+
 class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
     """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
 
@@ -200,6 +284,11 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | SendFragment
+    | AbandonStream
+    | ReadFragment
+    | ConsumePattern
+    | ClosePattern
     | Recover
     | CommitTransaction
 )
@@ -300,6 +389,23 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142):
+    """One piece of a large body."""
+
+    request: int
+    blob: memoryview
+
+
+class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
+    """A destination matches a pattern: this consumer receives from it. It ends as others do (`ConsumerClosed`)."""
+
+    watch: int
+    consumer: int
+    place: int
+    destination: str
+    is_new: bool  # it came after the wish, so its consumer begins with its first message
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -318,5 +424,7 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | FragmentRead
+    | Joined
     | Vanished
 )

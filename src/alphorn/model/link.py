@@ -127,6 +127,22 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Watch(Asked, frozen=True, array_like=True, gc=False, tag=50):
+    """Asks for all destinations of the channel and, from now on, for each that comes or goes; or no more of it.
+
+    Told in `Advertised` frames; `Answered` follows the last one of those that are there now.
+    """
+
+    request: int
+    is_on: bool = True
+
+
+class Noted(Asked, frozen=True, array_like=True, gc=False, tag=51):
+    """Whoever waited here for destinations that were advertised up to this turn receives from them now."""
+
+    turn: int
+
+
 class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
     """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
 
@@ -155,6 +171,19 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
+class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`.
+
+    One that has not applied the log entry of the message is primary no more, and says nothing.
+    """
+
+    request: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int
+    index: int
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -169,6 +198,9 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | LocateFragments
+    | Watch
+    | Noted
     | ClaimClient
     | Pause
 )
@@ -254,7 +286,22 @@ class InDoubt(Told, frozen=True, array_like=True, gc=False, tag=120):
     channels: list[int]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | InDoubt
+class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
+    """Where pieces of a streamed body are; no places where there is no such body (any more)."""
+
+    request: int
+    places: list[int]  # flat pairs: log entry, command within it; of the piece asked for and those after it
+
+
+class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
+    """Destinations that are there, and numbers of those that are not any more; temporary ones are not told of."""
+
+    turn: int
+    made: list[tuple[int, Destination]]
+    gone: list[int] = []
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | InDoubt | FragmentsLocated | Advertised
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

@@ -92,7 +92,7 @@ class Manager(Process):
             case cm.Reply(number, frame):
                 end = self._clients.get(number)
                 if end is not None and isinstance(frame, Delivered):
-                    end.send(b"".join(native.encode_delivered(frame)))
+                    end.send(b"".join(native.encode_parts(frame)))
                 elif end is not None:
                     end.send(native.encode(frame))
             case cm.Order(number, handle, payload):
