@@ -7,7 +7,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.packing import pack_body
-from alphorn.client.requests import Answer
+from alphorn.client.requests import REMEMBERED_S, Answer
 from alphorn.model import conversation as c
 from alphorn.model.errors import Error, InvalidDestination, Misuse, TransactionRolledBack, Unavailable, UnknownOutcome
 from tests.client.test_core import Script, bodies, delivered, kinds
@@ -183,7 +183,7 @@ def test_the_outcome_is_unknown_when_the_cluster_has_forgotten_the_connection(sc
     script.send("x")
     script.commit_frame()
     script.core.on_disconnected("cut")
-    script.core.on_connected(transactions.REMEMBERED_S + 1)
+    script.core.on_connected(REMEMBERED_S + 1)
     [error] = script.outcomes
     assert isinstance(error, UnknownOutcome)
     script.said()

@@ -5,7 +5,6 @@ import pytest
 
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
-from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Opened, Order, Reply, Said, Told
 from alphorn.client_manager.transactions import DONE, PREPARE_S, STEPS
 from alphorn.message_manager.transaction_state import Outcome
@@ -36,6 +35,7 @@ from alphorn.model.conversation import (
     Publish,
     ServerFrame,
     Welcome,
+    place_of,
 )
 from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.ids import IdSource

@@ -333,6 +333,29 @@ def test_a_new_primary_is_watched_and_what_came_or_went_meanwhile_is_found_out()
     assert managing.manager.describe()["wildcards"] == {"patterns": 1, "destinations": 2}
 
 
+@pytest.mark.requirement("WLD-4", "HA-20")
+def test_what_had_joined_and_not_begun_at_a_change_of_primary_begins_before_the_new_one_hears_that_all_is_noted() -> (
+    None
+):
+    managing = Watching()
+    client = managing.connect()
+    wish(client, "glob:a.*")
+    managing.list_all()
+    managing.noted()
+    managing.make(9, "topic:a.new")
+    managing.link_down("mm1")
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    [watch] = managing.take_asked(link.Watch)
+    managing.tell(link.Advertised(0, list(managing.numbers.items())), "mm2")
+    managing.tell(link.Answered(watch.request), "mm2")
+    assert managing.noted() == [], "its subscription is not there yet"
+    [request] = [number for number in managing.entries[-1].requests if number]
+    managing.tell(link.Answered(request, 109), "mm2")
+    [attach] = attached(managing)
+    managing.tell(link.Answered(attach.request), "mm2")
+    assert managing.noted() == [0]
+
+
 def test_a_pattern_of_a_time_without_a_primary_begins_with_the_next_one() -> None:
     managing = Watching("queue:a")
     client = managing.connect()

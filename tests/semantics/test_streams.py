@@ -233,6 +233,15 @@ def test_every_subscriber_reads_the_body(connection, other, topic):
             assert digest_of(message) == source.digest.digest()
 
 
+def test_a_body_is_read_from_a_destination_that_a_pattern_found(connection, topic):
+    source = Source(LARGE)
+    with connection.session() as session:
+        consumer = session.consumer(alphorn.glob(f"{topic}.*"))
+        session.producer(f"{topic}.film").send_stream(source)
+        [message] = take(consumer, 1)
+        assert digest_of(message) == source.digest.digest()
+
+
 def test_a_retained_topic_replays_a_body(connection, topic):
     connection.destinations.create(topic, retain=60)
     source = Source(LARGE)

@@ -146,15 +146,15 @@ def test_a_proxy_with_tls_is_reached_by_who_trusts_its_certificate_and_by_nobody
             send(session, f"queue:{place}", [b"x" * 500_000, "sealed"])
             assert [len(body) for body in bodies(take(consumer, 2))] == [500_000, 6]
         with pytest.raises(alphorn.Unavailable, match=r"(?i)certificate"):
-            connect_by(f"alphorn+wss://{address}", connect_timeout=0.5)
+            connect_by(f"alphorn+wss://{address}", connect_timeout=2.0)
 
 
 def test_a_wrong_path_or_port_gives_one_clear_error(connect_by, cluster, http):
     with pytest.raises(alphorn.Unavailable, match="HTTP 404: there is nothing here but the tunnel"):
-        connect_by(f"alphorn+ws://{http}/elsewhere", connect_timeout=0.5)
+        connect_by(f"alphorn+ws://{http}/elsewhere", connect_timeout=2.0)
     native = cluster.url.partition("://")[2].split(",")[0]
     with pytest.raises(alphorn.Unavailable, match="does not speak WebSocket"):
-        connect_by(f"alphorn+ws://{native}", connect_timeout=0.5)
+        connect_by(f"alphorn+ws://{native}", connect_timeout=2.0)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from alphorn.client.browsing import Browsing, OnBrowsed
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.lane import Lane
@@ -25,7 +26,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
-from alphorn.client.transactions import REMEMBERED_S, note_lost, postpone_closing, unknown_after
+from alphorn.client.transactions import note_lost, postpone_closing
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
@@ -58,12 +59,9 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
-from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
-
-OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
 
 class State(enum.Enum):
@@ -99,13 +97,12 @@ class Core:
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember
-        self.find_again = self._whereabouts.find_again
         self._outboxes: dict[int, Outbox | Lane] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
-        self._browsing: Inbox | None = None
+        self._browsing = Browsing()
         self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
@@ -118,8 +115,7 @@ class Core:
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
-        if self.connection and now - self._heard_at > REMEMBERED_S:
-            self._requests.fail_transactions(unknown_after(REMEMBERED_S))
+        self._requests.on_connected(now - self._heard_at if self.connection else 0.0)
         self._heard_at = self._pinged_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
@@ -314,23 +310,13 @@ class Core:
         self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
-        """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
-        assert self._browsing is None
-        place = make(0).place
-        inbox = Inbox(consume=Consume(0, 0, 0, place, 0), destination=destination, mode=AckMode.INDIVIDUAL)
-        inbox.opener = self.opener
-
-        def on_browsed(answer: Answer | Error) -> None:
-            self._browsing = None
-            on_answer(inbox, answer)
-
-        self._browsing = inbox
-        self.request(make, on_browsed)
+        """Looks at a page of a queue; one at a time."""
+        self._browsing.begin(destination, make, on_answer, self.request).opener = self.opener
 
     @property
     def is_browsing(self) -> bool:
         """Whether a page is under way."""
-        return self._browsing is not None
+        return self._browsing.inbox is not None
 
     def say_goodbye(self) -> None:
         """The last frame of a connection that ends in good order."""
@@ -372,7 +358,7 @@ class Core:
 
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
-        inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
+        inboxes = [*self._inboxes.values(), *([self._browsing.inbox] if self._browsing.inbox is not None else [])]
         return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
@@ -394,12 +380,11 @@ class Core:
             if inbox.number not in asked:
                 self._consume_again(inbox)
         self.patterns.resume(self._requests)
-        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
+        unsettled = {number: inbox.unsettled() for number, inbox in self._inboxes.items()}
+        output += map(encode, self._requests.repeat(self._renewed, unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
-        if self._browsing is not None:
-            self._browsing.held = RangeSet()
-            self._browsing.start_over()  # the page begins anew
+        self._browsing.begin_anew()
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -428,10 +413,6 @@ class Core:
         place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
-    def _unsettled(self, consumer: int) -> RangeSet:
-        inbox = self._inboxes.get(consumer)
-        return RangeSet() if inbox is None else inbox.unsettled()
-
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
             self.places.clear()  # one of them is gone; the others are soon found again
@@ -459,8 +440,8 @@ class Core:
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
-        if frame.consumer == 0 and self._browsing is not None:
-            inbox = self._browsing
+        if frame.consumer == 0 and self._browsing.inbox is not None:
+            inbox = self._browsing.inbox
         if inbox is not None:
             inbox.on_delivered(frame)
 

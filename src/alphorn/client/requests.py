@@ -19,8 +19,10 @@ from alphorn.model.conversation import (
     Return,
     StatusAnswer,
 )
-from alphorn.model.errors import Error, InvalidDestination
+from alphorn.model.errors import Error, InvalidDestination, UnknownOutcome
 from alphorn.model.ranges import RangeSet
+
+REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it
 
 Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
@@ -84,8 +86,14 @@ class Requests:
             if error is not None:
                 request.on_answer(error)
 
-    def fail_transactions(self, error: Error) -> None:
-        """What became of transactions that are not answered cannot be found out any more."""
+    def on_connected(self, away_s: float) -> None:
+        """A stream is there. After a long time what became of transactions cannot be found out any more."""
+        if away_s <= REMEMBERED_S:
+            return
+        error = UnknownOutcome(
+            f"the connection was cut off for more than {REMEMBERED_S:.0f} s while a transaction was being committed; "
+            "look at what it was to change before doing it again"
+        )
         numbers = [n for n, request in self._open.items() if isinstance(request.frame, CommitTransaction)]
         for request in [self._open.pop(number) for number in numbers]:
             request.on_answer(error)
@@ -105,7 +113,7 @@ class Requests:
     def repeat(
         self,
         renew: Callable[[Consume, list[int]], Consume],
-        unsettled: Callable[[int], RangeSet],
+        unsettled: dict[int, RangeSet],
         *,
         is_resumed: bool,
     ) -> list[AnyClientFrame]:
@@ -123,7 +131,7 @@ class Requests:
             frame = request.frame
             for consumer, flat in _spoken_of(frame):
                 positions = RangeSet(zip(flat[::2], flat[1::2], strict=True))
-                later = newer.setdefault(consumer, unsettled(consumer))
+                later = newer.setdefault(consumer, unsettled.get(consumer, RangeSet()))
                 if isinstance(frame, Acknowledge | Return):
                     frame = msgspec.structs.replace(frame, positions=positions.difference(later).flat())
                 later.update(positions)

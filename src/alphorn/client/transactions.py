@@ -9,6 +9,7 @@ server closes takes its messages along: then the transaction can only be rolled 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,8 +25,6 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 if TYPE_CHECKING:
     from alphorn.client.core import Core
     from alphorn.client.requests import Answer, OnAnswer
-
-REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it
 
 
 def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswer") -> None:
@@ -83,19 +82,20 @@ def _find_again(core: "Core", session: SessionState, stale: list[Outbox], then: 
     transaction.is_committing = True
     left = len(stale)
 
-    def ask(make: Callable[[int], Resolve], on_answer: "OnAnswer") -> None:
-        def on_found(answer: "Answer | Error") -> None:
-            nonlocal left
-            on_answer(answer)
-            left -= 1
-            if not left:
-                transaction.is_committing = False
-                then()
-
-        core.request(make, on_found)
+    def on_answer(outbox: Outbox, answer: "Answer | Error") -> None:
+        nonlocal left
+        outbox.on_found(outbox.place if isinstance(answer, Error) else core.remember_place(outbox.destination, answer))
+        left -= 1
+        if not left:
+            transaction.is_committing = False
+            then()
 
     for outbox in stale:
-        core.find_again(outbox, ask)
+        core.request(partial(_resolve, outbox.destination), partial(on_answer, outbox))
+
+
+def _resolve(destination: str, request: int) -> Resolve:
+    return Resolve(request, destination)
 
 
 def roll_back(core: "Core", session: SessionState) -> None:
@@ -138,14 +138,6 @@ def note_lost(session: SessionState | None, inbox: Inbox) -> None:
     if transaction is not None and inbox.has_consumed and inbox not in transaction.leaving:
         reason = inbox.failure or "its consumer was closed"
         transaction.doom = TransactionRolledBack(f"messages from {inbox.destination} are gone: {reason}")
-
-
-def unknown_after(seconds: float) -> UnknownOutcome:
-    """What to say of a transaction that nobody remembers."""
-    return UnknownOutcome(
-        f"the connection was cut off for more than {seconds:.0f} s while a transaction was being committed; "
-        "look at what it was to change before doing it again"
-    )
 
 
 def _outboxes(session: SessionState) -> list[Outbox]:

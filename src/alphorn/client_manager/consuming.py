@@ -211,6 +211,7 @@ class Consuming:
                 consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
+                channel.heard,
             ),
         )
 

@@ -2,8 +2,8 @@
 
 What is newer must not overtake it. So the primary pauses the consumer first; its answer comes after everything that it
 gave out before, which is kept from the client. Then all of that comes back by the log: what the program was handed, and
-the rest, which does not count as delivered. When the primary has applied it, the consumer attaches again, and whatever
-there is comes in the order of positions.
+the rest, which does not count as delivered. When that is committed the consumer attaches again, and whatever there is
+comes in the order of positions.
 
 A primary that is lost meanwhile changes nothing: with the next one the consumer attaches paused, until this is over.
 """
@@ -76,10 +76,8 @@ class Recovering:
         returns = [self._return(consumer, seen, is_unseen=False), self._return(consumer, unseen, is_unseen=True)]
         wanted = [command for command in returns if command.positions]
         channel = self._desk.channels[consumer.channel]
-        for command in wanted[:-1]:
-            channel.want(command, size=bytes_of(command.positions))
-        for command in wanted[-1:]:
-            channel.request(command, lambda answer: done(), size=bytes_of(command.positions))
+        for place, command in enumerate(wanted, 1):
+            channel.want(command, done if place == len(wanted) else None, size=bytes_of(command.positions))
         if not wanted:
             done()
 

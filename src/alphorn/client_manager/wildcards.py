@@ -18,6 +18,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.model import link
+from alphorn.model.commands import key_of
 from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
@@ -63,6 +64,7 @@ class Wildcards:
         "_index",
         "_pages",
         "_seen",
+        "_unbegun",
         "_watches",
     )
 
@@ -76,6 +78,7 @@ class Wildcards:
         self._asked: dict[int, int] = {}  # by channel: the request that watches it
         self._seen: dict[int, set[int]] = {}  # by channel, while it is listed: the places that were
         self._awaited: dict[Turn, set[bytes]] = {}  # consumers that are to begin before the turn is noted
+        self._unbegun: dict[bytes, Turn] = {}  # in which turn each of those is
         self._pages: deque[tuple[_Watch, frozenset[int], Name | None]] = deque()  # to be compared with these channels
 
     # --- clients ---
@@ -96,7 +99,9 @@ class Wildcards:
         for channel in range(len(desk.channels)):
             if channel not in self._asked:
                 self._ask(channel)
-        self._compare(watch, frozenset(self._asked) - frozenset(self._seen), None)
+        listed = frozenset(self._asked) - frozenset(self._seen)
+        if listed:
+            self._compare(watch, listed, None)
 
     def on_close(self, connection: Connection, frame: ClosePattern) -> None:
         """A consumer of a pattern ends; what it holds comes back."""
@@ -156,16 +161,26 @@ class Wildcards:
         self._asked.clear()
         self._seen.clear()
         self._awaited.clear()
+        self._unbegun.clear()
         self._catalogue.clear()
 
     # --- Message Managers ---
 
     def on_primary(self, channel: int) -> None:
-        """A primary is there, or another one, which does not know yet that it is watched."""
+        """A primary is there, or another one, which does not know yet that it is watched.
+
+        It has turns of its own; who was to begin before is to begin before the first of them is noted.
+        """
         if self._watches:
-            for turn in [turn for turn in self._awaited if turn[0] == channel]:
-                del self._awaited[turn]
+            self._move([turn for turn in self._awaited if turn[0] == channel], (channel, _BEFORE))
             self._ask(channel)
+
+    def _move(self, turns: list[Turn], to: Turn) -> None:
+        """Who is to begin in these turns is to begin in another."""
+        moved = {mark for turn in turns for mark in self._awaited.pop(turn) if mark != _LISTING}
+        if moved:
+            self._awaited.setdefault(to, set()).update(moved)
+            self._unbegun.update(dict.fromkeys(moved, to))
 
     def _ask(self, channel: int) -> None:
         self._seen[channel] = set()
@@ -185,6 +200,7 @@ class Wildcards:
         waiting = self._awaited.setdefault((channel, frame.turn), set())
         if seen is not None:
             waiting.add(_LISTING)
+            self._move([turn for turn in ((channel, _BEFORE),) if turn in self._awaited], (channel, frame.turn))
         for number, destination in frame.made:
             place = place_of(channel, number)
             if seen is not None:
@@ -226,7 +242,8 @@ class Wildcards:
         """Lets the primary know when all who waited for what it advertised receive from it."""
         if not self._awaited.get((channel, turn), True):
             del self._awaited[(channel, turn)]
-            self._desk.ask_primary(channel, link.Noted(turn))
+            if turn != _BEFORE:
+                self._desk.ask_primary(channel, link.Noted(turn))
 
     # --- what there is already, compared with a new pattern ---
 
@@ -268,19 +285,18 @@ class Wildcards:
         )
 
     def _when_begun(self, watch: _Watch, number: int, place: int, turn: int | None) -> Callable[[], None]:
-        channel = parts_of(place)[0]
-        waiting = self._awaited.get((channel, turn)) if turn is not None else None
-        mark = number.to_bytes(8, "big") + watch.connection.id
-        if waiting is not None:
-            waiting.add(mark)
+        mark = key_of(watch.connection.id, number)
+        if turn is not None:
+            key = self._unbegun[mark] = parts_of(place)[0], turn
+            self._awaited[key].add(mark)
 
         def on_begun() -> None:
             watch.awaited.discard(number)
             self._answer(watch)
-            if waiting is not None and turn is not None:
-                waiting.discard(mark)
-                if self._awaited.get((channel, turn)) is waiting:
-                    self._note(channel, turn)
+            in_turn = self._unbegun.pop(mark, None)
+            if in_turn is not None:
+                self._awaited[in_turn].discard(mark)
+                self._note(*in_turn)
 
         return on_begun
 
@@ -296,3 +312,4 @@ class Wildcards:
 
 
 _LISTING = b""  # stands in a turn for those of its destinations that are still to be told
+_BEFORE = -1  # stands for the first turn of a primary that has told none yet

@@ -50,7 +50,7 @@ from alphorn.model.ranges import RangeSet
 MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
-READ_BYTES_HELD_MAX: Final = 64 << 20  # read from LMDB's map before its pages are given back
+READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
 EMPTY_BOUNDS: Final = (1, 0)
 
 

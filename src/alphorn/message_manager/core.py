@@ -17,6 +17,7 @@ from alphorn.message_manager.claiming import claim, find_unused
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.doubts import Doubts
+from alphorn.message_manager.early import Early
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.machine import (
@@ -39,12 +40,10 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.questions import answer_question, answered_of
 from alphorn.message_manager.status import About, status_of
 from alphorn.model import link
 from alphorn.model.commands import (
-    AnyCommand,
-    CreateDestination,
     Entry,
     Forget,
     Tick,
@@ -89,8 +88,10 @@ class MessageManager:
         self._doubts = Doubts()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
+        self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
+        self._order = self._orders.want
         self._own_log = OwnLog()
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
@@ -112,6 +113,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item, now)
+                self._serve_early(now)
                 self._doubts.look(self.engine.unresolved, now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
@@ -127,7 +129,9 @@ class MessageManager:
             case Demoted():
                 self._on_demoted(item.epoch)
             case Logged():
-                self._on_logged(item, now)
+                self._own_log.add(item.run, item.lines)
+                if self._epoch:  # while nobody is primary they wait
+                    self._publish_log(now)
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
@@ -219,7 +223,7 @@ class MessageManager:
         for place, request in enumerate(entry.requests):
             if request:
                 command = entry.commands[place]
-                answered = self._answered(request, command, answers.get(place) or Answer(place))
+                answered = answered_of(self.engine, request, command, answers.get(place) or Answer(place))
                 self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
@@ -229,21 +233,6 @@ class MessageManager:
             self._tell(number, answer)
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
-
-    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
-        policy = None
-        if isinstance(command, CreateDestination) and not answer.error:
-            policy = self.engine.destinations[answer.number].policy
-        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
-
-    def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
-        self._orders.want(command, then)
-
-    def _on_logged(self, item: Logged, now: float) -> None:
-        """Any replica publishes its own lines; while nobody is primary they wait."""
-        self._own_log.add(item.run, item.lines)
-        if self._epoch:
-            self._publish_log(now)
 
     def _publish_log(self, now: float) -> None:
         for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
@@ -264,10 +253,10 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
-        self._doubts = Doubts()
-        self._doubts.look(self.engine.unresolved, now)
+        self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
+        self._early.clear()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -300,9 +289,16 @@ class MessageManager:
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
         elif self._dispatcher is not None:
-            self._serve(self._dispatcher, number, frame, now)
+            self._early.add(number, frame)
+            self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
+
+    def _serve_early(self, now: float) -> None:
+        """Serves what Client Managers said, in their order, as far as the log has come."""
+        if self._dispatcher is not None:
+            for number, frame in self._early.take(self.engine.sequence):
+                self._serve(self._dispatcher, number, frame, now)
 
     def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
         introduced = self._links.get(number)
@@ -420,6 +416,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
         self._advertising.lose(number)
+        self._early.forget(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):

@@ -18,9 +18,10 @@ class Doubts:
 
     __slots__ = ("_asked", "_deadlines")
 
-    def __init__(self) -> None:
+    def __init__(self, unresolved: Mapping[bytes, Record] | None = None, now: float = 0.0) -> None:
         self._deadlines: dict[tuple[bytes, int], float] = {}
         self._asked = 0
+        self.look(unresolved or {}, now)
 
     def look(self, unresolved: Mapping[bytes, Record], now: float) -> None:
         """Something was applied: new ones begin to wait, others are resolved."""

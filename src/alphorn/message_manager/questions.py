@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
+from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.errors import InvalidDestination
 from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
 
@@ -28,3 +30,11 @@ def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answ
         raise InvalidDestination(f"there is no {name}; create it, or send to it first")
     found = engine.destinations[number]
     return Answered(request, number, policy=found.policy, destination=found.destination)
+
+
+def answered_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
+    """The outcome of a command as its Client Manager hears it."""
+    policy = None
+    if isinstance(command, CreateDestination) and not answer.error:
+        policy = engine.destinations[answer.number].policy
+    return Answered(request, answer.number, answer.error, answer.reason, policy)

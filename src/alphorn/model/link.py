@@ -48,7 +48,11 @@ class ConnectionLost(Asked, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
-    """A consumer wants messages, up to `prefetch` unacknowledged at a time; `held` it has already."""
+    """A consumer wants messages, up to `prefetch` unacknowledged at a time; `held` it has already.
+
+    That is so after what the Client Manager has heard of the log. The log may be slower here: the primary attaches the
+    consumer when it has applied as much.
+    """
 
     request: int
     consumer: bytes  # key (model.commands.key_of)
@@ -58,6 +62,7 @@ class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
     prefetch: int
     held: list[int]
     resumption: int = 0  # how often its client has come back: whoever attaches it for an earlier stream is refused
+    heard: int = 0  # the newest entry of the log that the Client Manager has heard
 
 
 class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):

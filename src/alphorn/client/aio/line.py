@@ -234,7 +234,10 @@ class AsyncLine:
                     lambda: lost.done() or self.core.state is not State.CONNECTING or not stream.is_open, None
                 )
         except OSError as error:  # TimeoutError is one
-            self._route.on_failure(address, error.strerror or "no answer")
+            if isinstance(error, TimeoutError):
+                self._route.on_silence(address)
+            else:
+                self._route.on_failure(address, error.strerror or str(error))
             if self._stream is not None:
                 self._stream.abort("no welcome")
                 self._stream = None

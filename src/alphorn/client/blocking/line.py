@@ -209,6 +209,9 @@ class Line:
             else:
                 stream = socket.create_connection(address, timeout)
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except TimeoutError:
+            self._route.on_silence(address)
+            return None
         except (OSError, PeerViolation) as error:
             self._route.on_failure(address, getattr(error, "strerror", None) or str(error))
             return None

@@ -16,6 +16,7 @@ from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.refusals import again
+from alphorn.model.conversation import parts_of
 from alphorn.model.errors import Blocked, Error, Misuse
 
 BODIES_AT_ONCE = 5_000
@@ -187,7 +188,7 @@ class Producer:
         if unknown := sorted(set(fields) - set(FIELDS)):
             raise Misuse(f"send_stream has no {', '.join(unknown)}; it has {', '.join(FIELDS)} and destination")
         given = {name: fields.get(name) for name in FIELDS}
-        sending = self._take_sending()
+        sending = self._take_sending(parts_of(place)[0])
         last = self._outbox.counter
         try:
             return sending.send(readable, place, self._sending, given, lambda: self._await_confirmed(last))
@@ -272,12 +273,14 @@ class Producer:
                 for sending in self._streams:
                     self._line.core.close_outbox(sending.lane)
 
-    def _take_sending(self) -> BodySending:
+    def _take_sending(self, channel: int) -> BodySending:
         """One that sends no body at the moment; there are as many as were ever used at once."""
         with self._line.lock:
-            if self._streams:
-                return self._streams.pop()
-            return BodySending(self._line, self._line.core.open_lane(self._outbox.session))
+            for sending in self._streams:
+                if sending.channel == channel:
+                    self._streams.remove(sending)
+                    return sending
+            return BodySending(self._line, self._line.core.open_lane(self._outbox.session), channel)
 
     def _await_confirmed(self, counter: int) -> None:
         outbox = self._outbox

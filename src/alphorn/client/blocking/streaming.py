@@ -33,11 +33,12 @@ class StreamReceipt(msgspec.Struct, frozen=True):
 class BodySending:
     """Sends one body after the other on one lane."""
 
-    __slots__ = ("_line", "lane")
+    __slots__ = ("_line", "channel", "lane")
 
-    def __init__(self, line: "Line", lane: Lane) -> None:
+    def __init__(self, line: "Line", lane: Lane, channel: int) -> None:
         self._line = line
         self.lane = lane
+        self.channel = channel  # each has one, of which it knows the counters without gaps
 
     @property
     def is_usable(self) -> bool:
