@@ -5,6 +5,7 @@ MAKEFLAGS += --no-print-directory
 SEEDS ?= 200
 MINUTES ?= 5
 TRANSFERS ?= 1000
+KILLS ?= 20
 READY := .venv/.ready
 BIN := .venv/bin
 
@@ -13,7 +14,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
 .PHONY: $(READY)
 endif
 
-.PHONY: help run test check format sim mutants chaos transfers bench requirements docs setup
+.PHONY: help run test check format sim mutants chaos transfers sparkchaos bench requirements docs setup
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +23,7 @@ run: $(READY) ## run a cluster with demonstration traffic on this machine; Ctrl-
 	@$(BIN)/alphorn up --client-managers 2 --demo
 
 test: check ## set up, check, and run every test
-	@$(BIN)/pytest -n 2
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(READY) ## format, lint and types
 	@$(BIN)/ruff format --check .
@@ -45,6 +46,9 @@ chaos: $(READY) ## real processes, killed and restarted under load: make chaos M
 transfers: $(READY) ## transactions while nodes die at every step of one: make transfers TRANSFERS=1000
 	@$(BIN)/alphorn chaos --transfers $(TRANSFERS)
 
+sparkchaos: $(READY) ## kill drivers, workers and primaries under a Spark job: make sparkchaos KILLS=100
+	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)
+
 bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log
 	@$(BIN)/alphorn bench messages
@@ -57,5 +61,5 @@ docs: $(READY) ## write the generated pages of docs/ and check its links
 
 setup: $(READY) ## make .venv ready and nothing else
 
-$(READY): pyproject.toml requirements/core.txt requirements/dev.txt tools/setup.sh
+$(READY): pyproject.toml requirements/core.txt requirements/spark.txt requirements/dev.txt tools/setup.sh
 	@sh tools/setup.sh

@@ -43,6 +43,13 @@ if ! has_venv "$python"; then
 fi
 has_venv "$python" || fail "$python has no venv module; install the package python3-venv"
 
+# Spark runs on Java; everything else works without, so its absence stops nobody here.
+has_java() {
+    command -v java >/dev/null 2>&1 && java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
+}
+has_java || try_apt openjdk-17-jre-headless
+has_java || echo "set-up: no Java 17 or newer was found; install openjdk-17-jre-headless for everything about Spark" >&2
+
 # Scripts in an environment name its path, so one that was copied, or whose Python is gone, is made anew.
 if [ -e .venv ]; then
     if ! .venv/bin/python -c '' 2>/dev/null || ! head -n 1 .venv/bin/pip 2>/dev/null | grep -qF "$(pwd -P)/.venv/bin/"; then

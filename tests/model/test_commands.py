@@ -13,6 +13,7 @@ from alphorn.model.commands import (
     Publish,
     Purge,
     Redrive,
+    Release,
     Return,
     SetPolicy,
     Subscribe,
@@ -52,6 +53,7 @@ COMMANDS: list[AnyCommand] = [
     TransactionDecide(KEY, 3, [0, 2], True),
     TransactionFinish(KEY, 3, False),
     TransactionSettle(KEY, 3),
+    Release(1, 900),
 ]
 
 

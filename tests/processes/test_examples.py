@@ -11,7 +11,8 @@ import pytest
 import alphorn.testing
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "start.py")
+# Those for Spark have a test of their own in tests/spark.
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "start.py" and path.stem[:6] != "spark_")
 
 
 @pytest.fixture(scope="module")

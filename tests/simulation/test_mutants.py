@@ -51,6 +51,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "prepared-not-kept": {"engines are equal"},
     "consumed-not-checked": {"no unit is created"},
     "nobody-resolves": {"progress after healing"},
+    "late-not-joined": {"progress after healing"},
     "fragments-not-retained": {"progress after healing"},
     "fragments-not-kept": {"engines are equal"},
     "fragments-swept-early": {"bodies are whole"},

@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 PURE = frozenset({"bus", "message_manager", "client_manager", "cluster", "gateway", "doors"})
 PACKAGE = ""  # alphorn/__init__.py itself: the version, and the names users import
+DISCOVERED = "pyspark_alphorn"  # the package beside alphorn by which Spark finds the room spark
 
 _BELOW_IO = PURE | {"model"}
 _BELOW_CLIENT = _BELOW_IO | {"io"}
@@ -26,6 +27,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},
+    DISCOVERED: frozenset({"spark"}),
 }
 
 
@@ -38,6 +40,8 @@ def module_of(path: PurePath) -> str:
 def room_of(module: str) -> str:
     """The room of a module of alphorn; the package itself is `PACKAGE`."""
     parts = module.split(".")
+    if parts[0] == DISCOVERED:
+        return DISCOVERED
     return parts[1] if len(parts) > 1 else PACKAGE
 
 

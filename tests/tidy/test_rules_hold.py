@@ -54,5 +54,5 @@ def test_every_direct_dependency_is_pinned_alike_in_both_places() -> None:
 
 def test_requirements_name_no_address_of_a_registry() -> None:
     lines = [line for path in (ROOT / "requirements").glob("*.txt") for line in path.read_text().splitlines()]
-    allowed = re.compile(r"#.*|-r core\.txt|[a-z0-9-]+==[0-9][0-9a-z.]*")
+    allowed = re.compile(r"#.*|-r (core|spark)\.txt|[a-z0-9-]+==[0-9][0-9a-z.]*")
     assert [line for line in lines if not allowed.fullmatch(line)] == []

@@ -7,16 +7,21 @@ from collections import Counter
 from collections.abc import Callable
 
 from alphorn import aio
+from alphorn.cli.pipeline import SALES, show_sales
 
 ORDERS = "topic:orders"
 PAUSE_S = 0.2
 REPORT_S = 5.0
+KEPT_S = 3600.0
 REGIONS = ("eu", "us", "asia")
 
 
 async def run_traffic(url: str, say: Callable[[str], None]) -> None:
     """Runs until it is cancelled. What a client sees of a failing node it takes as any client does."""
     async with aio.connect(url, client_id="demonstration") as connection:
+        for topic in (ORDERS, SALES):  # kept for a while, so that Spark can read them whenever it starts
+            await connection.destinations.create(topic)
+            await connection.destinations.policy(topic, retain=KEPT_S)
         tally = _Tally()
         session = connection.session()
         consumer = await session.consumer(ORDERS, subscription="demonstration")
@@ -26,6 +31,7 @@ async def run_traffic(url: str, say: Callable[[str], None]) -> None:
             group.create_task(_order(producer))
             group.create_task(_count(consumer, tally))
             group.create_task(_report(tally, say))
+            group.create_task(show_sales(url, say))
 
 
 class _Tally:

@@ -23,6 +23,7 @@ COMMANDS = (
     "receive",
     "status",
     "destinations",
+    "spark",
     "demo",
     "sim",
     "chaos",

@@ -1,4 +1,4 @@
-"""`alphorn status`: the nodes, channels and destinations of a cluster."""
+"""`alphorn status`: the nodes, channels and destinations of a cluster, and who reads its log."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ COLUMNS = {
     "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
     "channels": ("name",),
     "destinations": ("name", "channel", "depth", "consumers"),
+    "readers": ("name", "channel", "sequence", "lag"),
 }
 
 WIDTH = 160  # where there is no terminal to ask

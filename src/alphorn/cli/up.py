@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from alphorn.cli.demonstration import run_traffic
+from alphorn.cli.pipeline import run_pipeline
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     BASE_PORT,
@@ -69,7 +70,7 @@ def up(
         ),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Send a trickle of demonstration traffic, and tell of it.")
+        bool, typer.Option("--demo", help="Send a trickle of demonstration traffic, run Spark on it, and tell of both.")
     ] = False,
     console: Annotated[
         bool, typer.Option("--console/--no-console", help="The web console; not there yet.", show_default=False)
@@ -167,6 +168,7 @@ async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
             async with Tasks() as tasks:
                 if has_demo:
                     tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")
+                    tasks.start(run_pipeline(url_of(file), path.parent / "spark", say), name="demonstration pipeline")
                 await events.until_down(len(file.nodes))  # It serves on while any node is left.
     finally:
         await supervisor.stop()

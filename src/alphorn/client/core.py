@@ -33,6 +33,7 @@ from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
     Browse,
+    ChannelsAnswer,
     Close,
     CloseConsumer,
     CloseSession,
@@ -260,8 +261,7 @@ class Core:
         """Begins to send."""
         number = self.next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
-        outbox.is_transacted = session.transaction is not None
-        outbox.destination = destination or ""
+        outbox.is_transacted, outbox.destination = session.transaction is not None, destination or ""
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
@@ -487,6 +487,7 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Done: Core._on_answer,
     StatusAnswer: Core._on_answer,
     FragmentRead: Core._on_answer,
+    ChannelsAnswer: Core._on_answer,
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,

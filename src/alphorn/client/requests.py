@@ -8,6 +8,7 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    ChannelsAnswer,
     CommitTransaction,
     Consume,
     ConsumePattern,
@@ -24,7 +25,7 @@ from alphorn.model.ranges import RangeSet
 
 REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it
 
-Answer = Resolved | Done | StatusAnswer | FragmentRead
+Answer = Resolved | Done | StatusAnswer | FragmentRead | ChannelsAnswer
 OnAnswer = Callable[[Answer | Error], None]
 
 

@@ -126,7 +126,7 @@ class Administration:
             if frame.action == "create":
                 self._create(connection, frame.request, destination, policy, b"")
                 return
-            if frame.action not in ("delete", "policy", "purge", "redrive"):
+            if frame.action not in ("delete", "policy", "purge", "redrive", "release"):
                 raise Misuse(f"{frame.action!r} is nothing that can be done with {destination}")
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
@@ -171,6 +171,8 @@ class Administration:
                 command = commands.SetPolicy(number, policy)
             case "purge":
                 command = commands.Purge(number)
+            case "release":
+                command = commands.Release(number, frame.number)
             case _:
                 command = commands.Redrive(number, [])
 
@@ -338,15 +340,22 @@ def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]
     nodes: dict[str, dict[str, Any]] = {}
     channels: dict[int, dict[str, Any]] = {}
     destinations: list[dict[str, Any]] = []
+    readers: list[dict[str, Any]] = []
     for channel, _, part in sorted(parts, key=lambda part: (part[0], part[1])):
         nodes[part["node"]["name"]] = part["node"]
         if part["node"]["role"] == "primary":
             channels[channel] = part["channel"]
             destinations += part["destinations"]
+            readers += part["readers"]
             for other in part["client_managers"]:
                 nodes.setdefault(other["name"], other)
     newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
     for node in nodes.values():
         if node["role"] == "backup":
             node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
-    return {"nodes": list(nodes.values()), "channels": list(channels.values()), "destinations": destinations}
+    return {
+        "nodes": list(nodes.values()),
+        "channels": list(channels.values()),
+        "destinations": destinations,
+        "readers": readers,
+    }

@@ -384,7 +384,10 @@ class Consuming:
             return False
         consumer.held.add(run.position, run.position + run.count - 1)
         self.delivered += run.count
-        self._desk.reply(consumer.stream, delivered(consumer.number, run, batch))
+        frame = delivered(consumer.number, run, batch)
+        self._desk.reply(consumer.stream, frame)
+        if self._desk.auditing.covers(consumer.place):
+            self._desk.auditing.delivered(consumer.place, consumer.subscription, consumer.key, frame)
         return True
 
     def _wait(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:

@@ -12,6 +12,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
     Closed,
     Committed,
@@ -49,6 +50,7 @@ class ClientManager:
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
+        self._desk.auditing.begin(self._origins)
         finding = Finding(self._desk)
         self._publishing = Publishing(self._desk, finding)
         self._consuming = Consuming(self._desk, finding)
@@ -80,6 +82,7 @@ class ClientManager:
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
+            **LogClients(self._desk).handlers(),
         }
 
     def receive(self, item: Input, now: float) -> None:
@@ -132,6 +135,7 @@ class ClientManager:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
+        self._desk.auditing.flush(self._desk.now)
         self._consuming.fetching.flush()
         self._streaming.fetching.flush()
         orders: list[Output] = []
@@ -157,6 +161,7 @@ class ClientManager:
             "streaming": self._streaming.describe(),
             "wildcards": self._wildcards.describe(),
             "transactions": self._transactions.describe(),
+            "auditing": self._desk.auditing.describe(),
         }
 
     # --- clients ---

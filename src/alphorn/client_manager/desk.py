@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from alphorn.client_manager.auditing import Auditing
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
@@ -24,15 +25,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""  # where clients reach it, "host:port"
     channels: int = 1
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
+    servers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of each channel: its name, and the names and
+    # link addresses of its Message Managers
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
     prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only
+    wall_offset_ms: int = 0  # from the time of turns to milliseconds since 1970; only testimony uses it
 
 
 class Desk:
     """The shared ground."""
 
     __slots__ = (
+        "auditing",
         "by_connection",
         "channels",
         "connections",
@@ -51,6 +56,7 @@ class Desk:
         self.ids = ids
         self.channels = [Channel(cache_bytes=settings.cache_bytes) for _ in range(settings.channels)]
         self.directory = Directory(settings.channels)
+        self.auditing = Auditing(settings.name, self.directory, self.channels, wall_offset_ms=settings.wall_offset_ms)
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key

@@ -34,13 +34,14 @@ class Listed:
 class Directory:
     """Known destinations by name and by place."""
 
-    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries")
+    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries", "audited")
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
         self._by_name: dict[Destination, Listed] = {}
         self._by_place: dict[int, Listed] = {}
         self._temporaries: dict[str, set[int]] = {}  # by how the names of one connection's begin
+        self.audited: set[int] = set()  # places whose policy says so; to look at, not to change
 
     def find(self, destination: Destination) -> Listed | None:
         """A destination by its name."""
@@ -65,6 +66,7 @@ class Directory:
         self._by_name[destination] = self._by_place[place] = listed
         if destination.is_temporary:
             self._temporaries.setdefault(destination.name[:_PREFIX_CHARACTERS], set()).add(place)
+        (self.audited.add if policy.audit else self.audited.discard)(place)
         return listed
 
     def set_policy(self, place: int, policy: Policy) -> None:
@@ -72,10 +74,12 @@ class Directory:
         listed = self._by_place.get(place)
         if listed is not None:
             listed.policy = policy
+            (self.audited.add if policy.audit else self.audited.discard)(place)
 
     def forget(self, place: int) -> Listed | None:
         """A destination is gone."""
         listed = self._by_place.pop(place, None)
+        self.audited.discard(place)
         if listed is not None:
             self._by_name.pop(listed.destination, None)
             if listed.destination.is_temporary:

@@ -31,6 +31,7 @@ class _Batch(msgspec.Struct, frozen=True):
     place: int
     counter: int
     count: int
+    is_audited: bool
 
 
 class Publishing:
@@ -77,7 +78,11 @@ class Publishing:
         listed = self._desk.directory.at(frame.place)
         if listed is None:
             self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, count)
+        is_audited = False
+        if isinstance(command, commands.Publish) and self._desk.auditing.covers(frame.place):
+            is_audited = True
+            self._desk.auditing.produced(frame.place, command)
+        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, count, is_audited)
         producer.open.append(frame.counter)
         size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
         if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
@@ -146,6 +151,9 @@ class Publishing:
 
     def _confirm(self, batch: _Batch) -> None:
         self.confirmed += batch.count
+        if batch.is_audited:
+            key = commands.key_of(batch.connection.id, batch.producer)
+            self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
         self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: _Batch, error: str, reason: str) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from alphorn.message_manager.backlog import Piece
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
 from alphorn.message_manager.histories import History
+from alphorn.message_manager.noting import note
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State, ranges_of
 from alphorn.message_manager.topic import Topic
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import Redrive
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy, parse_destination
 from alphorn.model.errors import InvalidDestination
@@ -32,6 +34,7 @@ def expire(state: State, destination: Queue | Topic, positions: RangeSet, effect
         parts = [part for first, last in positions for part in backlog.pending.intersection(first, last)]
         is_volatile = isinstance(destination, Topic) and not destination.subscriptions[number].is_durable
         if parts and is_volatile:
+            note(effects, destination, number, AuditStage.DEAD, parts, detail=EXPIRED)
             _let_go(destination, number, parts, effects)
         elif parts:
             bury(state, destination, number, parts, EXPIRED, effects)
@@ -61,6 +64,7 @@ def bury(
             arrivals.move(destination, Piece(first, last, piece.deliveries, piece.priority), target, 0)
             history = History(str(destination.destination), reason, piece.deliveries, state.now_ms, subscription)
             target.histories.append(start, target.next_position - 1, history)
+    note(effects, destination, subscription, AuditStage.DEAD, parts, detail=reason)
     _let_go(destination, subscription, parts, effects)
     arrivals.announce(effects)
 
@@ -104,9 +108,10 @@ class Arrivals:
     def move(self, source: Queue | Topic, piece: Piece, target: Queue | Topic, subscription: int) -> None:
         """Puts messages behind all others of the target; the source still has them."""
         keys = source.keys if isinstance(source, Queue) else {}
+        arrival = self._state.sequence
         for run in source.segments.runs(piece.first, piece.last):
             first = target.next_position
-            last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size))
+            last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size, arrival))
             backlog = target.backlog_of(subscription)
             assert backlog is not None
             if isinstance(target, Topic):

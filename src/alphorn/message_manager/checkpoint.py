@@ -1,7 +1,7 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
     record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part, TransactionKept, OpenKept, SealedKept, PiecesKept or End
+             Part, TransactionKept, OpenKept, SealedKept, PiecesKept, WriterKept, StagedKept, ReaderKept or End
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -16,16 +16,19 @@ import msgspec
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.columns import to_column
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Reserved, Staged
+from alphorn.message_manager.writers import StagedPart
 from alphorn.model.destinations import Destination, Policy
 
 LENGTH_BYTES = 4
 CHUNK_BYTES = 512 << 10
 _ROWS = 8192  # of a part
+_STAGED = 1024  # batches of one record
 _TEXT_BYTES = 256 << 10  # of a part
 
 
@@ -57,6 +60,7 @@ class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
     next_subscription: int  # the last two are of topics
     retained_bytes: int
     is_awaiting: bool
+    kept_from: int = 0  # of a topic
 
 
 class SubscriptionKept(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -125,6 +129,27 @@ class PiecesKept(msgspec.Struct, frozen=True, array_like=True, tag=42):
     columns: list[bytes]
 
 
+class WriterKept(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """A writer that stages; what it has staged follows."""
+
+    name: str
+    published: int
+    used_ms: int
+
+
+class StagedKept(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """Some of what the last writer has staged in one attempt."""
+
+    attempt: tuple[int, int, int]
+    parts: list[StagedPart]
+
+
+class ReaderKept(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """A named reader of the log."""
+
+    reader: Reader
+
+
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The last record says how many came before."""
 
@@ -141,6 +166,9 @@ Record = (
     | OpenKept
     | SealedKept
     | PiecesKept
+    | WriterKept
+    | StagedKept
+    | ReaderKept
     | End
 )
 
@@ -199,6 +227,18 @@ def _records(state: State) -> Iterator[Record]:
         )
     state.sweep_streams()
     yield from _records_of_streams(state.streams)
+    yield from _records_of_writers(state)
+    for reader in state.readers:
+        yield ReaderKept(reader)
+
+
+def _records_of_writers(state: State) -> Iterator[Record]:
+    for name, writer in state.writers:
+        yield WriterKept(name, writer.published, writer.used_ms)
+        for attempt, staged in sorted(writer.staged.items()):
+            parts = [staged[part] for part in sorted(staged)]
+            for start in range(0, len(parts), _STAGED):
+                yield StagedKept(attempt, parts[start : start + _STAGED])
 
 
 def _records_of_streams(streams: Streams) -> Iterator[Record]:
@@ -239,6 +279,7 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
         topic.next_subscription,
         topic.retained_bytes,
         is_awaiting,
+        topic.kept_from,
     )
     yield from _parts(topic.number, 0, "retained", topic.retained)
     yield from _parts(topic.number, 0, "moments", zip(topic.moments.positions, topic.moments.times, strict=True))

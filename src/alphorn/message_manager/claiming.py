@@ -10,8 +10,22 @@ from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Subscribe, connection_of
 from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.link import Answered, Claim, FindSubscription
 
 IsLost = Callable[[bytes], bool]  # of a connection
+
+
+def answer_claim(
+    engine: Engine, dispatcher: Dispatcher, wanted: Claim | FindSubscription, is_lost: IsLost
+) -> tuple[Answered, list[bytes]]:
+    """What to say to somebody who wants to use a subscription or to end it, and the lost consumers that make way.
+
+    Raises an `Error` that is the answer.
+    """
+    if isinstance(wanted, Claim):
+        return Answered(wanted.request), claim(engine, dispatcher, wanted.subscribe, is_lost)
+    (topic, number), lost = find_unused(engine, dispatcher, wanted.client, wanted.name, is_lost)
+    return Answered(wanted.request, topic << 32 | number), lost
 
 
 def claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe, is_lost: IsLost) -> list[bytes]:

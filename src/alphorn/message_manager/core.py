@@ -13,7 +13,7 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.doubts import Doubts
@@ -40,8 +40,10 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question, answered_of
+from alphorn.message_manager.questions import answer_question, outcome_of
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
     Entry,
@@ -69,10 +71,11 @@ class MessageManager:
         wall_ms: Callable[[float], int],
         read: Callable[[int], bytes | memoryview | None],
     ) -> None:
-        self.engine = Engine()
+        self.engine = Engine().read_with(self._entry)
         self._about = about
         self._wall_ms = wall_ms
         self._read = read
+        self._reading = Reading(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
@@ -93,6 +96,7 @@ class MessageManager:
         self._orders = Orders()
         self._order = self._orders.want
         self._own_log = OwnLog()
+        self._testimony = Testimony(about)
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
@@ -115,7 +119,7 @@ class MessageManager:
                 self._on_committed(item, now)
                 self._serve_early(now)
                 self._doubts.look(self.engine.unresolved, now)
-                if self._own_log.is_waiting:
+                if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
@@ -142,7 +146,7 @@ class MessageManager:
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
-        self.engine = engine
+        self.engine = engine.read_with(self._entry)
         self._dispatcher = None
         self._is_restored = True
 
@@ -208,6 +212,7 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
+        self._testimony.hear(self.engine, self._epoch, entry, effects)
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
@@ -223,7 +228,7 @@ class MessageManager:
         for place, request in enumerate(entry.requests):
             if request:
                 command = entry.commands[place]
-                answered = answered_of(self.engine, request, command, answers.get(place) or Answer(place))
+                answered = outcome_of(self.engine, request, command, answers.get(place) or Answer(place))
                 self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
@@ -235,8 +240,10 @@ class MessageManager:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
     def _publish_log(self, now: float) -> None:
-        for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
-            self._order(command)
+        for speaker in (self._own_log, self._testimony):
+            if speaker.is_waiting:
+                for command in speaker.commands(self.engine.numbers, self._wall_ms(now)):
+                    self._order(command)
 
     # --- being primary ---
 
@@ -256,7 +263,7 @@ class MessageManager:
         self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
-        self._early.clear()
+        self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         for number in self._links:
@@ -288,6 +295,8 @@ class MessageManager:
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+        elif (answer := self._reading.answer(self.engine, frame)) is not None:
+            self._tell(number, answer)
         elif self._dispatcher is not None:
             self._early.add(number, frame)
             self._serve_early(now)
@@ -323,22 +332,18 @@ class MessageManager:
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
-                self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
+                mine = self._number_of(introduced.origin)
+                self._attempt(number, frame.request, lambda: self._attach(dispatcher, number, mine, frame))
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Pause(request, consumer):
                 dispatcher.suspend([consumer])
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame.request, lambda: self._find(dispatcher, frame))
-            case link.Claim():
+            case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
@@ -378,30 +383,25 @@ class MessageManager:
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
-            self._refuse(number, frame.request, Misuse("this connection goes on through another Client Manager"))
-            return
-        try:
-            dispatcher.attach(
-                frame.consumer,
-                client_manager=client_manager,
-                destination=frame.destination,
-                subscription=frame.subscription,
-                selector=frame.selector,
-                prefetch=frame.prefetch,
-                held=frame.held,
-            )
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._presence.enter(connection, number)
-            self._absent.back(connection)
-            self._absent.consumer_back(frame.consumer)
-            if number in self._attached:
-                self._attached[number].add(frame.consumer)
-            self._tell(number, link.Answered(frame.request))
+            raise Misuse("this connection goes on through another Client Manager")
+        dispatcher.attach(
+            frame.consumer,
+            client_manager=client_manager,
+            destination=frame.destination,
+            subscription=frame.subscription,
+            selector=frame.selector,
+            prefetch=frame.prefetch,
+            held=frame.held,
+        )
+        self._presence.enter(connection, number)
+        self._absent.back(connection)
+        self._absent.consumer_back(frame.consumer)
+        if number in self._attached:
+            self._attached[number].add(frame.consumer)
+        return [link.Answered(frame.request)]
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
@@ -435,19 +435,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
@@ -464,7 +457,7 @@ class MessageManager:
             for frame in do():
                 self._tell(number, frame)
         except Error as error:
-            self._refuse(number, request, error)
+            self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
 
     # --- saying ---
 
@@ -479,16 +472,13 @@ class MessageManager:
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
 
-    def _refuse(self, number: int, request: int, error: Error) -> None:
-        self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
-
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))
 
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced)
+        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

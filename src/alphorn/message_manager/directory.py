@@ -4,7 +4,9 @@ Names that begin with "_" are the system's; only those it knows can be created, 
 """
 
 from alphorn.message_manager.effects import Answer, Created, Effect, Gone
+from alphorn.message_manager.noting import note
 from alphorn.message_manager.state import State
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
 from alphorn.model.errors import AccessDenied, InvalidDestination
@@ -53,6 +55,7 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
     found = state.find(command.destination)
     _check_policy(found.destination, command.policy)
     found.set_policy(command.policy)
+    state.notice_audit(found)
     if found.has_clock:
         state.awaiting.add(found.number)
     effects.append(Created(found.number, found.destination, command.policy))
@@ -64,6 +67,7 @@ def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> No
     removed = queue.remove(0, 0, queue.next_position)
     if removed:
         effects.append(Gone(queue.number, 0, [number for part in removed for number in part]))
+        note(effects, queue, 0, AuditStage.DROPPED, removed, detail="purged")
 
 
 def _check_reserved(destination: Destination) -> None:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from alphorn.message_manager.segments import Run
+from alphorn.model.audit import AuditStage
 from alphorn.model.destinations import Destination, Policy
 
 
@@ -34,6 +36,28 @@ class Gone(Effect, frozen=True, gc=False):
     destination: int
     subscription: int
     positions: list[int]  # flat pairs
+
+
+class Noted(Effect, frozen=True, gc=False):
+    """Something became of messages of an audited destination; there is none for others."""
+
+    destination: int
+    subscription: int
+    stage: AuditStage
+    positions: list[int]  # flat pairs
+    consumer: bytes = b""  # who had them
+    detail: str = ""
+
+
+class NotedStored(Effect, frozen=True, gc=False):
+    """New messages are in an audited destination; there is none for others."""
+
+    destination: int
+    run: Run
+    producer: bytes
+    counter: int  # of the first one
+    flags: int
+    is_here: bool  # whether they lie in the entry that was applied
 
 
 class Created(Effect, frozen=True, gc=False):

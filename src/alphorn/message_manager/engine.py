@@ -20,7 +20,10 @@ from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Readers, note_reader
+from alphorn.message_manager.releasing import release
 from alphorn.message_manager.settling import acknowledge, give_back
+from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
@@ -34,14 +37,19 @@ from alphorn.model.commands import (
     Command,
     CreateDestination,
     DeleteDestination,
+    DropStaged,
     Entry,
     Forget,
     Fragment,
+    NoteReader,
     Publish,
+    PublishStaged,
     Purge,
     Redrive,
+    Release,
     Return,
     SetPolicy,
+    Stage,
     Subscribe,
     Tick,
     TransactionCommit,
@@ -70,9 +78,14 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Forget: forget,
     Tick: tick,
     Redrive: redrive,
+    Release: release,
     Purge: purge,
     Fragment: fragment,
     Abandon: abandon,
+    Stage: stage,
+    PublishStaged: publish_staged,
+    DropStaged: drop_staged,
+    NoteReader: note_reader,
     TransactionDecide: decide,
     TransactionFinish: finish,
     TransactionSettle: settle,
@@ -111,6 +124,21 @@ class Engine:
     def numbers(self) -> dict[Destination, int]:
         """The numbers of all destinations; to look at, not to change."""
         return self._state.numbers
+
+    @property
+    def audited(self) -> set[int]:
+        """The numbers of audited destinations; to look at, not to change."""
+        return self._state.audited
+
+    @property
+    def readers(self) -> Readers:
+        """Who reads the log under a name; to look at, not to change."""
+        return self._state.readers
+
+    def read_with(self, read: Callable[[int], Entry | None]) -> "Engine":
+        """Says where entries that were applied are read again; every replica has those that `retained` names."""
+        self._state.read = read
+        return self
 
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
@@ -167,7 +195,7 @@ class Engine:
 
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
-        numbers = self._state.transactions.sequences()
+        numbers = self._state.writers.sequences() | self._state.transactions.sequences()
         for destination in self._state.destinations.values():
             if len(destination.segments):
                 destination.sweep()
@@ -202,6 +230,8 @@ class Engine:
             "now_ms": state.now_ms,
             "next_due": state.next_due(),
             "producers": sum(len(producers) for producers in state.producers.of.values()),
+            "writers": len(self._state.writers),
+            "readers": len(self._state.readers),
             "connections": len(self.connections()),
             "transactions": len(state.transactions.unresolved),
             "streams": state.streams.describe(),

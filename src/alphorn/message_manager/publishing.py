@@ -6,6 +6,7 @@ for good keeps its counters, so that the producer can go on with the next ones.
 
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.noting import note, note_stored
 from alphorn.message_manager.particulars import PLAIN, Particulars, particulars_of, select
 from alphorn.message_manager.producers import Refusal
 from alphorn.message_manager.queue import Queue
@@ -14,6 +15,7 @@ from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
@@ -25,8 +27,8 @@ _KEY_BYTES = CONNECTION_BYTES + 4
 
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
-    count, counter, key = command.count, command.counter, command.producer
     check_batch(command)
+    count, counter, key = command.count, command.counter, command.producer
     producer = state.producers.find(key)
     expected = 1 if producer is None else producer.next
     after = counter - 1 if command.after < 0 else command.after
@@ -63,30 +65,37 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     if is_streamed:
         size += state.streams.seal((key, counter), state.sequence, place)
     run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
-    store(state, command, run, headers, effects)
+    store(state, destination, command, run, headers, effects)
 
 
-def check_batch(command: Publish) -> None:
-    """Raises `PeerViolation` for what no correct Client Manager orders."""
-    count, counter = command.count, command.counter
-    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
-    if not is_possible or len(command.producer) != _KEY_BYTES:
-        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
-    if count_of(command.blob) != count:
-        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
-
-
-def store(state: State, command: Publish, run: Run, headers: list[PackedHeader], effects: list[Effect]) -> None:
-    """New messages of a destination that is there, where `run` says."""
-    destination = state.destinations[command.destination]
+def store(
+    state: State,
+    destination: Queue | Topic,
+    command: Publish,
+    run: Run,
+    headers: list[PackedHeader],
+    effects: list[Effect],
+) -> None:
+    """Puts messages into their destination, after all others; `headers` are those of the run, where they matter."""
+    note_stored(effects, destination, command, run)
     if isinstance(destination, Queue):
         _to_queue(state, destination, command, run, headers, effects)
     else:
         _to_topic(state, destination, command, run, headers, effects)
 
 
+def check_batch(command: Publish) -> None:
+    """Raises `PeerViolation` for a batch that cannot be right."""
+    count, counter, key = command.count, command.counter, command.producer
+    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
+    if not is_possible or len(key) != _KEY_BYTES:
+        raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
+    if count_of(command.blob) != count:
+        raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
+
+
 def refusal_of(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
-    """Why so many more messages are not taken there; None where they are."""
+    """Why a destination does not take so many messages now."""
     if destination is None:
         reason = f"there is no destination {number} any more; look up its name again"
         return InvalidDestination.__name__, reason
@@ -99,12 +108,15 @@ def refusal_of(destination: Queue | Topic | None, number: int, count: int) -> Re
     return None
 
 
+def needs_headers(destination: Queue | Topic, flags: int) -> bool:
+    """Whether anything in the messages of a batch matters here, besides that they are there."""
+    is_selective = isinstance(destination, Topic) and destination.selective
+    return is_selective or bool(flags & destination.watched)
+
+
 def headers_for(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
     """The messages' headers where anything in them matters here."""
-    is_selective = isinstance(destination, Topic) and destination.selective
-    if is_selective or command.flags & destination.watched:
-        return headers_of(command.blob)
-    return []
+    return headers_of(command.blob) if needs_headers(destination, command.flags) else []
 
 
 def _to_queue(
@@ -129,6 +141,7 @@ def _to_queue(
     replaced.remove(first, last)  # nobody heard of those
     if replaced:
         effects.append(Gone(queue.number, 0, replaced.flat()))
+        note(effects, queue, 0, AuditStage.DROPPED, list(replaced), detail="replaced")
     _note(state, queue, 0, first, particulars)
     _expire(state, queue, first, particulars, effects)
     _announce(queue, 0, first, last, effects)
@@ -139,9 +152,11 @@ def _to_topic(
 ) -> None:
     first, last = run.position, run.position + run.count - 1
     wanted = _selected(topic, command, run, headers)
-    if not wanted and not topic.is_retaining:
-        topic.next_position = last + 1
-        return
+    if not topic.is_retaining:
+        topic.kept_from = state.sequence + 1
+        if not wanted:
+            topic.next_position = last + 1
+            return
     topic.store(run)
     if topic.is_retaining:
         topic.retain(run, command.timestamp)

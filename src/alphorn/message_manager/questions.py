@@ -1,4 +1,4 @@
-"""Questions that the state alone answers: where a destination is, what its number means, what a queue holds."""
+"""What the state alone answers: where a destination is, what a number means, what a queue holds, how a wish ended."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,9 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, Locate, Look, Looked, Name, Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
 
-Question = Look | Locate | Name
+Question = Look | Locate | Name | LocateFragments
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -18,6 +18,11 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         runs, after = look(engine, question, read)
         answered = Answered(question.request, after)
         return [Looked(question.request, runs), answered] if runs else [answered]
+    if isinstance(question, LocateFragments):
+        if question.sequence > engine.sequence:
+            return []  # this one is primary no more, and whoever is will be asked
+        places = engine.locate_fragments(question.producer, question.counter, question.index)
+        return [FragmentsLocated(question.request, places)]
     if isinstance(question, Locate):
         return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
     number = question.destination
@@ -25,16 +30,16 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
 
 
+def outcome_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
+    """What came of a command in the log, for the Client Manager that wanted it."""
+    policy = None
+    if isinstance(command, CreateDestination) and not answer.error:
+        policy = engine.destinations[answer.number].policy
+    return Answered(request, answer.number, answer.error, answer.reason, policy)
+
+
 def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:
     if number is None:
         raise InvalidDestination(f"there is no {name}; create it, or send to it first")
     found = engine.destinations[number]
     return Answered(request, number, policy=found.policy, destination=found.destination)
-
-
-def answered_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
-    """The outcome of a command as its Client Manager hears it."""
-    policy = None
-    if isinstance(command, CreateDestination) and not answer.error:
-        policy = engine.destinations[answer.number].policy
-    return Answered(request, answer.number, answer.error, answer.reason, policy)

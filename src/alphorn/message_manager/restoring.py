@@ -16,10 +16,13 @@ from alphorn.message_manager.checkpoint import (
     Part,
     PiecesKept,
     ProducerKept,
+    ReaderKept,
     Record,
     SealedKept,
+    StagedKept,
     SubscriptionKept,
     TransactionKept,
+    WriterKept,
 )
 from alphorn.message_manager.columns import from_column
 from alphorn.message_manager.histories import History
@@ -32,6 +35,7 @@ from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Outcome
 from alphorn.message_manager.transaction_state import Record as Transaction
+from alphorn.message_manager.writers import Writer
 from alphorn.model.destinations import DestinationKind, Policy
 from alphorn.model.errors import Corruption, InvalidSelector
 from alphorn.model.ranges import RangeSet
@@ -101,6 +105,14 @@ def _take(state: State, record: Record) -> None:
             _take_part(state, record)
         case TransactionKept():
             _take_transaction(state, record)
+        case WriterKept():
+            writer = state.writers.put(record.name, Writer())
+            writer.published, writer.used_ms = record.published, record.used_ms
+        case StagedKept():
+            for part in record.parts:
+                state.writers.newest.add(record.attempt, part)
+        case ReaderKept():
+            state.readers.note(record.reader)
         case OpenKept() | SealedKept():
             _take_body(state.streams, record)
         case PiecesKept():
@@ -155,6 +167,7 @@ def _take_destination(state: State, kept: DestinationKept) -> None:
     if isinstance(made, Topic):
         made.next_subscription = kept.next_subscription
         made.retained_bytes = kept.retained_bytes
+        made.kept_from = kept.kept_from
     if kept.is_awaiting:
         state.awaiting.add(kept.number)
     state.add(made)

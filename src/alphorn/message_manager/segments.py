@@ -1,11 +1,12 @@
 """Where the messages of a destination are: runs of positions, each within one batch of one log entry.
 
-Bodies stay in the log. A segment costs 36 bytes whatever the number of its messages. Positions grow; sequence numbers
-do so too, except where dead messages were moved here or back.
+Bodies stay in the log. A segment costs 44 bytes whatever the number of its messages. Positions grow, and so do
+arrivals: the numbers of the log entries that put messages here. Most messages arrived with the entry that holds them;
+those that were staged, or moved here dead or back, arrived later.
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -23,14 +24,16 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     count: int
     position: int  # of the first message within the destination
     size: int = 0  # bytes: its share of the batch
+    arrival: int = 0  # the log entry that put them here; 0 for the one that holds them
 
 
 class Segments:
     """Positions to places in the log, in order. Segments nobody needs are dropped by `sweep`."""
 
-    __slots__ = ("_commands", "_counts", "_indexes", "_positions", "_sequences", "_sizes")
+    __slots__ = ("_arrivals", "_commands", "_counts", "_indexes", "_positions", "_sequences", "_sizes")
 
     def __init__(self) -> None:
+        self._arrivals = array("Q")
         self._positions = array("Q")
         self._sequences = array("Q")
         self._commands = array("I")
@@ -48,6 +51,7 @@ class Segments:
 
     def append(self, run: Run) -> None:
         """Adds the messages after all others."""
+        self._arrivals.append(run.arrival or run.sequence)
         self._positions.append(run.position)
         self._sequences.append(run.sequence)
         self._commands.append(run.command)
@@ -70,8 +74,14 @@ class Segments:
                     taken,
                     position + skip,
                     self._sizes[place] * taken // count,
+                    self._arrivals[place],
                 )
             place += 1
+
+    def from_arrival(self, arrival: int) -> int | None:
+        """The first position that arrived with this log entry or later; None where nothing did."""
+        place = bisect_left(self._arrivals, arrival)
+        return self._positions[place] if place < len(self._positions) else None
 
     def find(self, position: int) -> Run | None:
         """Where one message is."""

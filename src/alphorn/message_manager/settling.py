@@ -6,8 +6,10 @@ thing twice does no harm.
 
 from alphorn.message_manager.burial import DELIVERY_LIMIT, REJECTED, bury
 from alphorn.message_manager.effects import Arrived, Deferred, Effect, Gone
+from alphorn.message_manager.noting import note
 from alphorn.message_manager.particulars import TIME_MS_MAX
 from alphorn.message_manager.state import State, ranges_of
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import Acknowledge, Return
 from alphorn.model.ranges import Range, RangeSet
 
@@ -21,6 +23,8 @@ def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Ef
             gone += part
     if gone:
         effects.append(Gone(destination.number, command.subscription, gone))
+        consumed = ranges_of(gone)
+        note(effects, destination, command.subscription, AuditStage.ACKNOWLEDGED, consumed, consumer=command.consumer)
 
 
 def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
@@ -30,6 +34,11 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
     for first, last in RangeSet(ranges_of(command.positions)):
         for start, end in backlog.give_back(first, last, is_counted=not command.is_unseen):
             returned.add(start, end)
+    unseen = "unseen" if command.is_unseen else ""
+    back = list(returned)
+    note(
+        effects, destination, command.subscription, AuditStage.RETURNED, back, consumer=command.consumer, detail=unseen
+    )
     policy = destination.policy
     number, subscription = destination.number, command.subscription
     if command.is_dead:

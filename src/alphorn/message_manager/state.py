@@ -4,18 +4,20 @@ Nothing here asks the clock: `now_ms` is the time of the last Tick. What must be
 arrival of a message that lives for a while) waits for the next Tick, because the last one may be long ago.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Readers
 from alphorn.message_manager.schedule import Item, Kind, Schedule
 from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Transactions
-from alphorn.model.commands import connection_of
+from alphorn.message_manager.writers import Writers
+from alphorn.model.commands import Entry, connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.ranges import Range
@@ -27,6 +29,7 @@ class State:
     """Destinations, producers, subscriptions by name, what belongs to whom, and what is to happen when."""
 
     __slots__ = (
+        "audited",
         "awaiting",
         "destinations",
         "names",
@@ -35,11 +38,14 @@ class State:
         "numbers",
         "owned",
         "producers",
+        "read",
+        "readers",
         "returning",
         "schedule",
         "sequence",
         "streams",
         "transactions",
+        "writers",
     )
 
     def __init__(self) -> None:
@@ -50,9 +56,15 @@ class State:
         self.numbers: dict[Destination, int] = {}
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
+        self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
         self.transactions = Transactions()
         self.streams = Streams()
+        self.writers = Writers()
+        self.readers = Readers()
+        self.read: Callable[[int], Entry | None] = lambda sequence: (
+            None
+        )  # this replica's own log; not part of the state
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -97,6 +109,11 @@ class State:
         self.numbers[made.destination] = made.number
         if made.owner:
             self.owned.setdefault(made.owner, set()).add((made.number, 0))
+        self.notice_audit(made)
+
+    def notice_audit(self, destination: Queue | Topic) -> None:
+        """A destination's policy says whether it is audited."""
+        (self.audited.add if destination.policy.audit else self.audited.discard)(destination.number)
 
     def delete(self, destination: Queue | Topic, effects: list[Effect]) -> None:
         """A destination and all it holds are gone."""
@@ -105,6 +122,7 @@ class State:
                 self.unsubscribe(destination, number, effects)
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
+        self.audited.discard(destination.number)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))
@@ -155,8 +173,8 @@ class State:
     def next_due(self) -> int | None:
         """When a Tick would do something."""
         streams_due = self.streams.next_due(self.now_ms + RESOLUTION_MS_MIN)
-        forgotten = self.transactions.next_forgotten()
-        dues = [self.schedule.next_due(), self.producers.next_idle(), streams_due, forgotten]
+        dues = [self.schedule.next_due(), self.producers.next_idle(), self.writers.next_idle(), streams_due]
+        dues.append(self.transactions.next_forgotten())
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

@@ -8,6 +8,7 @@ import msgspec
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
 from alphorn.model.link import Introduce
 
@@ -22,10 +23,16 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     channel: str
     rank: int = 0
+    run: bytes = b""  # another one for each start
 
 
 def status_of(
-    about: About, engine: Engine, dispatcher: Dispatcher | None, epoch: int, introduced: Sequence[Introduce]
+    about: About,
+    engine: Engine,
+    dispatcher: Dispatcher | None,
+    epoch: int,
+    introduced: Sequence[Introduce],
+    read: int = 0,
 ) -> dict[str, Any]:
     """The parts that a Client Manager puts together (client_manager/administration.py)."""
     node = {
@@ -39,6 +46,7 @@ def status_of(
         "epoch": epoch >> _COUNTER_SHIFT,
         "lag": 0,
         "applied": engine.sequence,
+        "read": read,  # messages that readers of the log got here
     }
     if dispatcher is None:
         return {"node": node}
@@ -65,8 +73,20 @@ def status_of(
             }
             for frame in introduced
         ],
+        "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
         "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
     }
+
+
+def _reader(reader: Reader, channel: str, engine: Engine) -> dict[str, Any]:
+    """A named reader; its lag is in messages that arrived where it had not come to."""
+    lag = 0
+    for number in reader.destinations:
+        source = engine.destinations.get(number)
+        first = None if source is None else source.segments.from_arrival(reader.sequence)
+        if source is not None and first is not None:
+            lag += source.next_position - first
+    return {"name": reader.name, "channel": channel, "sequence": reader.sequence, "lag": lag}
 
 
 def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
     state.producers.forget_idle(now_ms)
     state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
+    state.writers.on_tick(now_ms)
 
 
 def review_later(state: State, destination: Queue | Topic) -> None:
@@ -87,7 +88,7 @@ def _review(state: State, destination: Queue | Topic, *, is_marked: bool, expire
         needless = min(needless, through)
     if isinstance(destination, Topic) and destination.is_retaining:
         if policy.retain_s:
-            destination.let_go(0, timeline.through(now_ms - int(policy.retain_s * 1000)))
+            destination.outgrow(0, timeline.through(now_ms - int(policy.retain_s * 1000)))
         destination.let_go_of_bytes()
         if destination.retained:
             needless = min(needless, destination.retained.first - 1)

@@ -91,6 +91,7 @@ class Topic:
     __slots__ = (
         "_sweep_at",
         "destination",
+        "kept_from",
         "moments",
         "next_position",
         "next_subscription",
@@ -117,6 +118,7 @@ class Topic:
         self.selective = False  # whether any subscription leaves something out
         self.retained = RangeSet()  # kept for later subscriptions
         self.retained_bytes = 0
+        self.kept_from = 0  # what arrived with this log entry or later is kept, unless it has expired
         self.timeline = Timeline()
         self.moments = Moments()
         self._sweep_at = SEGMENTS_MIN
@@ -130,7 +132,7 @@ class Topic:
             watched |= Flag.PRIORITY
         self.watched = int(watched)  # batches with other flags only are plain here
         if not self.is_retaining:
-            self.let_go(0, self.next_position)
+            self.outgrow(0, self.next_position)
 
     @property
     def is_retaining(self) -> bool:
@@ -198,10 +200,17 @@ class Topic:
             self.retained_bytes = 0
             self.moments.clear()
 
+    def outgrow(self, first: int, last: int) -> None:
+        """These messages were kept long enough; whoever reads the log later has missed them."""
+        for start, end in self.retained.intersection(first, last):
+            for run in self.segments.runs(start, end):
+                self.kept_from = max(self.kept_from, run.arrival + 1)
+        self.let_go(first, last)
+
     def let_go_of_bytes(self) -> None:
         """Lets go of the oldest batches until the rest is as small as the policy says."""
         while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
-            self.let_go(self.retained.first, self.segments.end_of(self.retained.first))
+            self.outgrow(self.retained.first, self.segments.end_of(self.retained.first))
 
     def start_at(self, time_ms: int) -> int:
         """The first position whose message was sent at this time or later, as far back as that is known exactly.
@@ -212,10 +221,10 @@ class Topic:
         return max(exact, self.timeline.first_from(time_ms))
 
     def start_after(self, sequence: int) -> int:
-        """The first kept position whose log entry is at or after this number."""
+        """The first kept position that arrived with this log entry or later."""
         for first, last in self.retained:
             for run in self.segments.runs(first, last):
-                if run.sequence >= sequence:
+                if run.arrival >= sequence:
                     return run.position
         return self.next_position
 

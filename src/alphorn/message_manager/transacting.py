@@ -14,12 +14,14 @@ import msgspec
 
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Effect, Gone
+from alphorn.message_manager.noting import note
 from alphorn.message_manager.publishing import check_batch, headers_for, refusal_of, store
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.state import State, ranges_of
 from alphorn.message_manager.transaction_state import Outcome, Record, Reserved, Staged
+from alphorn.model.audit import AuditStage
 from alphorn.model.commands import (
     CONNECTION_BYTES,
     COUNTER_MAX,
@@ -201,8 +203,9 @@ def _store(state: State, staged: Staged, effects: list[Effect]) -> None:
     destination = state.destinations.get(batch.destination)
     if destination is None:
         return  # deleted since it was prepared, with all that it held
-    run = Run(staged.sequence, staged.place, 0, batch.count, destination.next_position, len(batch.blob))
-    store(state, batch, run, headers_for(destination, batch), effects)
+    position, size = destination.next_position, len(batch.blob)
+    run = Run(staged.sequence, staged.place, 0, batch.count, position, size, arrival=state.sequence)
+    store(state, destination, batch, run, headers_for(destination, batch), effects)
 
 
 def _set_aside(state: State, record: Record, member: Command, at: int, effects: list[Effect]) -> None:
@@ -237,16 +240,17 @@ def _end_reservation(state: State, part: Reserved, place: int, effects: list[Eff
     backlog = destination.backlog_of(part.subscription) if destination is not None else None
     if destination is None or backlog is None:
         return  # deleted meanwhile, with all that it held
+    if is_commit:
+        for piece in part.pieces:
+            backlog.use_up(piece)
+        consumed = [(piece.first, piece.last) for piece in part.pieces]
+        note(effects, destination, part.subscription, AuditStage.ACKNOWLEDGED, consumed, consumer=part.consumer)
+        return
     lapsed, back = RangeSet(), RangeSet()
     for piece in part.pieces:
-        if is_commit:
-            backlog.use_up(piece)
-            continue
         back.add(piece.first, piece.last)
         for first, last in backlog.unreserve(piece):
             lapsed.add(first, last)
-    if is_commit:
-        return
     if isinstance(destination, Queue):
         destination.restore_keys(part.keys)
     if lapsed:

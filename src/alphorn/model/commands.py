@@ -225,6 +225,52 @@ class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
     counter: int  # its own, after that of the last fragment
 
 
+class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
+    """A batch that lies in the log unseen until `PublishStaged` names it; the same part again is stored once.
+
+    Its producer and counters are the sender's to choose: they are not counted, only kept, as parts of messages' ids.
+    """
+
+    writer: str = ""  # who stages and publishes: the name of a query or a job
+    batch: int = 0  # of the writer; they grow, and each is published once
+    partition: int = 0  # of the batch, staged by one task
+    attempt: int = 0  # of the partition: only one of several is published
+    part: int = 0  # which of the attempt's, from 0
+
+
+class PublishStaged(Command, frozen=True, array_like=True, gc=False, tag=61):
+    """What was staged for a writer's batch becomes visible, all at once; again, or for an earlier batch, nothing does.
+
+    Attempts are (partition, attempt, parts, messages); others of the batch are let go.
+    """
+
+    writer: str
+    batch: int
+    attempts: list[tuple[int, int, int, int]]
+
+
+class DropStaged(Command, frozen=True, array_like=True, gc=False, tag=62):
+    """What was staged for a writer's batch is let go."""
+
+    writer: str
+    batch: int
+
+
+class NoteReader(Command, frozen=True, array_like=True, gc=False, tag=63):
+    """A named reader of the log has read these destinations up to before a number; only people want to know."""
+
+    name: str
+    destinations: list[int]
+    sequence: int
+
+
+class Release(Command, frozen=True, array_like=True, gc=False, tag=65):
+    """A topic keeps no more what arrived through this log entry, because it was consolidated elsewhere."""
+
+    destination: int
+    through: int
+
+
 AnyCommand = (
     Publish
     | Acknowledge
@@ -245,6 +291,11 @@ AnyCommand = (
     | TransactionSettle
     | Fragment
     | Abandon
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | NoteReader
+    | Release
 )
 
 

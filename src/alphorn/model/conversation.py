@@ -3,9 +3,8 @@
 Doors (doors/) turn bytes into these values and back; the Client Manager knows nothing else of clients. A client begins
 with `Hello`; everything before `Welcome` is refused.
 
-Numbers that a client chooses (sessions, producers, consumers, requests) mean something on its connection only. A
-destination's `place` is given by the Client Manager (`Resolved`) and stays valid on every Client Manager while the
-destination lives. Positions are flat pairs (first, last, first, last).
+Numbers that a client chooses mean something on its connection only. A destination's `place` (`Resolved`) stays valid on
+every Client Manager while the destination lives. Positions are flat pairs (first, last, first, last).
 """
 
 import msgspec
@@ -148,12 +147,13 @@ class Browse(ClientFrame, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class Administer(ClientFrame, frozen=True, array_like=True, gc=False, tag=12):
-    """Something about one destination: create, delete, policy, purge, redrive. Answered by `Done` or `Failed`."""
+    """Create, delete, policy, purge, redrive or release, of one destination. Answered by `Done` or `Failed`."""
 
     request: int
     action: str
     destination: str
     policy: bytes = b""
+    number: int = 0  # of the last log entry that is released
 
 
 class Status(ClientFrame, frozen=True, array_like=True, gc=False, tag=13):
@@ -171,11 +171,7 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
 
 
 class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag=20):
-    """All that a session sent and received since its last transaction, to be done all or none.
-
-    Answered by `Done`, or by `Failed`: then nothing of it was done, and what was received comes back. Asked again with
-    the same counter it is answered alike, so that a client that was cut off finds out what became of it.
-    """
+    """All that a session sent and received, to be done or not: `Done` or `Failed`, and the same when asked again."""
 
     request: int
     session: int
@@ -268,6 +264,59 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
+class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
+    """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
+
+    request: int
+
+
+class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
+    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
+
+    request: int
+    place: int
+    producer: bytes  # a key of the client's choice
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    blob: memoryview
+    writer: str
+    batch: int
+    partition: int
+    attempt: int
+    part: int
+
+
+class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62):
+    """Makes visible what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
+
+
+class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
+    """Lets go of what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    writer: str
+    batch: int
+
+
+class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
+    """Says how far a named reader of the log has come on one channel. Answered by `Done` or `Failed`."""
+
+    request: int
+    channel: int
+    name: str
+    destinations: list[int]  # numbers within the channel
+    sequence: int  # it comes to this one next
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -291,6 +340,11 @@ AnyClientFrame = (
     | ClosePattern
     | Recover
     | CommitTransaction
+    | Channels
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | NoteReader
 )
 
 
@@ -412,6 +466,21 @@ class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     place: int
 
 
+class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A channel as a Client Manager knows it."""
+
+    name: str
+    heard: int  # the newest entry of its log that this Client Manager has; all it confirmed is among these
+    servers: list[tuple[str, str]]  # names and link addresses of its Message Managers
+
+
+class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=160):
+    """All channels, in the order of their numbers."""
+
+    request: int
+    channels: list[ChannelKnown]
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -427,4 +496,5 @@ AnyServerFrame = (
     | FragmentRead
     | Joined
     | Vanished
+    | ChannelsAnswer
 )

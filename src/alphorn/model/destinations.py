@@ -85,6 +85,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     groups: bool = False  # messages with one key go to one consumer at a time, in order
     exclusive: bool = False  # one consumer at a time; the next takes over
     compress: bool = False  # bodies are compressed by the sender's library
+    audit: bool = False  # what becomes of each message is said on the topic _AUDIT
 
     def check(self, destination: Destination) -> None:
         """Raises `InvalidDestination` that names every fault."""
@@ -104,5 +105,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             faults += [f"{name} is for queues" for name in ("last_value", "groups", "exclusive") if getattr(self, name)]
         elif self.retain_s or self.retain_bytes:
             faults.append("retain_s and retain_bytes are for topics")
+        if self.audit and destination.is_reserved:
+            faults.append("what belongs to the system is not audited")
         if faults:
             raise InvalidDestination(f"the policy of {destination} does not fit: {'; '.join(faults)}")

@@ -167,6 +167,11 @@ class ClientManagerNode:
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
             prepares_all=self._file.prepare == "all",
+            wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
+            servers=tuple(
+                (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
+                for channel in self._file.channels
+            ),
         )
 
     def _make_witnesses(self) -> list[BusNode]:

@@ -77,7 +77,12 @@ class MessageManagerNode:
             self,
         )
         self._about = About(
-            name=name, pid=os.getpid(), address=self._me.link, channel=self._me.channel, rank=self._me.rank
+            name=name,
+            pid=os.getpid(),
+            address=self._me.link,
+            channel=self._me.channel,
+            rank=self._me.rank,
+            run=time.time_ns().to_bytes(8, "big"),
         )
 
     async def start(self) -> None:

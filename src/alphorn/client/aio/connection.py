@@ -168,14 +168,22 @@ class Destinations:
         """Sends the dead messages in this queue back to where they came from."""
         await self._administer("redrive", name, None)
 
+    async def release(self, name: DestinationLike, through: int) -> None:
+        """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
+        await self._administer("release", name, None, through)
+
     async def list(self) -> list[dict[str, Any]]:
         """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
         return list((await ask_status(self._line)).get("destinations", []))
 
-    async def _administer(self, action: str, destination: DestinationLike, policy: dict[str, Any] | None) -> None:
+    async def _administer(
+        self, action: str, destination: DestinationLike, policy: dict[str, Any] | None, number: int = 0
+    ) -> None:
         name = check_destination(destination)
         data = b"" if policy is None else choose_policy(name, policy)
-        await self._line.ask(lambda request: Administer(request, action, name, data), forgives=action == "delete")
+        await self._line.ask(
+            lambda request: Administer(request, action, name, data, number), forgives=action == "delete"
+        )
         if action == "delete":
             self._line.core.places.pop(name, None)
 

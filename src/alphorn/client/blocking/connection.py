@@ -145,14 +145,20 @@ class Destinations:
         """Sends the dead messages in this queue back to where they came from."""
         self._administer("redrive", name, None)
 
+    def release(self, name: DestinationLike, through: int) -> None:
+        """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
+        self._administer("release", name, None, through)
+
     def list(self) -> list[dict[str, Any]]:
         """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
         return list(ask_status(self._line).get("destinations", []))
 
-    def _administer(self, action: str, destination: DestinationLike, policy: dict[str, Any] | None) -> None:
+    def _administer(
+        self, action: str, destination: DestinationLike, policy: dict[str, Any] | None, number: int = 0
+    ) -> None:
         name = check_destination(destination)
         data = b"" if policy is None else choose_policy(name, policy)
-        self._line.ask(lambda request: Administer(request, action, name, data), forgives=action == "delete")
+        self._line.ask(lambda request: Administer(request, action, name, data, number), forgives=action == "delete")
         if action == "delete":
             self._line.core.places.pop(name, None)
 

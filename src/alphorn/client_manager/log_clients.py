@@ -1,0 +1,123 @@
+"""Clients that read the log in bulk or publish in stages: where the log is served, what is staged, who has read what.
+
+Bulk itself does not pass here: readers go to Message Managers, whose addresses they learn here (decision 24).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.desk import Desk
+from alphorn.model import commands
+from alphorn.model.conversation import (
+    ChannelKnown,
+    Channels,
+    ChannelsAnswer,
+    Done,
+    DropStaged,
+    NoteReader,
+    PublishStaged,
+    Stage,
+    parts_of,
+)
+from alphorn.model.errors import PeerViolation
+from alphorn.model.link import Answered
+from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
+
+_KEY_BYTES = len(commands.key_of(bytes(commands.CONNECTION_BYTES), 0))
+_check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
+class LogClients:
+    """Their requests. Each ends as a command in the log, answered by the primary; again, it changes nothing."""
+
+    __slots__ = ("_desk",)
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def handlers(self) -> dict[type, Callable[[Connection, Any], None]]:
+        """What is done with each kind of frame."""
+        return {
+            Channels: self.on_channels,
+            Stage: self.on_stage,
+            PublishStaged: self.on_publish_staged,
+            DropStaged: self.on_drop_staged,
+            NoteReader: self.on_note_reader,
+        }
+
+    def on_channels(self, connection: Connection, frame: Channels) -> None:
+        """Says who serves the log."""
+        desk = self._desk
+        known = [
+            ChannelKnown(name, channel.heard, list(servers))
+            for (name, servers), channel in zip(desk.settings.servers, desk.channels, strict=False)
+        ]
+        desk.reply(connection.stream, ChannelsAnswer(frame.request, known))
+
+    def on_stage(self, connection: Connection, frame: Stage) -> None:
+        """One staged batch, checked at the door like any other."""
+        self._check_batch(frame)
+        channel, number = parts_of(frame.place)
+        command = commands.Stage(
+            number,
+            frame.producer,
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+            writer=frame.writer,
+            batch=frame.batch,
+            partition=frame.partition,
+            attempt=frame.attempt,
+            part=frame.part,
+        )
+        self._request(connection, frame.request, channel, command, size=len(frame.blob))
+
+    def on_publish_staged(self, connection: Connection, frame: PublishStaged) -> None:
+        """Makes what was staged on a channel visible."""
+        command = commands.PublishStaged(frame.writer, frame.batch, frame.attempts)
+        self._request(connection, frame.request, frame.channel, command)
+
+    def on_drop_staged(self, connection: Connection, frame: DropStaged) -> None:
+        """Lets go of what was staged on a channel."""
+        self._request(connection, frame.request, frame.channel, commands.DropStaged(frame.writer, frame.batch))
+
+    def on_note_reader(self, connection: Connection, frame: NoteReader) -> None:
+        """Notes how far a reader has come on a channel."""
+        command = commands.NoteReader(frame.name, frame.destinations, frame.sequence)
+        self._request(connection, frame.request, frame.channel, command)
+
+    def _request(
+        self, connection: Connection, request: int, channel: int, command: commands.AnyCommand, *, size: int = 0
+    ) -> None:
+        desk = self._desk
+        if not 0 <= channel < len(desk.channels):
+            raise PeerViolation(f"there is no channel {channel}; ask for the channels first")
+
+        def on_done(answer: Answered) -> None:
+            desk.reply(connection.stream, Done(request, answer.number))
+
+        desk.channels[channel].request(command, desk.answer_to(connection, request, on_done), size=size)
+
+    def _check_batch(self, frame: Stage) -> None:
+        """Raises `PeerViolation` for what no correct library sends."""
+        size = len(frame.blob)
+        if len(frame.producer) != _KEY_BYTES or not 0 < frame.counter < commands.COUNTER_MAX:
+            raise PeerViolation("a staged batch names an impossible producer or counter")
+        if size > self._desk.settings.batch_bytes_max:
+            raise PeerViolation(
+                f"a batch of {size} bytes is too large; at most {self._desk.settings.batch_bytes_max} go at once"
+            )
+        if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
+            raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
+        if frame.flags:  # servers will look into it, and must not find surprises there
+            headers_of(frame.blob)
+            return
+        try:
+            _check_msgpack(frame.blob)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise PeerViolation(f"a batch cannot be read: {error}") from None

@@ -1,0 +1,130 @@
+"""Applies `Stage`, `PublishStaged` and `DropStaged`: messages that become visible together, once.
+
+A staged batch lies in the log like any other and is retained there, but in no destination. `PublishStaged` gives its
+messages their positions; their bodies stay where they are, so publishing costs by batches. Whatever is checked is
+checked before the first one is stored: all of it becomes visible, or nothing.
+"""
+
+from collections import Counter
+
+from alphorn.message_manager.effects import Effect
+from alphorn.message_manager.publishing import check_batch, needs_headers, refusal_of, store
+from alphorn.message_manager.segments import Run
+from alphorn.message_manager.state import State
+from alphorn.message_manager.writers import PARTS_MAX, StagedPart, Writer
+from alphorn.model import errors
+from alphorn.model.commands import DropStaged, Publish, PublishStaged, Stage
+from alphorn.model.errors import Blocked, PeerViolation, Unavailable
+from alphorn.model.messages import Flag, PackedHeader, headers_of
+
+WRITER_NAME_MAX = 255
+
+
+def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> None:
+    """Keeps a batch for later. One of a batch that is published already changes nothing."""
+    check_batch(command)
+    _check_name(command.writer)
+    if min(command.batch, command.partition, command.part) < 0 or command.flags & Flag.STREAM:
+        raise PeerViolation("a staged batch names an impossible number; it was not taken")
+    _check_destination(state, command.destination, 0)
+    writer = state.writers.use(command.writer)
+    if command.batch <= writer.published:
+        return
+    if writer.parts >= PARTS_MAX:
+        raise Blocked(f"the writer {command.writer} has {PARTS_MAX} batches staged; publish or drop them first")
+    part = StagedPart(
+        command.part,
+        state.sequence,
+        place,
+        command.destination,
+        command.producer,
+        command.counter,
+        command.count,
+        command.flags,
+        command.timestamp,
+        len(command.blob),
+    )
+    writer.add((command.batch, command.partition, command.attempt), part)
+
+
+def publish_staged(state: State, command: PublishStaged, place: int, effects: list[Effect]) -> None:
+    """Makes a batch visible, unless it is already."""
+    _check_name(command.writer)
+    known = state.writers.find(command.writer)
+    if known is not None and command.batch <= known.published:
+        state.writers.use(command.writer)
+        return
+    parts = _parts_of(known, command)
+    counts: Counter[int] = Counter()
+    for part in parts:
+        counts[part.destination] += part.count
+    for number, count in sorted(counts.items()):
+        _check_destination(state, number, count)
+    for part in parts:
+        _store(state, part, effects)
+    writer = state.writers.use(command.writer)
+    writer.published = command.batch
+    writer.drop(range(command.batch + 1))
+
+
+def drop_staged(state: State, command: DropStaged, place: int, effects: list[Effect]) -> None:
+    """Lets go of what was staged for a batch; what is published stays."""
+    writer = state.writers.find(command.writer)
+    if writer is not None:
+        writer.drop(range(command.batch, command.batch + 1))
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= WRITER_NAME_MAX:
+        raise PeerViolation(f"a writer has a name of 1 to {WRITER_NAME_MAX} characters; nothing was changed")
+
+
+def _check_destination(state: State, number: int, count: int) -> None:
+    refusal = refusal_of(state.destinations.get(number), number, count)
+    if refusal is not None:
+        error, reason = refusal
+        raise getattr(errors, error)(reason)
+
+
+def _parts_of(writer: Writer | None, command: PublishStaged) -> list[StagedPart]:
+    """What these attempts staged, in order; raises `Unavailable` where any of it is missing."""
+    found: list[StagedPart] = []
+    for partition, attempt, count, messages in command.attempts:
+        parts = {} if writer is None else writer.staged.get((command.batch, partition, attempt), {})
+        staged = [parts[number] for number in range(count) if number in parts]
+        if len(staged) != count or sum(part.count for part in staged) != messages:
+            raise Unavailable(
+                f"partition {partition} of batch {command.batch} of {command.writer} is not staged here as it was "
+                "sent; run the batch again"
+            )
+        found += staged
+    return found
+
+
+def _store(state: State, part: StagedPart, effects: list[Effect]) -> None:
+    destination = state.destinations[part.destination]
+    headers: list[PackedHeader] = []
+    blob = memoryview(b"")
+    if needs_headers(destination, part.flags):
+        blob = _blob(state, part)
+        headers = _headers(blob, part.count)
+    publish = Publish(part.destination, part.producer, part.counter, part.count, part.flags, part.timestamp, blob)
+    run = Run(part.sequence, part.command, 0, part.count, destination.next_position, part.size, arrival=state.sequence)
+    store(state, destination, publish, run, headers, effects)
+
+
+def _blob(state: State, part: StagedPart) -> memoryview:
+    entry = state.read(part.sequence)
+    # Every replica retains it; one that cannot read it must not go on with another state than the others.
+    assert entry is not None, f"log entry {part.sequence}, which holds staged messages, cannot be read here"
+    staged = entry.commands[part.command]
+    assert isinstance(staged, Stage)
+    return staged.blob
+
+
+def _headers(blob: memoryview, count: int) -> list[PackedHeader]:
+    """A batch that its sender packed wrongly still has messages, with nothing in their headers."""
+    try:
+        return headers_of(blob)
+    except PeerViolation:
+        return [PackedHeader()] * count

@@ -1,0 +1,125 @@
+"""Writers that stage: what lies in the log unseen, and which batch of each was published last.
+
+A batch is published once. So a writer that does not know whether it was may publish again, for as long as it is
+remembered: `WRITER_IDLE_MS` after it was last heard of, or until `WRITERS_MAX` others have come. What was staged and
+not published is let go after `STAGED_IDLE_MS`. Time comes from Ticks alone, so idleness counts from the first Tick
+after.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+STAGED_IDLE_MS = 24 * 3600 * 1000
+WRITER_IDLE_MS = 30 * STAGED_IDLE_MS
+WRITERS_MAX = 10_000
+PARTS_MAX = 200_000  # of one writer
+
+Attempt = tuple[int, int, int]  # batch, partition, attempt
+
+
+class StagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One batch of messages that lies in the log."""
+
+    part: int
+    sequence: int  # of the log entry that holds it
+    command: int
+    destination: int
+    producer: bytes
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    size: int
+
+
+class Writer:
+    """What one writer has staged and published."""
+
+    __slots__ = ("parts", "published", "staged", "used_ms")
+
+    def __init__(self) -> None:
+        self.published = -1  # its newest batch that is visible
+        self.used_ms = -1  # by the first Tick after it was heard of; -1 until that comes
+        self.staged: dict[Attempt, dict[int, StagedPart]] = {}
+        self.parts = 0
+
+    def add(self, attempt: Attempt, part: StagedPart) -> None:
+        """A part is staged; a second time it changes nothing."""
+        parts = self.staged.setdefault(attempt, {})
+        if part.part not in parts:
+            parts[part.part] = part
+            self.parts += 1
+
+    def drop(self, batches: range) -> None:
+        """What is staged for these batches is let go."""
+        for attempt in [attempt for attempt in self.staged if attempt[0] in batches]:
+            self.parts -= len(self.staged.pop(attempt))
+
+
+class Writers:
+    """All writers of a channel, whoever was heard of last at the end."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Writer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[tuple[str, Writer]]:
+        return iter(self._by_name.items())
+
+    @property
+    def newest(self) -> Writer:
+        """Who was heard of last; raises `LookupError` where nobody was."""
+        if not self._by_name:
+            raise LookupError("there is no writer")
+        return next(reversed(self._by_name.values()))
+
+    def find(self, name: str) -> Writer | None:
+        """A writer that is remembered."""
+        return self._by_name.get(name)
+
+    def use(self, name: str) -> Writer:
+        """A writer that was heard of just now, new or not."""
+        writer = self._by_name.pop(name, None) or Writer()
+        writer.used_ms = -1
+        return self.put(name, writer)
+
+    def put(self, name: str, writer: Writer) -> Writer:
+        """A writer behind all others; the one that was silent longest goes where there are too many."""
+        self._by_name[name] = writer
+        if len(self._by_name) > WRITERS_MAX:
+            del self._by_name[next(iter(self._by_name))]
+        return writer
+
+    def sequences(self) -> set[int]:
+        """The log entries that hold staged messages."""
+        return {
+            part.sequence
+            for writer in self._by_name.values()
+            for parts in writer.staged.values()
+            for part in parts.values()
+        }
+
+    def on_tick(self, now_ms: int) -> None:
+        """Forgets what was silent too long."""
+        for name, writer in list(self._by_name.items()):
+            if writer.used_ms < 0:
+                writer.used_ms = now_ms
+            elif writer.used_ms + WRITER_IDLE_MS <= now_ms:
+                del self._by_name[name]
+            elif writer.staged and writer.used_ms + STAGED_IDLE_MS <= now_ms:
+                writer.staged.clear()
+                writer.parts = 0
+
+    def next_idle(self) -> int | None:
+        """When something is forgotten next."""
+        dues = [
+            writer.used_ms + (STAGED_IDLE_MS if writer.staged else WRITER_IDLE_MS)
+            for writer in self._by_name.values()
+            if writer.used_ms >= 0
+        ]
+        return min(dues, default=None)

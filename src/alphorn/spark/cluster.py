@@ -1,0 +1,200 @@
+"""The cluster as a driver sees it: its channels, the destinations that are read, and what is there to read.
+
+It holds connections, so it is made where it is used and never sent to another process.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from alphorn.client.blocking.connection import Connection, connect
+from alphorn.client.log_reader import Amount, LogReader, entry
+from alphorn.client.staging import ask_channels, note_reader
+from alphorn.model.conversation import ChannelKnown
+from alphorn.model.destinations import DestinationKind, parse_destination
+from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.globs import Glob
+from alphorn.model.link import Place, SurveyedDestination
+from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
+from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
+from alphorn.spark.options import Bound, SourceOptions
+
+Result = TypeVar("Result")
+
+
+class ClusterView:
+    """What a reader's driver asks the cluster. Every call has the deadline of the option `timeout`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._connection: Connection | None = None
+        self._readers: dict[str, LogReader] = {}
+        self._matches = [_matcher(name) for name in options.destinations]
+
+    def close(self) -> None:
+        """Ends its connections."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def channels(self) -> dict[str, ChannelKnown]:
+        """All channels, by name, in the order of their numbers."""
+        found = self._with_connection(lambda it: ask_channels(it, timeout_s=self._options.timeout_s))
+        for known in found:
+            if known.name not in self._readers:
+                self._readers[known.name] = self.reader(known)
+        return {known.name: known for known in found}
+
+    def reader(self, known: ChannelKnown) -> LogReader:
+        """A reader of one channel, by these options."""
+        options = self._options
+        return LogReader(
+            known.name,
+            known.servers,
+            read_from=options.read_from,
+            timeout_s=options.timeout_s,
+            requires_all=options.fail_on_data_loss,
+        )
+
+    def destinations(self, channels: Mapping[str, ChannelKnown]) -> dict[str, dict[int, SurveyedDestination]]:
+        """Of each channel the destinations that are read, by number.
+
+        Raises `InvalidDestination` for a name that nothing has, and `Misuse` for a topic that keeps nothing.
+        """
+        exact = [name for name in self._options.destinations if not is_pattern(name)]
+        patterns = [name for name in self._options.destinations if is_pattern(name)]
+        prefixes = [prefix for name in patterns for prefix in _prefixes_of(name)]
+        made: dict[str, dict[int, SurveyedDestination]] = {}
+        missing = set(exact)
+        for name, known in channels.items():
+            surveyed = self._readers[name].survey(exact, prefixes, applied=known.heard)
+            found = [it for it in surveyed.destinations if any(matches(it.name) for matches in self._matches)]
+            missing -= {it.name for it in found}
+            for it in found:
+                if it.name in exact and not it.is_kept:
+                    raise Misuse(
+                        f"{it.name} keeps nothing for readers; give it a policy with retain, as in "
+                        f'connection.destinations.policy("{it.name}", retain=86400)'
+                    )
+            made[name] = {it.number: it for it in found if it.is_kept}
+        if missing:
+            raise InvalidDestination(f"there is no {min(missing)}; create it, or send to it first")
+        return made
+
+    def resolve(self, bound: Bound) -> Offset:
+        """Where reading begins or ends, as an offset."""
+        channels = self.channels()
+        if bound.kind == "latest":
+            return self._latest(channels)
+        if bound.kind == "numbers":
+            unknown = sorted(set(bound.numbers) - set(channels))
+            if unknown:
+                raise Misuse(f"the cluster has no channel {unknown[0]!r}; it has {', '.join(sorted(channels))}")
+            return canonical(dict(bound.numbers))
+        made: Offset = {}
+        for name, found in self.destinations(channels).items():
+            starts = {number: self._start_of(bound, name, it) for number, it in found.items()}
+            first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
+            made.update(with_floors(name, max(FIRST, first), starts))
+        return canonical(made)
+
+    def _latest(self, channels: Mapping[str, ChannelKnown]) -> Offset:
+        """A Client Manager that was just started has heard nothing yet, so Message Managers are asked too."""
+        applied = {name: self._readers[name].survey([], applied=known.heard) for name, known in channels.items()}
+        return canonical({name: surveyed.applied + 1 for name, surveyed in applied.items()})
+
+    def _start_of(self, bound: Bound, channel: str, destination: SurveyedDestination) -> int:
+        if bound.kind == "time":
+            return self._readers[channel].search([destination.number], bound.time_ms)
+        return max(destination.first, destination.kept_from)
+
+    def check_kept(
+        self, start: Offset, channel: str, found: Mapping[int, SurveyedDestination], first: int, end: int
+    ) -> None:
+        """Raises `Unavailable` that names every range that should be there and is kept no more."""
+        floors = floors_of(start, channel)
+        lost = []
+        for number, it in found.items():
+            begin = max(first, floors.get(number, 0))
+            if begin < min(it.kept_from, end):
+                lost.append(f"{it.name} what arrived with log entries {begin} to {min(it.kept_from, end) - 1}")
+        if lost and self._options.fail_on_data_loss:
+            raise Unavailable(
+                f"channel {channel} keeps no more of {', of '.join(lost)}; let the topic retain more, or go on without "
+                "(failOnDataLoss=false)"
+            )
+
+    def amounts(
+        self,
+        channel: str,
+        floors: Mapping[int, int],
+        first: Place,
+        end: Place,
+        *,
+        messages_step: int,
+        bytes_step: int,
+    ) -> Iterator[Amount]:
+        """How much is there, of destinations that come with their floors."""
+        for piece_first, piece_end, numbers in pieces(floors, first, end):
+            yield from self._readers[channel].measure(
+                numbers, piece_first, piece_end, messages_step=messages_step, bytes_step=bytes_step
+            )
+
+    def note(self, channels: Mapping[str, ChannelKnown], name: str, offset: Offset) -> None:
+        """Tells the cluster how far a named reader has come."""
+        found = self.destinations(channels)
+        for place, channel in enumerate(channels):
+            numbers, sequence = list(found[channel]), offset.get(channel, FIRST)
+            self._with_connection(
+                lambda it, place=place, numbers=numbers, sequence=sequence: note_reader(  # type: ignore[misc]
+                    it, place, name, numbers, sequence
+                )
+            )
+
+    def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
+        """Does something with the connection; one that was given up is made again, once."""
+        if self._connection is not None:
+            try:
+                return use(self._connection)
+            except Unavailable:
+                connection, self._connection = self._connection, None
+                connection.close()
+        timeout_s = self._options.timeout_s
+        self._connection = connect(self._options.url, connect_timeout=timeout_s, reconnect_timeout=timeout_s)
+        return use(self._connection)
+
+
+def pieces(floors: Mapping[int, int], first: Place, end: Place) -> list[tuple[Place, Place, list[int]]]:
+    """Cuts a range where a destination begins to be read: first, end, and which destinations are."""
+    cuts = sorted({first, *(entry(floor) for floor in floors.values() if first < entry(floor) < end)})
+    made = []
+    for place, start in enumerate(cuts):
+        stop = cuts[place + 1] if place + 1 < len(cuts) else end
+        numbers = sorted(number for number, floor in floors.items() if entry(floor) <= start)
+        if numbers:
+            made.append((start, stop, numbers))
+    return made
+
+
+def _prefixes_of(name: str) -> list[str]:
+    """How all names begin that a pattern can match, one for each kind of destination."""
+    pattern = parse_pattern(name)
+    start = Glob(pattern.text).prefix if pattern.syntax == "glob" else ""
+    kinds = [pattern.kind] if pattern.kind is not None else list(DestinationKind)
+    return [f"{kind.name.lower()}:{start}" for kind in kinds]
+
+
+def _matcher(name: str) -> Callable[[str], bool]:
+    """Whether a destination is meant."""
+    if not is_pattern(name):
+        return lambda candidate: candidate == name
+    pattern = parse_pattern(name)
+    matches = compile_expression(rf"\A(?:{pattern.expression})\z").match
+
+    def is_meant(candidate: str) -> bool:
+        destination = parse_destination(candidate)
+        return pattern.admits(destination) and matches(destination.name) is not None
+
+    return is_meant

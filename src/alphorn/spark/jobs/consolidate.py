@@ -1,0 +1,138 @@
+"""`consolidate`: folds what a topic keeps, through a terminal number, into the last message of each key.
+
+The heart is `fold`. A checkpoint is a table of messages and a manifest that names the terminal number, the hash of the
+state, and the weight of what was folded (model/weights.py). The weight must equal that of every replica of the channel,
+each of which weighs what it keeps through that number by itself; only then may the cluster be told to keep it no more.
+"""
+
+import datetime
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from alphorn.model.errors import Corruption
+from alphorn.model.weights import sum_of, weight_of
+from alphorn.spark.jobs.hashing import table_hash
+from alphorn.spark.jobs.parquet_files import escape
+from alphorn.spark.schema import COLUMNS
+
+FORMAT = 1
+_WEIGHED = pa.schema([("messages", pa.int64()), ("weight", pa.string())])
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The manifest of a consolidation."""
+
+    format: int = FORMAT
+    destination: str
+    channel: str
+    terminal: int  # all that arrived through this log entry is folded in
+    messages: int  # that were folded since the checkpoint before
+    weight: str  # of those, 16 hexadecimal digits
+    keys: int
+    hash: str  # jobs/hashing.py, of the state
+    before: int = 0  # the terminal number of the checkpoint that this one continues
+    time: str = ""
+
+
+def fold(messages: DataFrame, state: DataFrame | None = None) -> DataFrame:
+    """The last message of each key, continuing an earlier state. A message without a body ends its key.
+
+    Messages without a key have no place in a state and are left out: `unkeyed` counts them.
+    """
+    keyed = messages.select(*COLUMNS).where(F.col("key").isNotNull())
+    together = keyed if state is None else state.select(*COLUMNS).unionByName(keyed)
+    place = F.struct("sequence", "index")
+    last = together.groupBy("destination", "key").agg(F.max_by(F.struct(*COLUMNS), place).alias("last"))
+    return last.select("last.*").where(F.col("body").isNotNull())
+
+
+def unkeyed(messages: DataFrame) -> int:
+    """How many messages have no key."""
+    return messages.where(F.col("key").isNull()).count()
+
+
+def weigh(messages: DataFrame) -> tuple[int, str]:
+    """How many messages there are, and their weight."""
+    parts = messages.select("sequence").mapInArrow(_weigh_batches, "messages long, weight string").collect()
+    return sum(part["messages"] for part in parts), weight_text(sum_of(int(part["weight"], 16) for part in parts))
+
+
+def _weigh_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    messages = weight = 0
+    for batch in batches:
+        counts = pc.value_counts(batch.column("sequence"))
+        pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+        weight = sum_of((weight, weight_of(pairs)))
+        messages += batch.num_rows
+    yield pa.RecordBatch.from_pylist([{"messages": messages, "weight": weight_text(weight)}], schema=_WEIGHED)
+
+
+def weight_text(weight: int) -> str:
+    """A weight as people and manifests have it."""
+    return f"{weight:016x}"
+
+
+class Checkpoints:
+    """The checkpoints of one destination below a folder that driver and executors see under the same path."""
+
+    def __init__(self, root: Path, destination: str) -> None:
+        self._destination = destination
+        self.folder = root / f"destination={escape(destination)}"
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint that reaches furthest; raises `Corruption` for one that cannot be read."""
+        found = [self._read(path) for path in self.folder.glob("*/checkpoint.json")]
+        return max(found, key=lambda checkpoint: checkpoint.terminal, default=None)
+
+    def state(self, spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
+        """The state of a checkpoint; raises `Corruption` when it is not what its manifest says."""
+        state = spark.read.parquet(str(self._path(checkpoint.terminal) / "state"))
+        if table_hash(state) != (checkpoint.keys, checkpoint.hash):
+            raise Corruption(
+                f"the state of {checkpoint.destination} at {checkpoint.terminal} is not what its manifest says; "
+                f"delete {self._path(checkpoint.terminal)} and go on from the one before, or restore it from a copy"
+            )
+        return state
+
+    def write(
+        self, state: DataFrame, channel: str, terminal: int, *, messages: int, weight: str, before: int
+    ) -> Checkpoint:
+        """Writes a state and then, as the act that makes it count, its manifest. Again it is written anew."""
+        place = self._path(terminal)
+        state.coalesce(1).write.mode("overwrite").option("compression", "zstd").parquet(str(place / "state"))
+        keys, found = table_hash(state.sparkSession.read.parquet(str(place / "state")))
+        checkpoint = Checkpoint(
+            destination=self._destination,
+            channel=channel,
+            terminal=terminal,
+            messages=messages,
+            weight=weight,
+            keys=keys,
+            hash=found,
+            before=before,
+            time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        )
+        draft = place / "checkpoint.draft"
+        with draft.open("wb") as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(checkpoint)))
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(place / "checkpoint.json")
+        return checkpoint
+
+    def _path(self, terminal: int) -> Path:
+        return self.folder / f"through={terminal}"
+
+    @staticmethod
+    def _read(path: Path) -> Checkpoint:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise Corruption(f"the checkpoint {path} cannot be read: {error}; delete its folder to go on") from None

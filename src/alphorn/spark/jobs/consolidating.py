@@ -1,0 +1,102 @@
+"""The runner of `consolidate`: reads, compares weights with every replica, folds, writes, lets the cluster forget."""
+
+import json
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+import alphorn
+from alphorn.client.weighing import weigh_replicas
+from alphorn.model.conversation import ChannelKnown
+from alphorn.model.errors import Misuse, Unavailable
+from alphorn.model.link import SurveyedDestination
+from alphorn.spark.cluster import ClusterView
+from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints, fold, unkeyed, weigh, weight_text
+from alphorn.spark.jobs.progress import shown
+from alphorn.spark.jobs.replay import SENT
+from alphorn.spark.jobs.runners import Surroundings
+from alphorn.spark.options import source_options
+from alphorn.spark.tiers import live
+
+TIMEOUT_S = 60.0
+
+
+def run_consolidate(
+    around: Surroundings,
+    root: Path,
+    destination: str,
+    *,
+    through: int | None = None,
+    publish: str | None = None,
+    releases: bool = False,
+    forgets_unkeyed: bool = False,
+) -> Checkpoint:
+    """Makes the next checkpoint of a topic, or gives the newest one where nothing was added since.
+
+    Raises `Unavailable` when what was read does not weigh what the replicas keep, and `Misuse` when messages without a
+    key would be forgotten unasked. The checkpoint is there before the cluster is told to let anything go.
+    """
+    known, found = _locate(around.url, destination)
+    terminal = known.heard if through is None else through
+    if terminal > known.heard:
+        raise Misuse(f"channel {known.name} has come to log entry {known.heard}; name one through there")
+    kept = Checkpoints(root, destination)
+    newest = kept.newest()
+    if newest is not None and newest.terminal >= terminal:
+        raise Misuse(f"{destination} is consolidated through {newest.terminal} already; name a later log entry")
+    first = max(found.first, found.kept_from) if newest is None else newest.terminal + 1
+    with shown(around.spark, around.console, f"consolidating {destination}"):
+        bounds = {"start": json.dumps({known.name: first}), "end": json.dumps({known.name: terminal + 1})}
+        messages = live(around.spark, around.url, destination, bounds).cache()
+        count, weight = weigh(messages)
+        _compare(known, found.number, first, terminal + 1, count, weight, destination)
+        loose = unkeyed(messages) if releases and not forgets_unkeyed else 0
+        if loose:
+            raise Misuse(
+                f"{loose} messages of {destination} have no key, so no state has them; archive them, and then say "
+                "--forget-unkeyed"
+            )
+        state = fold(messages, None if newest is None else kept.state(around.spark, newest))
+        before = 0 if newest is None else newest.terminal
+        made = kept.write(state, known.name, terminal, messages=count, weight=weight, before=before)
+        if publish is not None:
+            _publish(around, kept.state(around.spark, made), publish)
+    if releases:
+        with alphorn.connect(around.url) as connection:
+            connection.destinations.release(destination, terminal)
+    return made
+
+
+def _locate(url: str, destination: str) -> tuple[ChannelKnown, SurveyedDestination]:
+    """The channel of a topic that keeps its messages, and what is known of it there."""
+    if not destination.startswith("topic:"):
+        raise Misuse(f"{destination} is no topic; only what topics keep can be consolidated")
+    view = ClusterView(source_options({"url": url, "destination": destination}))
+    try:
+        channels = view.channels()
+        for name, found in view.destinations(channels).items():
+            for one in found.values():
+                return channels[name], one
+    finally:
+        view.close()
+    raise Misuse(f"{destination} keeps nothing for readers; give it a policy with retain")
+
+
+def _compare(
+    known: ChannelKnown, number: int, first: int, end: int, messages: int, weight: str, destination: str
+) -> None:
+    found, reasons = weigh_replicas(known.servers, number, first=first, end=end, timeout_s=TIMEOUT_S)
+    if not found:
+        told = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
+        raise Unavailable(f"no Message Manager of {known.name} said what {destination} weighs: {told}; try again")
+    for name, said in sorted(found.items()):
+        if (said.messages, weight_text(said.weight)) != (messages, weight):
+            raise Unavailable(
+                f"{name} keeps {said.messages} messages of {destination} that weigh {weight_text(said.weight)}, and "
+                f"{messages} that weigh {weight} were read; nothing was consolidated, run it again"
+            )
+
+
+def _publish(around: Surroundings, state: DataFrame, to: str) -> None:
+    rows = state.select(*(name for name in SENT if name != "destination"))
+    rows.write.format("alphorn").option("url", around.url).option("destination", to).mode("append").save()

@@ -1,0 +1,56 @@
+"""Starts Spark for a job: quiet, in UTC, and with what the source and small machines need."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from alphorn.model.errors import Misuse, Unavailable
+
+LOCAL_PARTITIONS = 4  # of a shuffle; Spark's 200 are for clusters
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.stopActiveRunOnRestart": "true",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def start_spark(name: str, master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on this master; raises `Unavailable` when none can be had, with the reason."""
+    if not os.environ.get("JAVA_HOME") and not _has_java():
+        raise Unavailable("Spark needs Java 17 or newer, and no java was found; install openjdk-17-jre-headless")
+    builder = SparkSession.builder.appName(f"alphorn {name}").master(master)
+    chosen = dict(SETTINGS)
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run what the driver runs
+        chosen["spark.sql.shuffle.partitions"] = str(LOCAL_PARTITIONS)
+        chosen["spark.driver.bindAddress"] = chosen["spark.driver.host"] = "127.0.0.1"
+    for key, value in {**chosen, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, PySparkRuntimeError) as error:
+        raise Unavailable(f"Spark does not start on {master}: {_first_line(error)}") from None
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """A setting as `spark.some.key=value`; raises `Misuse`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise Misuse(f"{text!r} is no setting of Spark; write spark.some.key=value")
+    return key, value
+
+
+def _has_java() -> bool:
+    return any(os.access(os.path.join(folder, "java"), os.X_OK) for folder in os.get_exec_path())
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,66 @@
+"""Offsets: for each channel the number of the log entry to be read next.
+
+Spark compares offsets by their text, so there is one form only: keys in order, whole numbers. A channel that was read
+once stays in an offset for ever: where it is gone from the cluster it marks the place that was reached, and one that is
+new begins at its first entry.
+
+    {"main": 17}                   the next entry of channel main is 17
+    {"main": 17, "main#3": 40}     and destination 3 of main is read from entry 40 on only
+
+Floors, as the second kind are called, come from a start that is not the same for all destinations (`earliest` where
+they keep unequally much, a time). They are gone as soon as the channel has passed them.
+"""
+
+from collections.abc import Mapping
+
+from alphorn.model.errors import Corruption
+
+Offset = dict[str, int]
+FIRST = 1  # the first entry of every log
+_MARK = "#"
+
+
+def canonical(offset: Mapping[str, int]) -> Offset:
+    """The one form of an offset; raises `Corruption` for what is none, such as a damaged checkpoint's."""
+    for key, number in offset.items():
+        if type(key) is not str or type(number) is not int or number < 0:
+            raise Corruption(
+                f"the offset {dict(offset)!r} of this stream is none of alphorn's; restore its checkpoint, or begin "
+                "with a new one"
+            )
+    return {key: offset[key] for key in sorted(offset)}
+
+
+def channels_of(offset: Mapping[str, int]) -> Offset:
+    """The channels alone."""
+    return {key: number for key, number in offset.items() if _MARK not in key}
+
+
+def with_floors(channel: str, number: int, floors: Mapping[int, int]) -> Offset:
+    """A channel's part of an offset; floors at or below its number say nothing."""
+    made = {channel: number}
+    made.update({f"{channel}{_MARK}{place}": floor for place, floor in floors.items() if floor > number})
+    return made
+
+
+def floors_of(offset: Mapping[str, int], channel: str) -> dict[int, int]:
+    """From which number on the destinations of a channel are read, where that is later than the channel's own."""
+    start = f"{channel}{_MARK}"
+    return {int(key.removeprefix(start)): number for key, number in offset.items() if key.startswith(start)}
+
+
+def advanced(start: Mapping[str, int], reached: Mapping[str, int]) -> Offset:
+    """Where a stream comes to from `start`: never back, and nowhere on channels that are gone."""
+    made: Offset = {}
+    old, new = channels_of(start), channels_of(reached)
+    for channel in {*old, *new}:
+        number = max(old.get(channel, FIRST), new.get(channel, FIRST))
+        made.update(with_floors(channel, number, floors_of(start, channel)))
+    return canonical(made)
+
+
+def between(start: Mapping[str, int], end: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Channel, first and end of what lies between two offsets, in order."""
+    old = channels_of(start)
+    found = [(channel, old.get(channel, FIRST), number) for channel, number in sorted(channels_of(end).items())]
+    return [(channel, first, number) for channel, first, number in found if first < number]

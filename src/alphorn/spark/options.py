@@ -1,0 +1,224 @@
+"""What can be decided with `.option(…)`: read once, checked at once, refused with one sentence.
+
+Every option is a field here with its default and its reason; docs/spark.md lists them for users.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from alphorn.client.log_reader import TIMEOUT_S, ReadFrom
+from alphorn.client.url import DEFAULT_URL, parse_url
+from alphorn.model.destinations import parse_destination
+from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.patterns import is_pattern, parse_pattern
+from alphorn.spark.schema import COLUMNS
+
+BYTES_PER_PARTITION = 32 << 20
+_BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where reading begins or ends: one of `earliest`, `latest`, a time, or numbers by channel."""
+
+    kind: str  # "earliest", "latest", "time", "numbers"
+    time_ms: int = 0
+    numbers: dict[str, int] = {}
+
+
+EARLIEST, LATEST = Bound("earliest"), Bound("latest")
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a reader."""
+
+    url: str = DEFAULT_URL
+    destinations: tuple[str, ...] = ()  # names, and patterns as "glob:topic:orders.*"
+    start: Bound | None = None  # None: earliest for a batch, latest for a stream
+    end: Bound | None = None
+    max_messages: int = 0  # per trigger; 0 is no limit
+    max_bytes: int = 0
+    min_partitions: int = 1
+    max_bytes_per_partition: int = BYTES_PER_PARTITION  # what one task reads
+    fail_on_data_loss: bool = True
+    read_from: ReadFrom = "any"
+    subscription: str = ""  # under which name the progress of a stream is shown
+    columns: tuple[str, ...] = COLUMNS
+    pushes_filters: bool = False
+    timeout_s: float = TIMEOUT_S  # of every question to the cluster
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a writer."""
+
+    url: str = DEFAULT_URL
+    destination: str = ""  # for rows without the column `destination`
+    writer: str = ""  # of a batch job that may be run again: the name under which it is remembered,
+    batch: int = 0  # and which of its batches this is
+    timeout_s: float = TIMEOUT_S
+
+
+_SOURCE_NAMES = {
+    name.lower(): name
+    for name in (
+        "url destination path start end maxMessagesPerTrigger maxBytesPerTrigger minPartitions maxBytesPerPartition "
+        "failOnDataLoss readFrom subscription columns pushdown timeout"
+    ).split()
+}
+_SINK_NAMES = {name: name for name in ("url", "destination", "path", "writer", "batch", "timeout")}
+# Spark hands its own options on to writers.
+_SPARKS_OWN = frozenset({"checkpointlocation", "querynameoption", "queryname"})
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Checks a reader's options; raises `Misuse`."""
+    given = _known(options, _SOURCE_NAMES, "reading")
+    return SourceOptions(
+        url=_url(given),
+        destinations=_destinations(_destination(given)),
+        start=_bound("start", given["start"]) if "start" in given else None,
+        end=_bound("end", given["end"]) if "end" in given else None,
+        max_messages=_number(given, "maxMessagesPerTrigger", 0),
+        max_bytes=_number(given, "maxBytesPerTrigger", 0),
+        min_partitions=_number(given, "minPartitions", 1, least=1),
+        max_bytes_per_partition=_number(given, "maxBytesPerPartition", BYTES_PER_PARTITION, least=1),
+        fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
+        read_from=_read_from(given.get("readFrom", "any")),
+        subscription=given.get("subscription", ""),
+        columns=_columns(given.get("columns")),
+        pushes_filters=_truth(given, "pushdown", default=False),
+        timeout_s=_seconds(given),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Checks a writer's options; raises `Misuse`."""
+    given = _known(options, _SINK_NAMES, "writing")
+    destination = _destination(given)
+    if destination:
+        parse_destination(destination)
+    if ("writer" in given) != ("batch" in given):
+        raise Misuse(
+            "the options writer and batch go together: the name of a job, and the number of what it writes now"
+        )
+    return SinkOptions(
+        url=_url(given),
+        destination=destination,
+        writer=given.get("writer", ""),
+        batch=_number(given, "batch", 0),
+        timeout_s=_seconds(given),
+    )
+
+
+def _known(options: Mapping[str, str], names: dict[str, str], doing: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        known = names.get(name.lower())
+        if known is not None:
+            given[known] = str(value)
+        elif name.lower() not in _SPARKS_OWN:
+            allowed = ", ".join(sorted(set(names.values()) - {"path"}))
+            raise Misuse(f"alphorn has no option {name!r} for {doing}; it has {allowed}")
+    return given
+
+
+def _url(given: dict[str, str]) -> str:
+    url = given.get("url", DEFAULT_URL)
+    parse_url(url)
+    return url
+
+
+def _destination(given: dict[str, str]) -> str:
+    if "path" in given and "destination" in given:
+        raise Misuse("the destination is given twice, as the option destination and as a path; give it once")
+    return given.get("destination", given.get("path", "")).strip()
+
+
+def _destinations(text: str) -> tuple[str, ...]:
+    if not text:
+        raise Misuse("the option destination is missing; name what to read, as in topic:orders or glob:topic:orders.*")
+    names = tuple(part.strip() for part in _BETWEEN.split(text))
+    for name in names:
+        try:
+            parse_pattern(name) if is_pattern(name) else parse_destination(name)
+        except InvalidDestination as error:
+            raise Misuse(f"the option destination does not fit: {error}") from None
+    return names
+
+
+def _bound(name: str, text: str) -> Bound:
+    word = text.strip()
+    if word.lower() in ("earliest", "latest"):
+        return Bound(word.lower())
+    if word.startswith("{"):
+        return Bound("numbers", numbers=_numbers(name, word))
+    try:
+        time = datetime.fromisoformat(word)
+    except ValueError:
+        raise Misuse(
+            f"the option {name} is {text!r}; it is earliest, latest, a time as 2026-07-01T12:00:00+00:00, "
+            'or numbers by channel as {"main": 17}'
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return Bound("time", time_ms=int(time.timestamp() * 1000))
+
+
+def _numbers(name: str, text: str) -> dict[str, int]:
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(type(number) is int and number >= 0 for number in found.values()):
+        raise Misuse(f'the option {name} is {text!r}; write numbers by channel, as {{"main": 17}}')
+    return cast(dict[str, int], found)
+
+
+def _number(given: dict[str, str], name: str, default: int, *, least: int = 0) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.strip().isascii() and text.strip().isdigit() and int(text) >= least):
+        raise Misuse(f"the option {name} is {text!r}; it is a whole number from {least} on")
+    return int(text)
+
+
+def _truth(given: dict[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise Misuse(f"the option {name} is {given[name]!r}; it is true or false")
+    return text == "true"
+
+
+def _read_from(text: str) -> ReadFrom:
+    if text not in ("backup", "any", "primary"):
+        raise Misuse(f"the option readFrom is {text!r}; it is backup, any or primary")
+    return cast(ReadFrom, text)
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS
+    names = tuple(part.strip() for part in text.split(","))
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) != len(names):
+        wrong = repr(unknown[0]) if unknown else "a column twice"
+        raise Misuse(f"the option columns names {wrong}; choose from {', '.join(COLUMNS)}, each once")
+    return names
+
+
+def _seconds(given: dict[str, str]) -> float:
+    text = given.get("timeout")
+    if text is None:
+        return TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 86_400:
+        raise Misuse(f"the option timeout is {text!r}; it is a number of seconds up to 86400")
+    return seconds

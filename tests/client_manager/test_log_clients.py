@@ -1,0 +1,88 @@
+"""Clients that stage, publish what is staged, and read the log."""
+
+import msgspec
+import pytest
+
+from alphorn.model import commands
+from alphorn.model.commands import key_of
+from alphorn.model.conversation import (
+    ChannelKnown,
+    Channels,
+    ChannelsAnswer,
+    Done,
+    DropStaged,
+    Failed,
+    NoteReader,
+    PublishStaged,
+    Stage,
+    place_of,
+)
+from tests.client_manager.managing import Managing, batch
+
+KEY = key_of(b"w" * 16, 3)
+
+
+def staged(request: int = 7, **changes: object) -> Stage:
+    blob = memoryview(msgspec.msgpack.encode([["a"], ["b"]]))
+    plain = Stage(request, place_of(0, 5), KEY, 1, 2, 0, 1_000, blob, "w", 4, 3, 99, 0)
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_channels_are_named_with_who_serves_them() -> None:
+    servers = (("main", (("mm1", "10.0.0.1:7720"), ("mm2", "10.0.0.2:7720"))),)
+    managing = Managing(servers=servers)  # type: ignore[arg-type]
+    client = managing.connect()
+    number = batch(managing, "a")
+    client.say(Channels(3))
+    [answer] = client.take(ChannelsAnswer)
+    assert answer == ChannelsAnswer(3, [ChannelKnown("main", number, list(servers[0][1]))])
+
+
+def test_a_staged_batch_is_answered_when_the_primary_has_it() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(staged())
+    [command] = managing.entries[-1].commands
+    assert isinstance(command, commands.Stage)
+    assert (command.destination, command.producer, command.count, command.writer) == (5, KEY, 2, "w")
+    assert (command.batch, command.partition, command.attempt, command.part) == (4, 3, 99, 0)
+    assert client.take(Done) == []
+    managing.answer()
+    assert client.take(Done) == [Done(7)]
+
+
+def test_a_refusal_is_passed_on() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(PublishStaged(8, 0, "w", 4, [(3, 99, 1, 2)]))
+    assert managing.entries[-1].commands == [commands.PublishStaged("w", 4, [(3, 99, 1, 2)])]
+    managing.answer(error="Unavailable", reason="it is not staged")
+    assert client.take(Failed) == [Failed(8, "Unavailable", "it is not staged")]
+
+
+def test_everything_is_ordered_again_for_a_new_primary() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(staged(), DropStaged(8, 0, "w", 3), NoteReader(9, 0, "r", [5], 12))
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    kinds = [type(command) for command in managing.entries[-1].commands]
+    assert kinds == [commands.Stage, commands.DropStaged, commands.NoteReader]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        staged(producer=b"short"),
+        staged(counter=0),
+        staged(count=3),
+        staged(blob=memoryview(b"\x92\xc1\xc1")),
+        staged(place=place_of(9, 1)),
+        PublishStaged(8, 1, "w", 4, []),
+        NoteReader(9, -1, "r", [], 1),
+    ],
+)
+def test_what_no_library_sends_ends_the_connection(wrong: Stage | PublishStaged | NoteReader) -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(wrong)
+    assert client.stream in managing.hung

@@ -1,0 +1,106 @@
+"""What a topic keeps can be weighed on every replica, and let go of once it is consolidated."""
+
+import msgspec
+
+from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.reading import Reading
+from alphorn.model import link
+from alphorn.model.commands import AnyCommand, CreateDestination, Entry, Publish, Release, Subscribe, Tick, key_of
+from alphorn.model.destinations import Policy, parse_destination
+from alphorn.model.weights import mixed, sum_of, weight_of
+
+PRODUCER, CONSUMER = key_of(b"p" * 16, 1), key_of(b"c" * 16, 1)
+TOPIC = 1
+
+
+class Channel:
+    """An engine with one topic that keeps its messages; entry 1 created it."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.counter = 1
+        self.apply(CreateDestination(parse_destination("topic:t"), Policy(retain_s=3600.0)))
+
+    def apply(self, *commands: AnyCommand) -> list[Effect]:
+        return self.engine.apply(self.engine.sequence + 1, Entry(list(commands)))
+
+    def publish(self, count: int) -> None:
+        blob = memoryview(msgspec.msgpack.encode([[None]] * count))
+        self.apply(Publish(TOPIC, PRODUCER, self.counter, count, 0, 1000, blob))
+        self.counter += count
+
+    def weigh(self, first: int, end: int) -> tuple[int, int]:
+        answer = Reading(lambda sequence: None).answer(self.engine, link.Weigh(1, TOPIC, first, end))
+        assert isinstance(answer, link.Weighed)
+        assert answer.next == end
+        return answer.messages, answer.weight
+
+    def kept(self) -> list[tuple[int, int]]:
+        topic = self.engine.destinations[TOPIC]
+        return list(topic.retained)  # type: ignore[union-attr]
+
+
+def filled() -> Channel:
+    channel = Channel()
+    for count in (3, 1, 2):  # entries 2, 3 and 4
+        channel.publish(count)
+    channel.apply(Tick(1))
+    return channel
+
+
+def test_a_weight_is_the_sum_of_its_parts_and_tells_sets_apart() -> None:
+    whole = weight_of([(2, 3), (3, 1), (4, 2)])
+    assert whole == sum_of([weight_of([(4, 2), (2, 1)]), weight_of([(3, 1), (2, 2)])])
+    assert len({whole, weight_of([(2, 2), (3, 2), (4, 2)]), weight_of([(2, 3), (3, 1), (5, 2)]), 0}) == 4
+    assert mixed(1) == 0x910A2DEC89025CC1, "as SplitMix64 gives it for its first step from 1"
+
+
+def test_a_replica_weighs_what_it_keeps() -> None:
+    channel = filled()
+    assert channel.weigh(0, 5) == (6, weight_of([(2, 3), (3, 1), (4, 2)]))
+    assert channel.weigh(3, 4) == (1, weight_of([(3, 1)]))
+
+
+def test_what_is_released_is_kept_no_more_and_readers_hear_of_it() -> None:
+    channel = filled()
+    channel.apply(Release(TOPIC, 3))
+    assert channel.kept() == [(5, 6)]
+    assert channel.weigh(0, 5) == (2, weight_of([(4, 2)]))
+    assert channel.engine.retained().flat() == [4, 4]
+    channel.apply(Release(TOPIC, 3), Release(TOPIC, 1))
+    assert channel.kept() == [(5, 6)]
+    restored = Engine.restore(list(channel.engine.checkpoint()))
+    answer = Reading(lambda sequence: None).answer(restored, link.Weigh(1, TOPIC, 0, 5))
+    assert isinstance(answer, link.Weighed)
+    assert answer.kept_from == 4
+
+
+def test_all_can_be_released_and_new_messages_are_kept_again() -> None:
+    channel = filled()
+    channel.apply(Release(TOPIC, 5))
+    assert channel.kept() == []
+    channel.publish(2)
+    assert channel.kept() == [(7, 8)]
+
+
+def test_a_subscription_keeps_what_it_has_not_consumed() -> None:
+    channel = Channel()
+    channel.apply(Subscribe(TOPIC, "name", "client", CONSUMER, "", True, False, b"", -1))
+    channel.publish(2)
+    channel.apply(Tick(1))
+    channel.apply(Release(TOPIC, 3))
+    assert channel.kept() == []
+    assert channel.engine.retained().flat() == [3, 3]
+
+
+def test_what_is_to_come_cannot_be_released_nor_what_a_queue_holds() -> None:
+    channel = filled()
+    channel.apply(CreateDestination(parse_destination("queue:q"), Policy()))
+    refused = channel.apply(Release(TOPIC, 7), Release(2, 1), Release(99, 1))
+    assert [(effect.command, effect.error) for effect in refused if isinstance(effect, Answer)] == [
+        (0, "Misuse"),
+        (1, "InvalidDestination"),
+        (2, "InvalidDestination"),
+    ]
+    assert channel.kept() == [(1, 6)]

@@ -1,0 +1,207 @@
+"""The jobs against a real cluster: what they read is what clients sent, and what they write clients receive."""
+
+import contextlib
+import datetime
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+import alphorn
+import alphorn.testing
+from alphorn.model.errors import Misuse, Unavailable
+from alphorn.spark.jobs.archive import compact
+from alphorn.spark.jobs.consolidate import Checkpoints, weight_text
+from alphorn.spark.jobs.consolidating import run_consolidate
+from alphorn.spark.jobs.manifest import open_manifest
+from alphorn.spark.jobs.runners import (
+    CHECKPOINT,
+    Surroundings,
+    run_archive,
+    run_audit,
+    run_dead_letters,
+    run_logs,
+    run_replay,
+    run_traffic,
+    run_verify,
+)
+from alphorn.spark.tiers import read_tiers
+
+WAIT_S = 60.0
+NO_TIME = datetime.timedelta(0)
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[alphorn.testing.Cluster]:
+    with alphorn.testing.cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def connection(cluster: alphorn.testing.Cluster) -> Iterator[alphorn.Connection]:
+    with alphorn.connect(cluster.url, connect_timeout=WAIT_S) as made:
+        yield made
+
+
+@pytest.fixture
+def around(spark: SparkSession, cluster: alphorn.testing.Cluster) -> Surroundings:
+    return Surroundings(spark, cluster.url, Console(quiet=True), lambda sentence: None)
+
+
+def send(connection: alphorn.Connection, destination: str, *bodies: object, **fields: object) -> None:
+    with contextlib.closing(connection.session()) as session:
+        producer = session.producer(destination)
+        for body in bodies:
+            producer.send(body, **fields)
+        producer.flush()
+
+
+def receive(connection: alphorn.Connection, destination: str, count: int, **options: object) -> list[alphorn.Message]:
+    with contextlib.closing(connection.session()) as session:
+        consumer = session.consumer(destination, **options)
+        found = [consumer.receive(timeout=WAIT_S) for _ in range(count)]
+        assert None not in found
+        return [message for message in found if message is not None]
+
+
+def numbers(around: Surroundings, destination: str, root: Path, tier: str = "auto") -> list[int]:
+    rows = read_tiers(around.spark, url=around.url, destination=destination, archive=root, tier=tier)
+    return sorted(int(bytes(row["body"])) for row in rows.select("body").collect())
+
+
+def test_an_archive_and_the_log_together_have_each_message_once(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:archived"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, *range(10))
+    run_archive(around, tmp_path, topic)
+    send(connection, topic, *range(10, 15))
+    shutil.rmtree(tmp_path / CHECKPOINT)  # the job begins anew from the earliest message
+    run_archive(around, tmp_path, topic, compacts=True)
+    send(connection, topic, *range(15, 20))
+    assert numbers(around, topic, tmp_path, "archive") == list(range(15))
+    assert numbers(around, topic, tmp_path) == list(range(20))
+    assert len(open_manifest(tmp_path).files) == 1
+    assert run_verify(around, tmp_path) == []
+    assert "archive" in str(connection.status()), "the job is a named reader"
+    sent = run_replay(around, tmp_path, topic, to="queue:again", start=None, end=None)
+    assert sent == 15
+    again = receive(connection, "queue:again", 15)
+    assert [message.body for message in again] == list(range(15))
+    assert again[0].properties["replayed"].startswith("ID:")
+    assert compact(around.spark, tmp_path).version == open_manifest(tmp_path).version
+
+
+@pytest.mark.requirement("CKP-3", "CKP-7")
+def test_a_topic_is_consolidated_step_by_step_and_the_cluster_forgets_what_all_replicas_agree_on(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:prices"
+    connection.destinations.create(topic, retain=3600)
+    for key, body in (("a", 1), ("b", 2), ("a", 3)):
+        send(connection, topic, body, key=key)
+    made = run_consolidate(around, tmp_path, topic, publish="queue:state", releases=True)
+    assert (made.keys, made.messages, made.before) == (2, 3, 0)
+    state = {message.key: message.body for message in receive(connection, "queue:state", 2)}
+    assert state == {"a": 3, "b": 2}
+    assert numbers(around, topic, tmp_path, "live") == []
+    for key, body in (("b", None), ("c", 9)):
+        send(connection, topic, body, key=key)
+    following = run_consolidate(around, tmp_path, topic)
+    assert (following.keys, following.messages, following.before) == (2, 2, made.terminal)
+    kept = Checkpoints(tmp_path, topic)
+    rows = kept.state(around.spark, following).collect()
+    assert {row["key"]: bytes(row["body"]) for row in rows} == {"a": b"3", "c": b"9"}
+    with pytest.raises(Misuse, match="is consolidated through"):
+        run_consolidate(around, tmp_path, topic, through=made.terminal)
+
+
+def test_messages_without_a_key_are_not_forgotten_unasked(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:unkeyed"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 1, key="a")
+    send(connection, topic, 2)
+    with pytest.raises(Misuse, match="1 messages of topic:unkeyed have no key"):
+        run_consolidate(around, tmp_path, topic, releases=True)
+    assert numbers(around, topic, tmp_path, "live") == [1, 2]
+    run_consolidate(around, tmp_path, topic, releases=True, forgets_unkeyed=True)
+    assert numbers(around, topic, tmp_path, "live") == []
+
+
+def test_nothing_is_consolidated_when_a_replica_keeps_something_else(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "topic:disputed"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 1, key="a")
+    monkeypatch.setattr("alphorn.spark.jobs.consolidating.weigh", lambda messages: (1, weight_text(7)))
+    with pytest.raises(Unavailable, match=r"mm1 keeps 1 messages of topic:disputed .* nothing was consolidated"):
+        run_consolidate(around, tmp_path, topic, releases=True)
+    assert Checkpoints(tmp_path, topic).newest() is None
+    assert numbers(around, topic, tmp_path, "live") == [1]
+
+
+@pytest.mark.requirement("DMQ-3")
+def test_what_clients_did_on_an_audited_queue_breaks_no_rule_and_its_dead_are_sorted(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    queue = "queue:audited"
+    connection.destinations.create(queue, audit=True, delivery_limit=2)
+    send(connection, queue, *range(50))
+    with contextlib.closing(connection.session(ack="individual")) as session:
+        consumer = session.consumer(queue)
+        refused = 0
+        for _ in range(51):
+            message = consumer.receive(timeout=WAIT_S)
+            assert message is not None
+            if message.body == 7:
+                refused += 1
+                message.reject()
+            else:
+                message.acknowledge()
+        assert refused == 2
+    covered, found = run_audit(around, grace=NO_TIME, deadline=NO_TIME, out=tmp_path / "violations")
+    assert found == []
+    counts = {row["stage"]: row["messages"] for row in covered if row["destination"] == queue}
+    assert counts["produced"] == counts["committed"] == counts["delivered"] == 50
+    assert (counts["acknowledged"], counts["dead"]) == (49, 1)
+    [kind] = run_dead_letters(around, "queue:_DMQ")
+    assert (kind["destination"], kind["reason"], kind["messages"], kind["samples"]) == (
+        queue,
+        "delivery limit",
+        1,
+        ["7"],
+    )
+    _, delays, drawn = run_traffic(around, queue, window="1 minute", archive_root=None, out=tmp_path / "pictures")
+    assert [(row["destination"], row["messages"]) for row in delays] == [(queue, 50)]
+    assert [path.name for path in drawn] == ["rates.png", "sizes.png", "delays.png", "traffic.html"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn[:3])
+    assert "queue:audited" in drawn[3].read_text()
+
+
+@pytest.mark.requirement("LOG-2")
+def test_log_lines_of_all_nodes_come_in_order_of_time(around: Surroundings, tmp_path: Path) -> None:
+    lines, complaints = run_logs(around, window="1 hour", last=1_000, out=tmp_path / "lines")
+    assert {"cm1", "mm1", "mm2"} <= {line["node"] for line in lines}
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+    assert {row["node"] for row in complaints} >= {"cm1", "mm1", "mm2"}
+    assert around.spark.read.parquet(str(tmp_path / "lines")).count() == len(lines)
+
+
+def test_what_is_not_there_is_said_in_one_sentence(around: Surroundings, tmp_path: Path) -> None:
+    with pytest.raises(alphorn.InvalidDestination, match=r"^there is no topic:nowhere; create it"):
+        run_archive(around, tmp_path, "topic:nowhere")
+    with pytest.raises(Misuse, match="is no archive"):
+        read_tiers(around.spark, url=around.url, destination="topic:x", archive=tmp_path / "nowhere")
+    with pytest.raises(Misuse, match="tier is 'both'"):
+        read_tiers(around.spark, url=around.url, destination="topic:x", archive=None, tier="both")
+    with pytest.raises(Misuse, match="is no topic"):
+        run_consolidate(around, tmp_path, "queue:x")

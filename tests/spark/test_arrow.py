@@ -1,0 +1,105 @@
+"""Messages to Arrow and back, without Spark and without a cluster."""
+
+import msgspec
+import pyarrow
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from xxhash import xxh3_64_intdigest
+
+from alphorn.model.errors import Corruption, MessageTooLarge
+from alphorn.model.link import ScannedBatch
+from alphorn.model.messages import Flag, Packed
+from alphorn.spark.arrow import record_batches
+from alphorn.spark.packing import BATCH_BYTES_TARGET, pack
+from alphorn.spark.schema import COLUMNS, schema_of
+
+
+def scanned(
+    *messages: object, flags: int = 0, index: int = 0, count: int | None = None, arrival: int = 9
+) -> ScannedBatch:
+    blob = msgspec.msgpack.encode([it if isinstance(it, Packed) else [it] for it in messages])
+    given = len(messages) - index if count is None else count
+    return ScannedBatch(
+        3, arrival, 50, 70 + index, index, given, b"p" * 20, 11, flags, 1_000, xxh3_64_intdigest(blob), memoryview(blob)
+    )
+
+
+def table(*batches: ScannedBatch, columns: tuple[str, ...] = COLUMNS) -> pyarrow.Table:
+    schema = to_arrow_schema(schema_of(columns), timezone="UTC")
+    found = list(record_batches([list(batches)], schema, "main", {3: "topic:t"}))
+    assert all(batch.schema.equals(schema) for batch in found)
+    return pyarrow.Table.from_batches(found, schema)
+
+
+def test_all_columns_are_there_for_plain_batches() -> None:
+    found = table(scanned(b"a", b"b"), scanned(b"c", arrival=10)).to_pylist()
+    assert [row["body"] for row in found] == [b"a", b"b", b"c"]
+    assert [(row["sequence"], row["index"]) for row in found] == [(9, 70), (9, 71), (10, 70)]
+    assert [row["producer_counter"] for row in found] == [11, 12, 11]
+    assert [row["id"] for row in found][:2] == [f"ID:{(b'p' * 20).hex()}:{number}" for number in (11, 12)]
+    assert {row["priority"] for row in found} == {4}
+    assert found[0]["timestamp"].timestamp() == 1.0
+    assert all(found[0][name] is None for name in ("key", "properties", "expiration", "type", "content_type"))
+
+
+def test_part_of_a_batch_is_cut_out() -> None:
+    found = table(scanned(*"abcd", index=1, count=2)).to_pylist()
+    assert [(row["body"], row["index"], row["producer_counter"]) for row in found] == [(b"b", 71, 12), (b"c", 72, 13)]
+
+
+def test_headers_are_unpacked_where_they_occur() -> None:
+    message = Packed(b"a", {"x": 1, "y": b"\x00"}, 9, 2_000, 0, "k", "t", "c", "queue:r", "text/csv")
+    everything = sum(Flag)
+    first, second = table(scanned(message, flags=everything), scanned(b"plain")).to_pylist()
+    assert first["properties"] == [("x", "1"), ("y", "AA==")]
+    assert (first["priority"], first["key"], first["type"], first["content_type"]) == (9, "k", "t", "text/csv")
+    assert first["expiration"].timestamp() == 2.0
+    assert (second["priority"], second["key"], second["properties"], second["expiration"]) == (4, None, None, None)
+
+
+def test_few_columns_need_few() -> None:
+    assert table(scanned(b"a"), columns=("sequence",)).to_pydict() == {"sequence": [9]}
+    assert table(scanned(Packed(b"a", {"x": 1}), flags=1), columns=("body",)).to_pydict() == {"body": [b"a"]}
+
+
+@pytest.mark.parametrize("blob", [b"\x91", b"\xc1", b"\x90"])
+def test_what_is_no_batch_is_named(blob: bytes) -> None:
+    wrong = msgspec.structs.replace(scanned(b"a"), blob=memoryview(blob))
+    with pytest.raises(Corruption, match="log entry 9 of channel main"):
+        table(wrong)
+
+
+def packed(rows: pyarrow.RecordBatch, destination: str = "topic:t") -> list[tuple[str, list, int]]:
+    found = list(pack(rows, destination))
+    assert all(len(msgspec.msgpack.decode(blob)) == count for _, blob, count, _ in found)
+    return [(name, msgspec.msgpack.decode(blob), flags) for name, blob, _, flags in found]
+
+
+def test_bodies_alone_are_packed_as_bodies_alone() -> None:
+    rows = pyarrow.RecordBatch.from_pydict({"body": [b"a", None, b"c"]})
+    assert packed(rows) == [("topic:t", [[b"a"], [None], [b"c"]], 0)]
+
+
+def test_rows_are_no_longer_than_they_must() -> None:
+    rows = pyarrow.RecordBatch.from_pydict({"body": ["a", "b"], "priority": [None, 9], "type": [None, None]})
+    assert packed(rows) == [("topic:t", [["a", None, 4], ["b", None, 9]], int(Flag.PRIORITY))]
+
+
+def test_large_batches_are_cut() -> None:
+    rows = pyarrow.RecordBatch.from_pydict({"body": [bytes(1000)] * 999 + [bytes(100_000)]})
+    found = packed(rows)
+    assert sum(len(messages) for _, messages, _ in found) == 1000
+    sizes = [len(blob) for _, blob, _, _ in pack(rows, "topic:t")]
+    assert max(sizes) <= 2 * BATCH_BYTES_TARGET
+
+
+def test_a_row_that_is_too_large_is_refused() -> None:
+    rows = pyarrow.RecordBatch.from_pydict({"body": [bytes(4 << 20)]})
+    with pytest.raises(MessageTooLarge):
+        packed(rows)
+
+
+def test_what_arrow_was_made_of_comes_back() -> None:
+    bodies = [b"bytes", "text", {"a": [1, None, 2.5]}, None, 7]
+    found = table(scanned(*bodies)).select(["body", "content_type"]).to_batches()[0]
+    assert [message[0] for _, messages, _ in packed(found) for message in messages] == bodies

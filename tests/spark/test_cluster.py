@@ -1,0 +1,93 @@
+"""What a driver asks a real cluster, without Spark."""
+
+import pytest
+
+from alphorn.model.errors import Misuse
+from alphorn.spark.cluster import ClusterView
+from alphorn.spark.offsets import channels_of
+from alphorn.spark.options import EARLIEST, LATEST, Bound, source_options
+from alphorn.spark.planning import end_of, reach, slices, start_of
+
+
+@pytest.fixture
+def view(cluster, topic):
+    """Of the test's own topic."""
+    made = ClusterView(source_options({"url": cluster.url, "destination": topic, "timeout": "30"}))
+    yield made
+    made.close()
+
+
+def options_of(view, **changes):
+    return source_options({"destination": "topic:unused", **changes})
+
+
+def test_nothing_new_is_no_progress(view, send, topic):
+    options = options_of(view)
+    send(topic, "a")
+    start = start_of(view, EARLIEST)
+    reached = reach(view, options, start, view.resolve(LATEST), is_limited=False)
+    assert reached != start
+    send("queue:somebody-elses", *range(20))  # the logs grow, and nothing of it is read here
+    view.note(view.channels(), "reader", reached)
+    for is_limited in (False, True):
+        assert reach(view, options, reached, view.resolve(LATEST), is_limited=is_limited) == reached
+
+
+def test_the_newest_entry_is_known_to_a_client_manager_that_was_just_started(cluster, view, send, topic):
+    send(topic, "a", "b")
+    before = view.resolve(LATEST)
+    [name] = cluster.client_managers
+    cluster.kill(name)
+    cluster.restart(name)
+    after = view.resolve(LATEST)
+    assert all(after[channel] >= number for channel, number in before.items())
+    [found] = slices(view, options_of(view), start_of(view, EARLIEST), end_of(view, LATEST))
+    assert list(found.destinations.values()) == [topic]
+
+
+def test_earliest_is_where_each_destination_begins(cluster, connection, send):
+    names = [f"topic:floors.{letter}" for letter in "abcdef"]
+    for name in names:
+        connection.destinations.create(name)
+    for name in names:
+        send(name, "kept by nobody")
+        connection.destinations.policy(name, retain=3600)
+        send(name, "first", "second")
+    view = ClusterView(source_options({"url": cluster.url, "destination": "glob:topic:floors.*", "timeout": "30"}))
+    try:
+        start, end = start_of(view, EARLIEST), end_of(view, LATEST)
+        assert len(start) == len(names), "one number for each channel, and a floor for every other destination"
+        found = slices(view, options_of(view), start, end)  # does not think that anything is lost
+        assert {name for slice_ in found for name in slice_.destinations.values()} == set(names)
+        assert channels_of(start).keys() == view.channels().keys()
+    finally:
+        view.close()
+
+
+def test_patterns_are_those_of_consumers(cluster, connection):
+    for name in ("pattern.a", "pattern.b", "pattern-c"):
+        connection.destinations.create(f"topic:{name}", retain=3600)
+    connection.destinations.create("queue:pattern.a")
+
+    def found(text):
+        view = ClusterView(source_options({"url": cluster.url, "destination": text, "timeout": "30"}))
+        try:
+            return {it.name for of in view.destinations(view.channels()).values() for it in of.values()}
+        finally:
+            view.close()
+
+    assert found("glob:topic:pattern.*") == {"topic:pattern.a", "topic:pattern.b"}
+    assert found("glob:pattern.?") == {"topic:pattern.a", "topic:pattern.b", "queue:pattern.a"}
+    assert found("regex:topic:pattern[.-](a|c)") == {"topic:pattern.a", "topic:pattern-c"}
+    assert "topic:_LOG" not in found("glob:topic:*")
+    assert found("glob:topic:_L*") <= {"topic:_LOG"}
+
+
+def test_numbers_are_for_channels_that_are_there(view):
+    with pytest.raises(Misuse, match="the cluster has no channel 'nowhere'; it has channel-1, channel-2"):
+        view.resolve(Bound("numbers", numbers={"nowhere": 3}))
+    [first, second] = view.channels()
+    start = start_of(view, Bound("numbers", numbers={first: 3}))
+    assert start[first] == 3
+    assert start[second] >= 1
+    assert end_of(view, Bound("numbers", numbers={first: 1 << 50})) == end_of(view, LATEST)

@@ -1,0 +1,79 @@
+"""Offsets, limits and shares: arithmetic that Spark never sees fail."""
+
+import json
+from random import Random
+
+import pytest
+
+from alphorn.client.log_reader import Amount, entry
+from alphorn.model.errors import Corruption
+from alphorn.spark.cluster import pieces
+from alphorn.spark.dividing import divide, limit
+from alphorn.spark.offsets import advanced, between, canonical, floors_of, with_floors
+
+
+def amounts(*sizes: int, first: int = 1) -> list[Amount]:
+    return [Amount(entry(first + place + 1), size, 10 * size) for place, size in enumerate(sizes)]
+
+
+def test_an_offset_has_one_text() -> None:
+    random = Random(5)
+    offset = {f"channel-{number}": number for number in range(20)}
+    shuffled = dict(random.sample(list(offset.items()), len(offset)))
+    assert json.dumps(canonical(shuffled)) == json.dumps(canonical(offset))
+
+
+@pytest.mark.parametrize("wrong", [{"a": "1"}, {"a": 1.0}, {"a": None}, {"a": True}, {"a": -1}, {1: 1}])
+def test_what_is_no_offset_is_named(wrong: dict) -> None:
+    with pytest.raises(Corruption, match="is none of alphorn's"):
+        canonical(wrong)
+
+
+def test_a_stream_never_goes_back_and_forgets_no_channel() -> None:
+    assert advanced({"a": 5, "gone": 9}, {"a": 3, "new": 7}) == {"a": 5, "gone": 9, "new": 7}
+    assert between({"a": 5, "gone": 9}, {"a": 8, "gone": 9, "new": 7}) == [("a", 5, 8), ("new", 1, 7)]
+
+
+def test_floors_hold_until_they_are_passed() -> None:
+    start = with_floors("a", 5, {1: 3, 2: 8, 3: 20})
+    assert start == {"a": 5, "a#2": 8, "a#3": 20}
+    assert advanced(start, {"a": 10}) == {"a": 10, "a#3": 20}
+    assert floors_of(start, "a") == {2: 8, 3: 20}
+    assert pieces({1: 0, 2: 8, 3: 20}, entry(5), entry(12)) == [
+        (entry(5), entry(8), [1]),
+        (entry(8), entry(12), [1, 2]),
+    ]
+    assert pieces({3: 20}, entry(5), entry(12)) == []
+
+
+def test_without_a_limit_everything_is_read() -> None:
+    assert limit({"a": amounts(3, 4), "b": amounts(5)}) == {"a": 3, "b": 2}
+
+
+def test_both_limits_hold() -> None:
+    assert limit({"a": amounts(3, 4, 5)}, max_messages=7) == {"a": 3}
+    assert limit({"a": amounts(3, 4, 5)}, max_messages=100, max_bytes=30) == {"a": 2}
+    assert limit({"a": amounts(3, 4, 5)}, max_messages=3, max_bytes=1000) == {"a": 2}
+
+
+def test_channels_share_a_limit_by_what_they_have() -> None:
+    ends = limit({"a": amounts(*[1] * 90), "b": amounts(*[1] * 10)}, max_messages=10)
+    assert ends == {"a": 10, "b": 2}
+
+
+def test_there_is_always_progress() -> None:
+    assert limit({"a": [], "b": amounts(50, 50)}, max_messages=10) == {"b": 2}
+
+
+def test_an_entry_that_is_larger_than_a_limit_is_read_whole() -> None:
+    parts = [Amount((5, 3, 100), 60, 600), Amount((5, 3, 160), 60, 600), Amount(entry(6), 10, 100)]
+    assert limit({"a": parts}, max_messages=50) == {"a": 6}
+
+
+def test_shares_are_small_enough_and_many_enough() -> None:
+    found = {"a": amounts(*[1] * 100), "b": amounts(*[1] * 50)}
+    ends = divide(found, min_partitions=1, max_bytes=100)
+    assert (len(ends["a"]), len(ends["b"])) == (10, 5)
+    assert ends["a"][-1] == entry(101)
+    assert sum(map(len, divide(found, min_partitions=6, max_bytes=1 << 30).values())) >= 6
+    assert divide({"a": []}, min_partitions=3, max_bytes=10) == {"a": []}
