@@ -25,6 +25,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.transactions import note_lost, postpone_closing
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
@@ -61,7 +62,6 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
-from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
@@ -122,6 +122,7 @@ class Core:
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
+        self._requests.on_connected(now - self._heard_at if self.connection else 0.0)
         self._heard_at = self._pinged_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
@@ -269,6 +270,8 @@ class Core:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
         if isinstance(inbox, PatternInbox):
             return self.patterns.close(inbox, on_answer)
+        if postpone_closing(self, inbox):
+            return on_answer(Done(0))
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -351,7 +354,8 @@ class Core:
             if inbox.number not in asked:
                 self._consume_again(inbox)
         self.patterns.resume(self._requests)
-        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
+        unsettled = {number: inbox.unsettled() for number, inbox in self._inboxes.items()}
+        output += map(encode, self._requests.repeat(self._renewed, unsettled, is_resumed=is_resumed))
         output += self._outboxes.unconfirmed_frames()
         self._browsing.begin_anew()
         self._output = output
@@ -381,10 +385,6 @@ class Core:
             held.add(first, last)
         place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
-
-    def _unsettled(self, consumer: int) -> RangeSet:
-        inbox = self._inboxes.get(consumer)
-        return RangeSet() if inbox is None else inbox.unsettled()
 
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
@@ -429,6 +429,7 @@ class Core:
     def _drop_inbox(self, inbox: Inbox) -> None:
         """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         inbox.on_stir = lambda: None
+        note_lost(self.sessions.get(inbox.session), inbox)
         self._inboxes.pop(inbox.number, None)
         self._stirred.pop(inbox.number, None)
         self._requests.forget(inbox.number, inbox.failure)

@@ -38,6 +38,7 @@ class AckMode(enum.Enum):
     CLIENT = "client"
     INDIVIDUAL = "individual"
     DUPS_OK = "dups_ok"  # as AUTO, told to the server in large lots
+    TRANSACTED = "transacted"  # by committing the session's transaction, and in no other way
 
     @property
     def is_automatic(self) -> bool:
@@ -272,7 +273,7 @@ class Inbox:
         with self.guard:
             if self.mode is AckMode.CLIENT:
                 self.acknowledge_session()
-            elif arrival.generation == self.generation:
+            elif self.mode is not AckMode.TRANSACTED and arrival.generation == self.generation:
                 position = arrival.position + index
                 self._acknowledge_range((position, position))
         self.on_wish()
@@ -314,6 +315,27 @@ class Inbox:
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the program was handed anything that is not settled."""
+        return bool(self._handed())
+
+    def consume_handed(self) -> list[int]:
+        """Everything that was handed out goes into a transaction; gives the positions as flat pairs."""
+        consumed = RangeSet(self._handed())
+        for first, last in consumed:
+            self.held.remove(first, last)
+            self.acknowledging.add(first, last)
+        return consumed.flat()
+
+    def let_go_unseen(self) -> list[int]:
+        """Takes nothing more; gives what was never handed to the program, which it holds no longer."""
+        unseen = self.unseen()
+        for first, last in unseen:
+            self.held.remove(first, last)
+        self.close()
+        return unseen.flat()
 
     def take_recovery(self) -> tuple[list[int], list[int]] | None:
         """What comes back to be given out again, if the server is to be told so: handed out, and not."""

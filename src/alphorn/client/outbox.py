@@ -22,11 +22,12 @@ from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, ba
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Publish, parts_of
-from alphorn.model.errors import Error, Unavailable, UnknownOutcome
-from alphorn.model.messages import Flag, cut_batch
+from alphorn.model.errors import Error, MessageTooLarge, Misuse, Unavailable, UnknownOutcome
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag, cut_batch
 
 UNCONFIRMED_BYTES_MAX = 64 << 20
 UNCONFIRMED_MESSAGES_MAX = 100_000
+TRANSACTION_BYTES_MAX = BATCH_BYTES_MAX  # a transaction is one entry in the log of each channel
 REFUSALS_MAX = 10_000
 # With so many batches under way the next one waits for a confirmation and grows meanwhile: servers work by batches.
 BATCHES_UNDER_WAY_EAGER = 4
@@ -88,6 +89,7 @@ class Outbox:
         "is_open",
         "is_seeking",
         "is_stale",
+        "is_transacted",
         "messages_max",
         "number",
         "on_progress",
@@ -102,6 +104,7 @@ class Outbox:
         self.session = session
         self.place = place
         self.flags = 0 if is_persistent else int(Flag.VOLATILE)
+        self.is_transacted = False  # what waits leaves with its session's transaction, and not before
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
@@ -148,10 +151,11 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether another message may be added now."""
+        bytes_max = TRANSACTION_BYTES_MAX if self.is_transacted else self.bytes_max
         return (
             not self.blocked
             and self.counter - self.confirmed < self.messages_max
-            and self.bytes_added - self._bytes_confirmed < self.bytes_max
+            and self.bytes_added - self._bytes_confirmed < bytes_max
         )
 
     def why_full(self, place: int) -> str:
@@ -166,7 +170,7 @@ class Outbox:
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
-        if self.blocked or self.is_seeking or not (waiting or self._postponed):
+        if self.blocked or self.is_seeking or self.is_transacted or not (waiting or self._postponed):
             return False
         if self._postponed:
             return self._pace_left > 0 and self._postponed[0].place not in self.blocked_places
@@ -185,7 +189,8 @@ class Outbox:
         """What waits, as frames to send, as far as the window and the pace allow."""
         if self._postponed:
             return self._send_again()
-        if self._pace < PACE_MAX or self.bytes_added - self._bytes_packed > self._room:
+        is_narrow = self._pace < PACE_MAX or self.bytes_added - self._bytes_packed > self._room
+        if is_narrow and not self.is_transacted:  # a transaction leaves as one
             items = self._take(self._room, self._pace_left)
         else:
             pop = self.waiting.popleft
@@ -195,8 +200,22 @@ class Outbox:
         return self._pack_pieces(items, self.place, self.flags, now_ms)  # type: ignore[arg-type]
 
     def unconfirmed_frames(self) -> list[bytes]:
-        """What must be sent again on a new connection, in order."""
-        return [batch.frame for batch in self._batches]
+        """What must be sent again on a new connection, in order; a transaction is asked again as a whole."""
+        return [] if self.is_transacted else [batch.frame for batch in self._batches]
+
+    def on_transaction(self, error: Error | None) -> None:
+        """The transaction with all that was packed is over: done, or rolled back for this reason."""
+        first, last = self.confirmed + 1, self.packed
+        if error is None:
+            self.on_confirmed(last)
+        elif first <= last:
+            self.on_refused(first, last - first + 1, error)
+
+    def drop_waiting(self, error: Error) -> None:
+        """What waits is not sent, for this reason."""
+        if self.waiting:
+            self.pack(0)
+            self.on_transaction(error)
 
     def on_vanished(self) -> None:
         """The destination was deleted; one without a destination of its own looks for each message's anyway."""
@@ -273,6 +292,19 @@ class Outbox:
         for refusal in fresh:
             refusal.is_told = True
         return fresh[0].error if fresh else None
+
+    def check_wait(self, counter: int) -> None:
+        """Raises `Misuse` where nothing would come of waiting for this message: its transaction is open."""
+        if self.is_transacted and counter > self.packed:
+            raise Misuse("this message is part of a transaction that is still open; commit the session first")
+
+    def check_room(self) -> None:
+        """Raises `MessageTooLarge` where no waiting makes room: the open transaction is full."""
+        if self.is_transacted and not self.blocked and not self.has_room:
+            raise MessageTooLarge(
+                f"a transaction takes {self.messages_max} messages and {TRANSACTION_BYTES_MAX} bytes of a producer; "
+                "commit more often"
+            )
 
     def note_told(self, counter: int) -> None:
         """The program has heard what became of this message."""

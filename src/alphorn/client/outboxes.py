@@ -31,7 +31,7 @@ class Outboxes:
         """Begins to send."""
         number = self._next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
-        outbox.destination = destination or ""
+        outbox.is_transacted, outbox.destination = session.transaction is not None, destination or ""
         self._enter(outbox)
         return outbox
 
@@ -42,8 +42,10 @@ class Outboxes:
         return lane
 
     def close(self, outbox: Outbox | Lane) -> None:
-        """Ends sending; it must be flushed before."""
+        """Ends sending; it must be flushed before. What is part of a transaction leaves with that."""
         outbox.is_open = False
+        if isinstance(outbox, Outbox) and outbox.is_transacted and not outbox.is_flushed:
+            return
         self._of.pop(outbox.number, None)
         if session := self._sessions.get(outbox.session):
             session.outboxes.pop(outbox.number, None)

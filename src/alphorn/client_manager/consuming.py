@@ -338,6 +338,12 @@ class Consuming:
             size=bytes_of(frame.positions),
         )
 
+    def return_consumed(
+        self, connection: Connection, consumer: Consumer, positions: list[int], *, is_unseen: bool
+    ) -> None:
+        """What a transaction consumed comes back, because that was rolled back."""
+        self._return(connection, consumer, Return(0, consumer.number, positions, is_unseen=is_unseen))
+
     def _acknowledged(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
         self._desk.reply(connection.stream, Done(request))

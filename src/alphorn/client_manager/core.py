@@ -34,6 +34,7 @@ from alphorn.client_manager.machine import (
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
 from alphorn.model.conversation import place_of
@@ -58,6 +59,7 @@ class ClientManager:
         self._streaming = Streaming(self._desk, self._publishing)
         self._wildcards = Wildcards(self._desk, self._consuming)
         self._administration = Administration(self._desk, finding, self._consuming, self._flow)
+        self._transactions = Transactions(self._desk, self._publishing, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -82,6 +84,7 @@ class ClientManager:
             conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
+            conversation.CommitTransaction: self._transactions.on_commit,
             **LogClients(self._desk).handlers(),
         }
 
@@ -113,22 +116,28 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others; new patterns are compared; frozen clients are cut off."""
+        """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
         self._wildcards.on_time(now)
+        self._transactions.on_time(now)
         for connection in self._consuming.outflow.on_time(now):
             self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue, or a client; at once where something is to be compared."""
+        """When a fetch, a client or a transaction is overdue; at once where something is to be compared."""
         return min(
             self._consuming.fetching.next_deadline(),
             self._streaming.fetching.next_deadline(),
             self._wildcards.next_deadline(),
             self._consuming.outflow.next_deadline(),
+            self._transactions.next_deadline(),
         )
+
+    def watch_steps(self, reach: Callable[[str], None]) -> None:
+        """Lets tests hear of every step of every transaction, at the moment it is taken."""
+        self._desk.reach = reach
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -166,6 +175,7 @@ class ClientManager:
             "flow": self._flow.describe(),
             "streaming": self._streaming.describe(),
             "wildcards": self._wildcards.describe(),
+            "transactions": self._transactions.describe(),
             "auditing": self._desk.auditing.describe(),
         }
 
@@ -259,6 +269,7 @@ class ClientManager:
             del desk.by_connection[connection.id]
         self._flow.leave(connection)
         self._consuming.outflow.leave(connection)
+        self._transactions.on_closed(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
@@ -410,6 +421,8 @@ class ClientManager:
             self._administration.on_browsed(item.channel, frame)
         elif isinstance(frame, link.Advertised):
             self._wildcards.on_advertised(item.channel, frame)
+        elif isinstance(frame, link.InDoubt):
+            self._transactions.resolve(frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]

@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # link addresses of its Message Managers
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
+    prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only
     wall_offset_ms: int = 0  # from the time of turns to milliseconds since 1970; only testimony uses it
     consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
     session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
@@ -49,6 +50,7 @@ class Desk:
         "loose",
         "now",
         "outbox",
+        "reach",
         "settings",
     )
 
@@ -64,6 +66,7 @@ class Desk:
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
+        self.reach: Callable[[str], None] = lambda step: None  # hears of every step of a transaction, for tests
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

@@ -61,17 +61,8 @@ class Publishing:
 
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
-        self._check(connection, frame)
-        command = commands.Publish(
-            parts_of(frame.place)[1],
-            commands.key_of(connection.id, frame.producer),
-            frame.counter,
-            frame.count,
-            frame.flags,
-            frame.timestamp,
-            memoryview(bytes(frame.blob)),
-            frame.after,
-        )
+        self.check(connection, frame)
+        command = self.command_of(connection, frame)
         # Whether a streamed body is whole, and still there, only the log knows.
         self.order(connection, frame, command, count=frame.count, is_judged=bool(frame.flags & Flag.STREAM))
 
@@ -104,6 +95,10 @@ class Publishing:
             channel.want(command, lambda: self._on_committed(batch), size=size)
         self._flow.begin(connection, frame.session, frame.place, size)
 
+    def enter(self, connection: Connection, place: int) -> None:
+        """A client sends to this destination, and is to hear of its state."""
+        self._flow.enter(connection, place)
+
     def _producer_of(self, connection: Connection, frame: Sent) -> Producer:
         """Who sends this; raises `PeerViolation` where its counter was before."""
         producer = connection.producers.get(frame.producer)
@@ -133,6 +128,20 @@ class Publishing:
         producer.is_postponed = False
         return True
 
+    @staticmethod
+    def command_of(connection: Connection, frame: Publish) -> commands.Publish:
+        """The batch as it stands in the log; it outlives the frame."""
+        return commands.Publish(
+            parts_of(frame.place)[1],
+            commands.key_of(connection.id, frame.producer),
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+            frame.after,
+        )
+
     def check_sender(self, connection: Connection, frame: Sent) -> None:
         """Raises `PeerViolation` where a frame names what cannot be."""
         if frame.session not in connection.sessions:
@@ -142,7 +151,7 @@ class Publishing:
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
 
-    def _check(self, connection: Connection, frame: Publish) -> None:
+    def check(self, connection: Connection, frame: Publish) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
         settings, size = self._desk.settings, len(frame.blob)
         self.check_sender(connection, frame)

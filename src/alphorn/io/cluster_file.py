@@ -38,6 +38,7 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 NodeKind = Literal["message_manager", "client_manager"]
 LogPlace = Literal["file", "standard_error"]
+BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
 MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
 LIMIT_BYTES_MIN = 64 << 10
@@ -51,7 +52,20 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group: int  # 32-bit id on the network, different for each channel of each cluster
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
+    backup_policy: BackupPolicy = ""  # instead of both: who must have a transaction, or anything, before it is done
     checkpoint_interval: int = 4096  # log numbers between checkpoints; raising it lengthens replay and saves work
+
+    def copies_of(self, servers: int) -> tuple[int, int]:
+        """How many of so many Message Managers must have an entry, and how far that may fall.
+
+        Optimistic asks for the primary alone, optimum for one backup as well, conservative for all backups; the last
+        two rather wait than do with less.
+        """
+        if not self.backup_policy:
+            copies = min(self.copies, servers)
+            return copies, min(self.copies_min, copies)
+        wanted = {"optimistic": 1, "optimum": 2, "conservative": servers}[self.backup_policy]
+        return min(wanted, servers), min(wanted, servers)
 
 
 class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +93,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
+    prepare: Literal["involved", "all"] = "involved"  # channels that prepare a transaction over several of them
     log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
 
     def node(self, name: str) -> NodeTable:
@@ -126,13 +141,13 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                         tag=WITNESS_TAG,
                     )
                 )
-        copies = min(channel.copies, len(servers))
+        copies, copies_min = channel.copies_of(len(servers))
         return GroupConfig(
             group=channel.group,
             members=tuple(members),
             bus=channel.name,
             copies=copies,
-            copies_min=min(channel.copies_min, copies),
+            copies_min=copies_min,
             checkpoint_interval=channel.checkpoint_interval,
         )
 

@@ -18,6 +18,7 @@ from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.doubts import Doubts
 from alphorn.message_manager.early import Early
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
@@ -49,7 +50,6 @@ from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.testimony import Testimony
 from alphorn.model import link
 from alphorn.model.commands import (
-    AnyCommand,
     Entry,
     Forget,
     Tick,
@@ -92,11 +92,13 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
         self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
+        self._order = self._orders.want
         self._own_log = OwnLog()
         self._testimony = Testimony(about)
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
@@ -119,6 +121,7 @@ class MessageManager:
             case Committed():
                 self._on_committed(item, now)
                 self._serve_early(now)
+                self._doubts.look(self.engine.unresolved, now)
                 if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -136,7 +139,9 @@ class MessageManager:
             case Demoted():
                 self._on_demoted(item.epoch)
             case Logged():
-                self._on_logged(item, now)
+                self._own_log.add(item.run, item.lines)
+                if self._epoch:  # while nobody is primary they wait
+                    self._publish_log(now)
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
@@ -165,6 +170,7 @@ class MessageManager:
         for connection in self._absent.overdue_connections(now):
             self._presence.forget(connection)
             self._order(Forget(connection))
+        self._doubts.ask(self.engine.unresolved, now, list(self._link_of.values()), self._tell)
         if self._claims:
             self._decide_claims(now)
         if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
@@ -177,6 +183,7 @@ class MessageManager:
         if self._dispatcher.has_more:
             return 0.0
         deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
+        deadline = min(deadline, self._doubts.next_deadline())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         return min(deadline, self._clock.next_deadline(self.engine.next_due()))
@@ -229,15 +236,6 @@ class MessageManager:
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
-    def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
-        self._orders.want(command, then)
-
-    def _on_logged(self, item: Logged, now: float) -> None:
-        """Any replica publishes its own lines; while nobody is primary they wait."""
-        self._own_log.add(item.run, item.lines)
-        if self._epoch:
-            self._publish_log(now)
-
     def _publish_log(self, now: float) -> None:
         if self.flow.is_disk_full:
             return  # they wait, as far as there is room for them
@@ -262,6 +260,7 @@ class MessageManager:
         self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
         self._early = Early()

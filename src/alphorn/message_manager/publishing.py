@@ -54,7 +54,9 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         taken = min(taken, _room(destination))
         if taken <= 0:
             raise Postponed(_fullness(destination))
-    headers = _headers(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
+    headers = (
+        headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
+    )
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
@@ -134,7 +136,7 @@ def _fullness(destination: Queue | Topic) -> str:
     return f"{destination.destination} is full with {destination.policy.max_length} messages; it waits for consumers"
 
 
-def _headers(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
+def headers_for(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
     """The messages' headers where anything in them matters here."""
     return headers_of(command.blob) if needs_headers(destination, command.flags) else []
 

@@ -3,9 +3,8 @@
 Doors (doors/) turn bytes into these values and back; the Client Manager knows nothing else of clients. A client begins
 with `Hello`; everything before `Welcome` is refused.
 
-Numbers that a client chooses (sessions, producers, consumers, requests) mean something on its connection only. A
-destination's `place` is given by the Client Manager (`Resolved`) and stays valid on every Client Manager while the
-destination lives. Positions are flat pairs (first, last, first, last).
+Numbers that a client chooses mean something on its connection only. A destination's `place` (`Resolved`) stays valid on
+every Client Manager while the destination lives. Positions are flat pairs (first, last, first, last).
 """
 
 import msgspec
@@ -169,6 +168,16 @@ class Ping(ClientFrame, frozen=True, array_like=True, gc=False, tag=14):
 
 class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
+
+
+class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag=20):
+    """All that a session sent and received, to be done or not: `Done` or `Failed`, and the same when asked again."""
+
+    request: int
+    session: int
+    counter: int  # of the session's transactions; begins with 1
+    publishes: list[Publish]
+    consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
 
 
 class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
@@ -337,6 +346,7 @@ AnyClientFrame = (
     | ConsumePattern
     | ClosePattern
     | Recover
+    | CommitTransaction
     | Channels
     | Stage
     | PublishStaged

@@ -355,6 +355,14 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
+class InDoubt(Told, frozen=True, array_like=True, gc=False, tag=120):
+    """A transaction was prepared or decided here, and nobody has finished it: the Client Manager is to do so."""
+
+    session: bytes
+    counter: int
+    channels: list[int]
+
+
 class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
     """Where pieces of a streamed body are; no places where there is no such body (any more)."""
 
@@ -462,6 +470,7 @@ AnyTold = (
     | Entries
     | Described
     | Looked
+    | InDoubt
     | FragmentsLocated
     | Advertised
     | Surveyed

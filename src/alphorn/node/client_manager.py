@@ -43,6 +43,7 @@ from alphorn.client_manager.machine import (
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
 from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
@@ -82,6 +83,7 @@ class ClientManagerNode:
         self._shared = read_buffer()
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         self._channels = [_Reader(self, number) for number in range(len(file.channels))]
         self._witnesses = self._make_witnesses()
 
@@ -110,6 +112,7 @@ class ClientManagerNode:
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
             origins=[channel.origin for channel in self._channels],
         )
+        self._machine.watch_steps(self._crash_points.reach)
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
@@ -146,6 +149,10 @@ class ClientManagerNode:
             "channels": [channel.bus.describe() for channel in self._channels],
         }
 
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process at this step of a transaction."""
+        self._crash_points.arm(step, count)
+
     def receive(self, item: Input) -> None:
         """Something happened."""
         self._driver.receive(item)
@@ -162,6 +169,7 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            prepares_all=self._file.prepare == "all",
             wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
             servers=tuple(
                 (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))

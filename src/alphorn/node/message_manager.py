@@ -15,6 +15,7 @@ from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
 from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
 from alphorn.io.tasks import Tasks
@@ -70,6 +71,7 @@ class MessageManagerNode:
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
         self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         config = file.group(self._channel)
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
@@ -140,6 +142,10 @@ class MessageManagerNode:
         """The one printable state."""
         return {"message_manager": self._machine.describe(), "bus": self._bus.describe()}
 
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process when it has applied this step of a transaction as primary."""
+        self._crash_points.arm(step, count)
+
     # --- the upper layer of the bus ---
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
@@ -149,6 +155,8 @@ class MessageManagerNode:
         self._unmeasured += len(payload)
         if self._unmeasured >= MEASURE_BYTES:
             self._measure()
+        if self._crash_points.is_armed and self._machine.is_primary:
+            self._crash_points.reach_applied(payload)
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`. The machine hears of its own entries as of all others."""

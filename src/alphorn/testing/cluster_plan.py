@@ -13,6 +13,7 @@ from alphorn.testing.schedule import Streams
 
 SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
+ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of tellers (transfers.py)
 ALL_QUEUES = "glob:queue:?"
 STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
@@ -54,14 +55,16 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     liveness_s: float
     turn_s: float
     install_s_max: float
+    tellers: int = 0  # clients that move units between accounts, in transactions
+    units: int = 0
 
     def describe(self) -> str:
         """One line for people."""
         names = ",".join(member.name for member in self.config.members)
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
-            f"{len(self.clients)} clients, copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
-            f"at most {self.limits.max_lengths} messages, "
+            f"{len(self.clients)} clients, {self.tellers} tellers, copies {self.config.copies}, "
+            f"interval {self.config.checkpoint_interval}, at most {self.limits.max_lengths} messages, "
             f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
 
@@ -73,6 +76,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     managers = stream.randint(2, 3)
     members = servers + witnesses
     count = stream.randint(FAULT_CLASSES_MIN, len(CLUSTER_FAULTS))
+    bank = Random(f"{seed}/bank")
     config = msgspec.structs.replace(
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
@@ -98,6 +102,8 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         liveness_s=40.0,
         turn_s=stream.choice((0.0, 0.0001, 0.001)),
         install_s_max=stream.choice((0.0, 0.5)),
+        tellers=bank.choice((0, 1, 2)),
+        units=bank.randint(3, 12),
     )
 
 

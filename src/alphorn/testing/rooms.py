@@ -124,6 +124,10 @@ class MessageManagerRoom(Upper):
         self._ends: dict[int, StreamEnd] = {}
         self._next_link = 0
 
+    def read(self, sequence: int) -> bytes | None:
+        """A log entry that is on this node's disk."""
+        return self._read(sequence)
+
     def _read(self, sequence: int) -> bytes | None:
         found = self.node.disk.entry(sequence)
         return bytes(found) if isinstance(found, bytes | memoryview) else None
@@ -207,6 +211,16 @@ class ClientManagerRoom(Upper):
     def keeps_state(self) -> bool:
         """See `Upper`."""
         return False
+
+    @property
+    def name(self) -> str:
+        """Of the process."""
+        return self.node.name
+
+    @property
+    def place(self) -> int:
+        """In the network."""
+        return self.node.index
 
     def accept(self, end: StreamEnd) -> bool:
         """A client connects; False where nobody listens."""

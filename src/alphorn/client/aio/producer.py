@@ -128,7 +128,8 @@ class Producer:
         """Sends one message; with `wait=True` returns once it is committed.
 
         Waits while the destination takes nothing, or too much is unconfirmed; a producer with `on_block="raise"` raises
-        `Blocked` instead, and nothing was sent. Raises `Misuse` for what cannot be sent.
+        `Blocked` instead, and nothing was sent. Raises `Misuse` for what cannot be sent. In a transacted session it
+        leaves when that is committed.
         """
         if destination is not None and (other := await self._producer_for(destination)) is not self:
             return await other.send(
@@ -144,6 +145,8 @@ class Producer:
                 wait=wait,
             )
         outbox = self._outbox
+        if wait:
+            outbox.check_wait(outbox.counter + 1)
         if (
             self._is_plain
             and properties is None
@@ -198,6 +201,8 @@ class Producer:
         comes after all that this producer sent before.
         """
         self._check()
+        if self._outbox.is_transacted:
+            raise Misuse("a stream is not part of a transaction; send it in a session that is not transacted")
         if destination is None and self._outbox.is_stale:
             destination = self._destination  # it was deleted, and is created anew
         place = await self._place_of(destination)
@@ -233,6 +238,8 @@ class Producer:
         first = 0
         last = -1
         wait = fields.pop("wait", False)
+        if wait:
+            self._outbox.check_wait(self._outbox.counter + 1)
         is_plain = self._sending.is_plain and not any(value is not None for value in fields.values())
         source = iter(bodies)
         while part := list(islice(source, BODIES_AT_ONCE)):
@@ -266,8 +273,10 @@ class Producer:
         """Waits until all that was sent is committed.
 
         Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
-        when the time is over first.
+        when the time is over first. In a transacted session `commit` does this, and there is nothing to wait for.
         """
+        if self._outbox.is_transacted:
+            return
         outbox = self._outbox
         counter = outbox.counter
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -310,6 +319,7 @@ class Producer:
 
     async def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
+        outbox.check_wait(counter)
         if not await self._line.wait_for(lambda: outbox.outcome(counter) is not False, timeout):
             raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
         outcome = outbox.outcome(counter)
@@ -364,6 +374,7 @@ class Producer:
     async def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox
+        outbox.check_room()
         reason = outbox.why_full(place)
         if reason and not self._sending.is_waiting:
             raise Blocked(reason)
