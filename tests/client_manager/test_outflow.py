@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.client_manager.machine import Gauge, Hang, Output, Writable
 from alphorn.client_manager.outflow import PATIENCE_S, STUCK_S
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.conversation import Delivered, Regulate
 from tests.client_manager.managing import Client, Managing, attached, batch, bodies_of, consuming
 
@@ -44,7 +44,7 @@ class Slow:
         self.managing.asked += [(output.name, output.frame) for output in outputs if hasattr(output, "name")]
         return outputs
 
-    def regulated(self) -> list[link.Asked]:
+    def regulated(self) -> list[frame_kinds.Asked]:
         found = [frame for _, frame in self.managing.asked if isinstance(frame, link.Regulate)]
         self.managing.asked.clear()
         return found  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Opened, Order, Reply, Said, Told
 from alphorn.client_manager.transactions import DONE, PREPARE_S, STEPS
 from alphorn.message_manager.transaction_state import Outcome
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -33,11 +33,11 @@ from alphorn.model.conversation import (
     Hello,
     OpenSession,
     Publish,
-    ServerFrame,
     Welcome,
     place_of,
 )
 from alphorn.model.destinations import Policy, parse_destination
+from alphorn.model.frame_kinds import ServerFrame
 from alphorn.model.ids import IdSource
 
 CHANNELS = 3
@@ -55,7 +55,7 @@ class Coordinating:
         self.steps: list[str] = []
         self.manager.watch_steps(self.steps.append)
         self.sequences = [0] * CHANNELS
-        self.asked: list[link.Asked] = []
+        self.asked: list[frame_kinds.Asked] = []
         self.said: list[ServerFrame] = []
         self.entries: list[tuple[int, Entry]] = []
         self.now = 0.0

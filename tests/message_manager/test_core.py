@@ -18,7 +18,7 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -51,7 +51,7 @@ class Serving:
         self.entries: dict[int, bytes] = {}
         self.manager = MessageManager(about, wall_ms=lambda now: int(now * 1000), read=self.entries.get)
         self.now = 0.0
-        self.told: list[tuple[int, link.Told]] = []
+        self.told: list[tuple[int, frame_kinds.Told]] = []
         self.ordered: list[AnyCommand] = []
         self.apply(CreateDestination(parse_destination("queue:q"), Policy()))
         self.receive(Promoted(1, ME, known))

@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.message_manager.doubts import AGAIN_S, DOUBT_S
 from alphorn.message_manager.machine import Promoted
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Acknowledge,
     TransactionDecide,
@@ -19,7 +19,7 @@ from tests.message_manager.test_core import CONNECTION, CONSUMER, FIRST, ME, QUE
 SESSION = key_of(CONNECTION, 7)
 
 
-def doubts(serving: Serving) -> list[tuple[int, link.Told]]:
+def doubts(serving: Serving) -> list[tuple[int, frame_kinds.Told]]:
     """What was asked of which Client Manager since the last look."""
     found = [(to, frame) for to, frame in serving.told if isinstance(frame, link.InDoubt)]
     serving.told.clear()

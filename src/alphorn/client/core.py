@@ -32,7 +32,6 @@ from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
     Browse,
-    ChannelsAnswer,
     Close,
     CloseConsumer,
     CloseSession,
@@ -62,6 +61,7 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
+from alphorn.model.log_conversation import ChannelsAnswer
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0

@@ -8,7 +8,6 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
-    ChannelsAnswer,
     CommitTransaction,
     Consume,
     ConsumePattern,
@@ -21,6 +20,7 @@ from alphorn.model.conversation import (
     StatusAnswer,
 )
 from alphorn.model.errors import Error, InvalidDestination, UnknownOutcome
+from alphorn.model.log_conversation import ChannelsAnswer
 from alphorn.model.ranges import RangeSet
 
 REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it

@@ -10,10 +10,11 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
-from alphorn.model.conversation import Failed, ServerFrame
+from alphorn.model.conversation import Failed
 from alphorn.model.errors import Error
+from alphorn.model.frame_kinds import Asked, ServerFrame
 from alphorn.model.ids import IdSource
-from alphorn.model.link import Answered, Asked
+from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 

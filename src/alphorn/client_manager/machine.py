@@ -6,8 +6,9 @@ as the owner numbers them; channels and Message Managers are known by their plac
 
 import msgspec
 
-from alphorn.model.conversation import AnyClientFrame, ServerFrame
-from alphorn.model.link import AnyTold, Asked
+from alphorn.model.conversation import AnyClientFrame
+from alphorn.model.frame_kinds import Asked, ServerFrame
+from alphorn.model.link import AnyTold
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):

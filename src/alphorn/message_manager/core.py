@@ -48,7 +48,7 @@ from alphorn.message_manager.questions import answer_question
 from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.testimony import Testimony
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Entry,
     Forget,
@@ -389,7 +389,9 @@ class MessageManager:
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
+    def _attach(
+        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach
+    ) -> list[frame_kinds.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
             raise Misuse("this connection goes on through another Client Manager")
@@ -442,7 +444,7 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[frame_kinds.Told]:
         answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
         for consumer in lost:
             self._absent.consumer_back(consumer)
@@ -458,7 +460,7 @@ class MessageManager:
                 self._absent.back(wanted.connection)
             self._tell(number, answer)
 
-    def _attempt(self, number: int, request: int, do: Callable[[], list[link.Told]]) -> None:
+    def _attempt(self, number: int, request: int, do: Callable[[], list[frame_kinds.Told]]) -> None:
         """Says what this gives, or why it cannot be."""
         try:
             for frame in do():
@@ -468,10 +470,10 @@ class MessageManager:
 
     # --- saying ---
 
-    def _tell(self, number: int, frame: link.Told) -> None:
+    def _tell(self, number: int, frame: frame_kinds.Told) -> None:
         self._outbox.append(Tell(number, frame))
 
-    def _tell_client_manager(self, client_manager: int, frame: link.Told) -> None:
+    def _tell_client_manager(self, client_manager: int, frame: frame_kinds.Told) -> None:
         for origin, number in self._link_of.items():
             if self._numbers[origin] == client_manager:
                 self._tell(number, frame)

@@ -11,7 +11,8 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import DiskGauge, Fullness, Space, Waiting
 from alphorn.message_manager.status import with_flow
 from alphorn.model.commands import AnyCommand
-from alphorn.model.link import Full, Stored, Told
+from alphorn.model.frame_kinds import Told
+from alphorn.model.link import Full, Stored
 
 
 class FlowControl:

@@ -7,8 +7,8 @@ connections as the owner numbers them.
 import msgspec
 
 from alphorn.message_manager.fullness import Space
+from alphorn.model.frame_kinds import Told as ToldFrame
 from alphorn.model.link import AnyAsked
-from alphorn.model.link import Told as ToldFrame
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):

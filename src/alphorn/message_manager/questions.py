@@ -5,7 +5,8 @@ from collections.abc import Callable
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
+from alphorn.model.frame_kinds import Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name
 
 Question = Look | Locate | Name | LocateFragments
 

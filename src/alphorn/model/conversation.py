@@ -7,7 +7,8 @@ Numbers that a client chooses mean something on its connection only. A destinati
 every Client Manager while the destination lives. Positions are flat pairs (first, last, first, last).
 """
 
-import msgspec
+from alphorn.model.frame_kinds import ClientFrame, ServerFrame
+from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
 
 FRAME_BYTES_MAX = 16 << 20
 _CHANNEL_SHIFT = 40
@@ -22,10 +23,6 @@ def place_of(channel: int, number: int) -> int:
 def parts_of(place: int) -> tuple[int, int]:
     """Channel and number of a place."""
     return place >> _CHANNEL_SHIFT, place & _NUMBER_MASK
-
-
-class ClientFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A client speaks."""
 
 
 class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
@@ -264,59 +261,6 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
-class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
-    """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
-
-    request: int
-
-
-class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
-    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
-
-    request: int
-    place: int
-    producer: bytes  # a key of the client's choice
-    counter: int
-    count: int
-    flags: int
-    timestamp: int
-    blob: memoryview
-    writer: str
-    batch: int
-    partition: int
-    attempt: int
-    part: int
-
-
-class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62):
-    """Makes visible what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    writer: str
-    batch: int
-    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
-
-
-class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
-    """Lets go of what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    writer: str
-    batch: int
-
-
-class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
-    """Says how far a named reader of the log has come on one channel. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    name: str
-    destinations: list[int]  # numbers within the channel
-    sequence: int  # it comes to this one next
-
-
 class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
     """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
 
@@ -354,10 +298,6 @@ AnyClientFrame = (
     | NoteReader
     | Regulate
 )
-
-
-class ServerFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Client Manager speaks."""
 
 
 class Welcome(ServerFrame, frozen=True, array_like=True, gc=False, tag=101):
@@ -472,21 +412,6 @@ class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
     place: int
-
-
-class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A channel as a Client Manager knows it."""
-
-    name: str
-    heard: int  # the newest entry of its log that this Client Manager has; all it confirmed is among these
-    servers: list[tuple[str, str]]  # names and link addresses of its Message Managers
-
-
-class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=160):
-    """All channels, in the order of their numbers."""
-
-    request: int
-    channels: list[ChannelKnown]
 
 
 class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):

@@ -8,7 +8,6 @@ much; only those who do not, or take nothing of what they are sent, are not read
 import asyncio
 import logging
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -27,7 +26,6 @@ from alphorn.client_manager.machine import (
     Hang,
     Input,
     Joined,
-    Linked,
     Log,
     Logged,
     Lost,
@@ -36,31 +34,29 @@ from alphorn.client_manager.machine import (
     Output,
     Reply,
     Said,
-    Told,
     Window,
     Writable,
 )
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
-from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.tunnel import TunnelStream
-from alphorn.model import link
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.links import Link
 
 UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
 # many of them leaves disk and processor to those that are waited for.
 WITNESS_LINGER_S = 0.003
-RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
 CLIENT_MANAGER_TAG = "client_manager"
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
@@ -119,7 +115,7 @@ class ClientManagerNode:
         self._driver.start()
         for channel in self._channels:
             for node in self._file.message_managers(self._file.channels[channel.number].name):
-                keeper = _Link(self, channel.number, node)
+                keeper = Link(self, channel.number, node)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
         for server in self._servers:
@@ -381,7 +377,7 @@ class _Reader(_Witness):
     def __init__(self, node: ClientManagerNode, number: int) -> None:
         super().__init__(node)
         self.number = number
-        self.links: dict[str, _Link] = {}
+        self.links: dict[str, Link] = {}
         self._handles: dict[int, int] = {}  # the bus's to the machine's
         self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
         self._delivered = 0
@@ -438,65 +434,3 @@ class _Reader(_Witness):
     def on_stop(self, reason: str) -> None:
         """See `Upper`."""
         self._node.halt(reason)
-
-
-class _Link:
-    """The link to one Message Manager, kept up."""
-
-    def __init__(self, owner: ClientManagerNode, channel: int, node: NodeTable) -> None:
-        self._owner = owner
-        self._channel = channel
-        self._node = node
-        self._stream: FrameStream | None = None
-
-    def send(self, frame: link.Asked) -> None:
-        """Says something, if the link is there."""
-        if self._stream is not None:
-            self._stream.send(link.encode(frame))
-
-    def flush(self) -> None:
-        """Writes what was said."""
-        if self._stream is not None:
-            self._stream.flush()
-
-    async def keep(self) -> None:
-        """Opens the link, and again whenever it is lost."""
-        loop = asyncio.get_running_loop()
-        host, _, port = self._node.link.rpartition(":")
-        wait_s, longest_s = RELINK_S
-        while True:
-            closed: asyncio.Future[str] = loop.create_future()
-            try:
-                await loop.create_connection(self._maker(closed), host, int(port))
-            except OSError:
-                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
-                wait_s = min(2 * wait_s, longest_s)
-                continue
-            wait_s = RELINK_S[0]
-            reason = await closed
-            self._stream = None
-            _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
-            self._owner.receive(Linked(self._channel, self._node.name, False))
-
-    def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
-        def on_open(stream: FrameStream) -> None:
-            # Before the first frame is heard: what is said in answer to it must find the stream.
-            self._stream = stream
-            self._owner.receive(Linked(self._channel, self._node.name, True))
-
-        def on_closed(stream: FrameStream, reason: str) -> None:
-            if not closed.done():
-                closed.set_result(reason)
-
-        return lambda: FrameStream(
-            on_frames=self._on_frames, on_closed=on_closed, on_open=on_open, frame_bytes_max=link.FRAME_BYTES_MAX
-        )
-
-    def _on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
-        for frame in frames:
-            try:
-                told = link.decode_told(frame)
-            except PeerViolation as error:
-                stream.abort(str(error))
-                return
-            self._owner.receive(Told(self._channel, self._node.name, told))

@@ -42,7 +42,7 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
@@ -278,7 +278,7 @@ class MessageManagerNode:
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
 
-    def _say(self, number: int, frame: link.Told) -> None:
+    def _say(self, number: int, frame: frame_kinds.Told) -> None:
         stream = self._streams.get(number)
         if stream is not None:
             stream.send(link.encode(frame))

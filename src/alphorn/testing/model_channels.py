@@ -13,7 +13,7 @@ from alphorn.message_manager import machine as mm
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     TransactionCommit,
     TransactionDecide,
@@ -338,7 +338,7 @@ class Replica(Process):
             case mm.Log(_, event, details):
                 self.tell(self.name, f"{event} {details}")
 
-    def _say(self, number: int, frame: link.Told) -> None:
+    def _say(self, number: int, frame: frame_kinds.Told) -> None:
         end = self._ends.get(number)
         if end is not None:
             end.send(link.encode(frame))

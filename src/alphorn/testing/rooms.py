@@ -17,7 +17,7 @@ from alphorn.message_manager import machine as mm
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource, origin_of
 from alphorn.model.ranges import RangeSet
@@ -162,7 +162,7 @@ class MessageManagerRoom(Upper):
                 break
         return found
 
-    def _say(self, number: int, frame: link.Told) -> None:
+    def _say(self, number: int, frame: frame_kinds.Told) -> None:
         end = self._ends.get(number)
         if end is not None:
             end.send(link.encode(frame))
