@@ -315,35 +315,22 @@ class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
     is_blocked: bool
 
 
-AnyClientFrame = (
-    Hello
-    | Resolve
-    | OpenSession
-    | CloseSession
-    | Publish
-    | Consume
+_OfConnections = Hello | OpenSession | CloseSession | Ping | Close | Status | Channels
+_OfDestinations = Resolve | Administer | Unsubscribe | Browse
+_OfSending = Publish | SendFragment | AbandonStream | Stage | PublishStaged | DropStaged
+_OfReceiving = (
+    Consume
     | Acknowledge
     | Return
     | CloseConsumer
-    | Unsubscribe
-    | Browse
-    | Administer
-    | Status
-    | Ping
-    | Close
-    | SendFragment
-    | AbandonStream
     | ReadFragment
     | ConsumePattern
     | ClosePattern
     | Recover
-    | Channels
-    | Stage
-    | PublishStaged
-    | DropStaged
     | NoteReader
     | Regulate
 )
+AnyClientFrame = _OfConnections | _OfDestinations | _OfSending | _OfReceiving
 
 
 class ServerFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -505,23 +492,6 @@ class Hold(ServerFrame, frozen=True, array_like=True, gc=False, tag=132):
     reason: str
 
 
-AnyServerFrame = (
-    Welcome
-    | Resolved
-    | Done
-    | Failed
-    | Confirmed
-    | Refused
-    | Delivered
-    | ConsumerClosed
-    | StatusAnswer
-    | Pong
-    | Goodbye
-    | FragmentRead
-    | Joined
-    | Vanished
-    | ChannelsAnswer
-    | Postponed
-    | Flow
-    | Hold
-)
+_Answers = Welcome | Goodbye | Pong | Resolved | Done | Failed | StatusAnswer | ChannelsAnswer | FragmentRead
+_News = Confirmed | Refused | Delivered | ConsumerClosed | Joined | Vanished | Postponed | Flow | Hold
+AnyServerFrame = _Answers | _News
