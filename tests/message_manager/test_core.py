@@ -4,6 +4,7 @@ import pytest
 
 from alphorn.message_manager.absent import HOLD_S, RESUME_S
 from alphorn.message_manager.core import UNLINKED_S, MessageManager
+from alphorn.message_manager.fullness import Space
 from alphorn.message_manager.machine import (
     Asked,
     ClientManagerLeft,
@@ -11,6 +12,7 @@ from alphorn.message_manager.machine import (
     Demoted,
     LinkClosed,
     LinkOpened,
+    Measured,
     Order,
     Promoted,
     Tell,
@@ -25,6 +27,7 @@ from alphorn.model.commands import (
     Forget,
     Publish,
     Return,
+    SetPolicy,
     decode_entry,
     encode_entry,
     key_of,
@@ -392,3 +395,50 @@ def test_what_waits_for_the_log_is_forgotten_with_its_link() -> None:
     serving.publish(1)
     assert serving.answers(1) == []
     assert serving.delivered(1) == []
+
+
+@pytest.mark.requirement("FC-6")
+def test_every_client_manager_is_told_what_is_full_and_one_that_comes_later_too() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.apply(CreateDestination(parse_destination("queue:small"), Policy(max_length=1)))
+    blob = memoryview(encode([["a"]]))
+    serving.apply(Publish(2, b"p" * 20, 1, 1, 0, 1000, blob))
+    reason = "queue:small is full with 1 messages; it waits for consumers"
+    assert (1, link.Full([(2, reason)])) in serving.told
+    serving.introduce(2, SECOND)
+    assert (2, link.Full([(2, reason)], True)) in serving.told
+    serving.told.clear()
+    serving.apply(Acknowledge(2, 0, b"", [1, 1]))
+    assert [(number, frame) for number, frame in serving.told if isinstance(frame, link.Full)] == [
+        (1, link.Full([(2, "")])),
+        (2, link.Full([(2, "")])),
+    ]
+
+
+@pytest.mark.requirement("FC-4")
+def test_a_replica_says_by_itself_that_its_disk_is_full() -> None:
+    serving = Serving()
+    serving.receive(Demoted(2))
+    serving.receive(LinkOpened(1))
+    serving.receive(Measured(Space(used=90, limit=100, reserve=20)))
+    serving.receive(LinkOpened(2))
+    serving.receive(Measured(Space(used=10, limit=100, reserve=20)))
+    told = [(number, bool(frame.reason)) for number, frame in serving.told if isinstance(frame, link.Stored)]
+    assert told == [(1, True), (2, True), (1, False), (2, False)]
+
+
+@pytest.mark.requirement("FC-6")
+def test_the_status_says_what_is_full_and_how_many_producers_wait_for_it() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.introduce(2, SECOND)
+    serving.apply(SetPolicy(QUEUE, Policy(max_length=1)))
+    serving.publish(1)
+    serving.ask(1, link.Waiting([(QUEUE, 2)]))
+    serving.ask(2, link.Waiting([(QUEUE, 3)]))
+    [row] = serving.manager.status()["destinations"]
+    assert (row["blocked_producers"], row["blocked"].partition(";")[0]) == (5, "queue:q is full with 1 messages")
+    serving.receive(LinkClosed(2))
+    [row] = serving.manager.status()["destinations"]
+    assert row["blocked_producers"] == 2

@@ -31,6 +31,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
     prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only
     wall_offset_ms: int = 0  # from the time of turns to milliseconds since 1970; only testimony uses it
+    consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
+    session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
+    channel_bytes_max: int = 16 << 20  # that the bus has not taken; sessions are told to wait at a quarter
 
 
 class Desk:

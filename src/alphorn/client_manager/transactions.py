@@ -212,7 +212,6 @@ class Transactions:
             )
         assert transaction.connection is not None
         for publish in frame.publishes:
-            transaction.connection.know(publish.place)
             command = self._publishing.command_of(transaction.connection, publish)
             parts[parts_of(publish.place)[0]].append(command)
         transaction.step = Step.PREPARING

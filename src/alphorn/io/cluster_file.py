@@ -30,8 +30,10 @@ from typing import Literal
 
 import msgspec
 
-from alphorn.bus.config import GroupConfig, MemberConfig, Role
+from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
+from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
+from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 NodeKind = Literal["message_manager", "client_manager"]
@@ -39,6 +41,8 @@ LogPlace = Literal["file", "standard_error"]
 BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
 MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
+LIMIT_BYTES_MIN = 64 << 10
+CHANNEL_BYTES_MAX = 16 << 20
 
 
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,9 +77,12 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bus: str = ""  # "host:port" of a Message Manager's member
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
     rank: int = 0  # of a Message Manager: lower is asked first to be primary
+    store_bytes_max: int = MAP_BYTES  # of a Message Manager: most that its store may take on disk
     clients: str = ""  # "host:port" of a Client Manager's native door
     http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
+    session_bytes_max: int = 16 << 20  # of a Client Manager: what one session has sent and is not yet confirmed
+    consumer_bytes_max: int = 4 << 20  # of a Client Manager: what is on its way to one client that does not take it
 
 
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +151,21 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             checkpoint_interval=channel.checkpoint_interval,
         )
 
+    @property
+    def channel_bytes_max(self) -> int:
+        """What a Client Manager keeps of a channel that the bus has not taken; of a small disk, an eighth for all."""
+        smallest = min(node.store_bytes_max for node in self.nodes if node.kind == "message_manager")
+        return max(LIMIT_BYTES_MIN, min(CHANNEL_BYTES_MAX, smallest // (8 * len(self.client_managers))))
+
+    def reserve_bytes(self, limit: int) -> int:
+        """What must be free on a Message Manager's disk when messages are let in no more.
+
+        That much may be under way: on the bus, and at each Client Manager; and an eighth is for the log's own records,
+        checkpoints, and acknowledgements, which are always let in.
+        """
+        each = self.channel_bytes_max + BATCH_BYTES_MAX
+        return Budget().window_bytes + len(self.client_managers) * each + limit // 8
+
     def check(self) -> None:
         """Raises `Misuse` that names every fault."""
         faults = []
@@ -162,11 +184,25 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 address = getattr(node, field)
                 if address and not address.rpartition(":")[2].isdigit():
                     faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
+            faults += self._limit_faults(node)
         faults += [f"channel {name} has no message_manager" for name in channels if not self.message_managers(name)]
         if not self.client_managers:
             faults.append("there is no client_manager")
         if faults:
             raise Misuse(f"the cluster file of {self.name} does not fit: {'; '.join(faults)}")
+
+    def _limit_faults(self, node: NodeTable) -> list[str]:
+        """Limits that leave no room to work in."""
+        limit = node.store_bytes_max
+        if node.kind == "message_manager" and self.client_managers and limit - self.reserve_bytes(limit) < limit // 4:
+            return [f"store_bytes_max of node {node.name} is {limit}, which leaves no room for messages; take more"]
+        if node.kind == "client_manager":
+            return [
+                f"{field} of node {node.name} is {getattr(node, field)}; {LIMIT_BYTES_MIN} is the least"
+                for field in ("session_bytes_max", "consumer_bytes_max")
+                if getattr(node, field) < LIMIT_BYTES_MIN
+            ]
+        return []
 
 
 def read_cluster_file(path: Path) -> ClusterFile:

@@ -7,7 +7,17 @@ from alphorn.model.link import DeliveredRun
 class Consumer:
     """Somebody who was given messages, and may be given more while attached."""
 
-    __slots__ = ("client_manager", "is_attached", "key", "outstanding", "parked", "prefetch", "runs", "selector")
+    __slots__ = (
+        "client_manager",
+        "is_attached",
+        "is_blocked",
+        "key",
+        "outstanding",
+        "parked",
+        "prefetch",
+        "runs",
+        "selector",
+    )
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -15,6 +25,7 @@ class Consumer:
         self.prefetch = 0
         self.selector = ""
         self.is_attached = True
+        self.is_blocked = False  # can use no more at the moment
         self.outstanding = 0  # positions it holds
         self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
         self.runs: list[DeliveredRun] = []  # given out and not yet told
@@ -22,7 +33,7 @@ class Consumer:
     @property
     def room(self) -> int:
         """How many more messages it may get."""
-        return self.prefetch - self.outstanding
+        return 0 if self.is_blocked else self.prefetch - self.outstanding
 
     def give(self, run: DeliveredRun) -> None:
         """One more run to tell; it grows the last one where it goes on from there."""

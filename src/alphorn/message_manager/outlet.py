@@ -102,6 +102,11 @@ class Outlet:
         consumer.prefetch = 0
         self._seat(consumer)
 
+    def regulate(self, consumer: Consumer, *, is_blocked: bool) -> None:
+        """A consumer can use no more at the moment, or again."""
+        consumer.is_blocked = is_blocked
+        self._seat(consumer)
+
     def detach(self, consumer: Consumer, seen: RangeSet | None) -> list[Return]:
         """A consumer goes. What it holds is given to nobody before the commands that this gives are applied.
 
@@ -224,6 +229,7 @@ class Outlet:
                     "selector": consumer.selector,
                     "prefetch": consumer.prefetch,
                     "outstanding": consumer.outstanding,
+                    "is_blocked": consumer.is_blocked,
                     "is_active": not self._source.policy.exclusive or consumer is self._active,
                 }
                 for consumer in self.consumers.values()

@@ -317,6 +317,13 @@ class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
     sequence: int  # it comes to this one next
 
 
+class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
+    """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
+
+    consumer: int
+    is_blocked: bool
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -345,6 +352,7 @@ AnyClientFrame = (
     | PublishStaged
     | DropStaged
     | NoteReader
+    | Regulate
 )
 
 
@@ -481,6 +489,32 @@ class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=16
     channels: list[ChannelKnown]
 
 
+class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
+    """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
+
+    Whatever the producer sent after them is left unheard until then. Where the counter is not the first of a batch, the
+    messages of the batch before it are committed.
+    """
+
+    producer: int
+    counter: int
+    taken: int = -1  # messages that the destination had room for; -1 where that is not what was lacking
+
+
+class Flow(ServerFrame, frozen=True, array_like=True, gc=False, tag=131):
+    """These destinations take no messages at the moment, and why; without a reason: they take messages again."""
+
+    places: list[int]
+    reason: str
+
+
+class Hold(ServerFrame, frozen=True, array_like=True, gc=False, tag=132):
+    """A session sends faster than its messages go on, and is to wait; without a reason: it may go on."""
+
+    session: int
+    reason: str
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -497,4 +531,7 @@ AnyServerFrame = (
     | Joined
     | Vanished
     | ChannelsAnswer
+    | Postponed
+    | Flow
+    | Hold
 )

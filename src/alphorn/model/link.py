@@ -241,6 +241,19 @@ class Weigh(Asked, frozen=True, array_like=True, gc=False, tag=65):
     end: int
 
 
+class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
+    """These consumers take nothing more at the moment, or (not blocked) again; what they hold they keep."""
+
+    consumers: list[bytes]  # keys
+    is_blocked: bool
+
+
+class Waiting(Asked, frozen=True, array_like=True, gc=False, tag=31):
+    """How many producers of this Client Manager's clients wait for each of these destinations, for people to see."""
+
+    producers: list[tuple[int, int]]  # destination, count
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -265,6 +278,8 @@ AnyAsked = (
     | Scan
     | Search
     | Weigh
+    | Regulate
+    | Waiting
 )
 
 
@@ -434,6 +449,19 @@ class Searched(Told, frozen=True, array_like=True, gc=False, tag=163):
     is_final: bool
 
 
+class Full(Told, frozen=True, array_like=True, gc=False, tag=130):
+    """Destinations that take no messages at the moment, each with the reason; without one: it takes messages again."""
+
+    destinations: list[tuple[int, str]]
+    is_whole: bool = False  # all others take messages
+
+
+class Stored(Told, frozen=True, array_like=True, gc=False, tag=131):
+    """Why this Message Manager's disk has no room for messages at the moment; without a reason: it has."""
+
+    reason: str
+
+
 AnyTold = (
     Role
     | Deliver
@@ -450,6 +478,8 @@ AnyTold = (
     | Scanned
     | Searched
     | Weighed
+    | Full
+    | Stored
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,8 +1,8 @@
 """Runs the room `client_manager/`: its doors, its members of the channels' groups, its links to Message Managers.
 
 One driver runs the machine; doors, buses and links hand over what happened, and everything it wants done is done here,
-in one `match`. Clients' streams are flushed once per turn. When the bus takes nothing more, clients are not read, so
-their own windows fill and they wait.
+in one `match`. Clients' streams are flushed once per turn. The machine tells clients to wait before anything is too
+much; only those who do not, or take nothing of what they are sent, are not read any more.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from alphorn.client_manager.machine import (
     Ask,
     Closed,
     Committed,
+    Gauge,
     Hang,
     Input,
     Joined,
@@ -55,7 +56,7 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 
-UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
+UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
 # many of them leaves disk and processor to those that are waited for.
 WITNESS_LINGER_S = 0.003
@@ -76,6 +77,7 @@ class ClientManagerNode:
         self._founding = founding
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
+        self._gauged: list[int] = []
         self._next_stream = 0
         self._is_reading = True
         self._shared = read_buffer()
@@ -143,6 +145,7 @@ class ClientManagerNode:
         return {
             "client_manager": self._machine.describe(),
             "streams": len(self._streams),
+            "unsent_bytes": sum(stream.unsent_bytes for stream in self._streams.values()),
             "channels": [channel.bus.describe() for channel in self._channels],
         }
 
@@ -172,6 +175,9 @@ class ClientManagerNode:
                 (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
                 for channel in self._file.channels
             ),
+            session_bytes_max=self._me.session_bytes_max,
+            consumer_bytes_max=self._me.consumer_bytes_max,
+            channel_bytes_max=self._file.channel_bytes_max,
         )
 
     def _make_witnesses(self) -> list[BusNode]:
@@ -219,8 +225,9 @@ class ClientManagerNode:
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, reason),
             on_oversized=_send_away,
-            on_writable=lambda stream, is_writable: self.receive(Writable(number, is_writable)),
+            on_writable=lambda stream, is_writable: self._on_writable(number, stream, is_writable=is_writable),
             frame_bytes_max=FRAME_BYTES_MAX,
+            buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
         )
 
@@ -240,6 +247,14 @@ class ClientManagerNode:
             _send_away(stream, str(error))
             return
         self._driver.receive_all(said)
+
+    def _on_writable(self, number: int, stream: FrameStream, *, is_writable: bool) -> None:
+        """What a client says that takes no answers is not read: its answers would pile up."""
+        if not is_writable:
+            stream.pause_reading()
+        elif self._is_reading:
+            stream.resume_reading()
+        self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
         if self._streams.pop(number, None) is not None:
@@ -262,9 +277,13 @@ class ClientManagerNode:
                 self._channels[number].order(handle, payload)
             case Ask(number, name, asked):
                 self._channels[number].links[name].send(asked)
-            case Hang(number, reason):
+            case Gauge(number):
+                self._gauged.append(number)
+            case Hang(number, reason, at_once):
                 stream = self._streams.pop(number, None)
-                if stream is not None:
+                if stream is not None and at_once:
+                    stream.abort(reason)
+                elif stream is not None:
                     stream.close(reason)
             case Log(level, event, details):
                 _log.log(_LEVELS[level], "event=%s node=%s %s", event, self._me.name, details)
@@ -275,17 +294,26 @@ class ClientManagerNode:
         for stream in self._dirty:
             stream.flush()
         self._dirty.clear()
+        self._answer_gauges()
         for channel in self._channels:
             for keeper in channel.links.values():
                 keeper.flush()
-        is_reading = self._machine.unordered_bytes < UNORDERED_BYTES_MAX
+        is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
         if is_reading is not self._is_reading:
             self._is_reading = is_reading
             for stream in self._streams.values():
-                if is_reading:
+                if is_reading and stream.is_writable:
                     stream.resume_reading()
                 else:
                     stream.pause_reading()
+
+    def _answer_gauges(self) -> None:
+        """A stream that is full says by itself when it is not any more."""
+        gauged, self._gauged = self._gauged, []
+        for number in gauged:
+            stream = self._streams.get(number)
+            if stream is not None and stream.is_writable:
+                self.receive(Writable(number, True))
 
     def _on_failure(self, error: BaseException) -> None:
         _log.error("event=machine_failed node=%s", self._me.name, exc_info=error)

@@ -12,10 +12,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from alphorn.model.errors import Misuse
+from alphorn.model.patterns import is_pattern
 from alphorn.spark import register
 from alphorn.spark.jobs.archive import beyond, read_archive
 from alphorn.spark.jobs.manifest import Manifest, open_manifest
-from alphorn.spark.options import GLOB
 
 TIERS = ("auto", "archive", "live")
 
@@ -29,7 +29,7 @@ def read_tiers(
     """
     if tier not in TIERS:
         raise Misuse(f"tier is {tier!r}; it is {', '.join(TIERS)}")
-    if destination.startswith(GLOB) or "," in destination:
+    if is_pattern(destination) or "," in destination:
         raise Misuse(f"{destination} names several destinations; tiers are read of one at a time")
     if tier == "live":
         return live(spark, url, destination, options)

@@ -24,6 +24,7 @@ from alphorn.testing.transfers import TransferBook, TransferClient, units_of
 from alphorn.testing.workload import Workload
 
 DELAY_MEAN_S = 0.0005
+SLOW_S = 0.5  # mean time that a client takes nothing
 
 
 class SimulatedCluster:
@@ -93,6 +94,7 @@ class SimulatedCluster:
                 targets=client.targets,
                 late=client.late,
                 readings=client.readings,
+                max_lengths=plan.limits.max_lengths,
                 tell=self._tell,
             )
             for client in plan.clients
@@ -155,7 +157,15 @@ class SimulatedCluster:
     def _add_client_manager(self, name: str) -> ClientManagerRoom:
         me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
         node = self.simulation.add_node(me)
-        room = ClientManagerRoom(node, self.workload, self.streams, self.message_managers)
+        limits = self.plan.limits
+        room = ClientManagerRoom(
+            node,
+            self.workload,
+            self.streams,
+            self.message_managers,
+            session_bytes_max=limits.session_bytes_max,
+            consumer_bytes_max=limits.consumer_bytes_max,
+        )
         node.upper = room
         return room
 
@@ -173,11 +183,17 @@ class SimulatedCluster:
             "crash-client-manager": self._crash_client_manager,
             "crash-client": lambda nemesis: self._end_client(nemesis, says_goodbye=False),
             "goodbye": lambda nemesis: self._end_client(nemesis, says_goodbye=True),
+            "slow-client": self._slow_down,
         }
 
     def _break_streams(self, nemesis: Nemesis) -> str:
         count = self.streams.break_some(nemesis.stream.choice((0.2, 0.5, 1.0)))
         return f"{count} streams" if count else ""
+
+    def _slow_down(self, nemesis: Nemesis) -> str:
+        room = nemesis.stream.choice(self.client_managers)
+        seconds = nemesis.draw_s(SLOW_S)
+        return f"{room.node.name} {seconds:.2f} s" if room.slow_down(seconds, nemesis.stream) else ""
 
     def _crash_client_manager(self, nemesis: Nemesis) -> str:
         nodes = [room.node for room in self.client_managers if room.node.is_up]

@@ -242,7 +242,7 @@ class Session:
             receipt = await asker.send(
                 body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields
             )
-            outcome = asker._outbox.outcome
+            outcome = receipt._producer._outbox.outcome
             counter = receipt._counter
             await line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), timeout)
             if isinstance(outcome(counter), Error):

@@ -232,7 +232,7 @@ class Session:
         number = replies.expect()
         try:
             receipt = asker.send(body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields)
-            outcome = asker._outbox.outcome
+            outcome = receipt._producer._outbox.outcome
             counter = receipt._counter
             line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), timeout)
             if isinstance(outcome(counter), Error):

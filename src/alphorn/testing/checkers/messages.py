@@ -10,6 +10,7 @@ from alphorn.bus.machine import Persist, SealCheckpoint
 from alphorn.model.commands import Acknowledge, Entry
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
+from alphorn.testing.checkers.limits import LimitsHold
 from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
@@ -279,4 +280,4 @@ def state_of(room: MessageManagerRoom) -> bytes:
 
 def make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     """All of them, watching."""
-    return [make(cluster) for make in MESSAGE_CHECKERS]
+    return [*(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]
