@@ -397,6 +397,37 @@ def test_what_waits_for_the_log_is_forgotten_with_its_link() -> None:
     assert serving.delivered(1) == []
 
 
+def test_what_comes_back_from_a_paused_consumer_is_given_to_it_again_although_others_have_room() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.publish(2)
+    assert serving.delivered(1) == [(1, 1), (2, 1)]
+    serving.introduce(2, SECOND)
+    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, []))
+    serving.ask(1, link.Pause(8, CONSUMER))
+    serving.apply(Return(QUEUE, 0, CONSUMER, [1, 1]), Return(QUEUE, 0, CONSUMER, [2, 2], is_unseen=True))
+    assert serving.delivered(2) == []
+    serving.attach(1)
+    assert serving.delivered(1) == [(1, 2), (2, 1)]
+    serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 2]))
+    assert serving.manager.describe()["dispatcher"]["destinations"][QUEUE][0]["locked"] == 0  # type: ignore[index]
+
+
+def test_a_paused_consumer_that_does_not_attach_again_leaves_everything_to_others() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.introduce(2, SECOND)
+    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, []))
+    serving.ask(1, link.Pause(8, CONSUMER))
+    serving.apply(Return(QUEUE, 0, CONSUMER, [1, 1]))
+    serving.ask(1, link.Detach(10, CONSUMER, []))
+    assert serving.delivered(2) == [(1, 2)]
+
+
 @pytest.mark.requirement("FC-6")
 def test_every_client_manager_is_told_what_is_full_and_one_that_comes_later_too() -> None:
     serving = Serving()

@@ -15,7 +15,7 @@ from alphorn.testing.mutants import MUTANTS, find_mutant
 from alphorn.testing.mutation import Mutant
 from alphorn.testing.run import Result
 
-SEEDS = range(1, 9)
+SEEDS = range(1, 12)
 QUICK = {  # mutants that one of the first seeds shows, and who may object
     "half-decides": {"nothing is delivered before commit"},
     "one-vote-commits": {"nothing is delivered before commit"},

@@ -191,7 +191,7 @@ class Outbox:
         if self._postponed:
             return self._send_again()
         is_narrow = self._pace < PACE_MAX or self.bytes_added - self._bytes_packed > self._room
-        if is_narrow and not self.is_transacted:
+        if is_narrow and not self.is_transacted:  # a transaction leaves as one
             items = self._take(self._room, self._pace_left)
         else:
             pop = self.waiting.popleft
@@ -301,7 +301,7 @@ class Outbox:
 
     def check_room(self) -> None:
         """Raises `MessageTooLarge` where no waiting makes room: the open transaction is full."""
-        if self.is_transacted:
+        if self.is_transacted and not self.has_room:
             raise MessageTooLarge(
                 f"a transaction takes {self.messages_max} messages and {TRANSACTION_BYTES_MAX} bytes of a producer; "
                 "commit more often"

@@ -116,7 +116,7 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches are asked of others, patterns compared, late transactions rolled back, frozen clients cut off."""
+        """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
@@ -126,13 +126,13 @@ class ClientManager:
             self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
     def next_deadline(self) -> float:
-        """When a fetch, a transaction or a client is overdue; at once where something is to be compared."""
+        """When a fetch, a client or a transaction is overdue; at once where something is to be compared."""
         return min(
             self._consuming.fetching.next_deadline(),
             self._streaming.fetching.next_deadline(),
             self._wildcards.next_deadline(),
-            self._transactions.next_deadline(),
             self._consuming.outflow.next_deadline(),
+            self._transactions.next_deadline(),
         )
 
     def watch_steps(self, reach: Callable[[str], None]) -> None:
@@ -267,9 +267,9 @@ class ClientManager:
         self._streaming.forget(connection)
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
-        self._transactions.on_closed(connection)
         self._flow.leave(connection)
         self._consuming.outflow.leave(connection)
+        self._transactions.on_closed(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)

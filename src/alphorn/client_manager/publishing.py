@@ -95,6 +95,10 @@ class Publishing:
             channel.want(command, lambda: self._on_committed(batch), size=size)
         self._flow.begin(connection, frame.session, frame.place, size)
 
+    def enter(self, connection: Connection, place: int) -> None:
+        """A client sends to this destination, and is to hear of its state."""
+        self._flow.enter(connection, place)
+
     def _producer_of(self, connection: Connection, frame: Sent) -> Producer:
         """Who sends this; raises `PeerViolation` where its counter was before."""
         producer = connection.producers.get(frame.producer)

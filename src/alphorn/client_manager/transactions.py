@@ -212,6 +212,7 @@ class Transactions:
             )
         assert transaction.connection is not None
         for publish in frame.publishes:
+            self._publishing.enter(transaction.connection, publish.place)
             command = self._publishing.command_of(transaction.connection, publish)
             parts[parts_of(publish.place)[0]].append(command)
         transaction.step = Step.PREPARING

@@ -2,12 +2,14 @@
 
 from alphorn.message_manager.ready import Ready
 from alphorn.model.link import DeliveredRun
+from alphorn.model.ranges import RangeSet
 
 
 class Consumer:
     """Somebody who was given messages, and may be given more while attached."""
 
     __slots__ = (
+        "again",
         "client_manager",
         "is_attached",
         "is_blocked",
@@ -27,6 +29,7 @@ class Consumer:
         self.is_attached = True
         self.is_blocked = False  # can use no more at the moment
         self.outstanding = 0  # positions it holds
+        self.again: RangeSet | None = None  # while it is paused: what came back from it, and stays its own
         self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
         self.runs: list[DeliveredRun] = []  # given out and not yet told
 

@@ -343,7 +343,7 @@ class MessageManager:
             case link.Regulate(consumers, is_blocked):
                 dispatcher.regulate(consumers, is_blocked=is_blocked)
             case link.Pause(request, consumer):
-                dispatcher.suspend([consumer])
+                dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))

@@ -148,6 +148,12 @@ class Dispatcher:
         outlet = self._find(destination, subscription)
         return [] if outlet is None else [key for key in outlet.consumers if key != besides]
 
+    def pause(self, key: bytes) -> None:
+        """This one recovers: it gets nothing until it attaches again, and then first what came back from it."""
+        outlet = self._places.get(key)
+        if outlet is not None:
+            outlet.pause(outlet.consumers[key])
+
     def suspend(self, consumers: Iterable[bytes]) -> None:
         """These keep what they hold, and get nothing more until they attach again."""
         for key in consumers:

@@ -54,8 +54,9 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         taken = min(taken, room_of(destination))
         if taken <= 0:
             raise Postponed(fullness_of(destination))
-    is_taken = destination is not None and refusal is None
-    headers = headers_for(destination, command)[skip : skip + taken] if destination is not None and is_taken else []
+    headers = (
+        headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
+    )
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:

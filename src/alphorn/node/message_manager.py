@@ -70,8 +70,8 @@ class MessageManagerNode:
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
-        self._crash_points = CrashPoints()
         self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         config = file.group(self._channel)
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
@@ -151,12 +151,12 @@ class MessageManagerNode:
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
         self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
-        if self._crash_points.is_armed and self._machine.is_primary:
-            self._crash_points.reach_applied(payload)
         self._consolidation.on_entry(sequence, len(payload))
         self._unmeasured += len(payload)
         if self._unmeasured >= MEASURE_BYTES:
             self._measure()
+        if self._crash_points.is_armed and self._machine.is_primary:
+            self._crash_points.reach_applied(payload)
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`. The machine hears of its own entries as of all others."""

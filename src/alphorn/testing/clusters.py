@@ -55,17 +55,16 @@ def cluster(
     directory: Path | None = None,
     deadline_s: float = DEADLINE_S,
     checkpoint_interval: int | None = None,
+    limits: dict[str, int] | None = None,
     backup_policy: BackupPolicy = "",
     prepare: Literal["involved", "all"] = "involved",
-    limits: dict[str, int] | None = None,
 ) -> "Iterator[Cluster]":
     """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
 
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
     that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
-    checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of the cluster file's
-    nodes: `store_bytes_max`, `session_bytes_max` and the like. Raises `Unavailable` when the cluster does not serve in
-    time.
+    checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of its nodes:
+    `store_bytes_max`, `session_bytes_max` and the like. Raises `Unavailable` when the cluster does not serve in time.
     """
     shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
     with contextlib.ExitStack() as stack:
@@ -74,9 +73,9 @@ def cluster(
         path = directory.absolute() / FILE_NAME
         if not path.exists():
             file = _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval)
-            tables = tuple(msgspec.structs.replace(table, backup_policy=backup_policy) for table in file.channels)
             nodes = tuple(msgspec.structs.replace(node, **(limits or {})) for node in file.nodes)
-            write_cluster_file(path, msgspec.structs.replace(file, channels=tables, nodes=nodes, prepare=prepare))
+            tables = tuple(msgspec.structs.replace(table, backup_policy=backup_policy) for table in file.channels)
+            write_cluster_file(path, msgspec.structs.replace(file, nodes=nodes, channels=tables, prepare=prepare))
         made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)
         stack.callback(made.close)
         made.start()

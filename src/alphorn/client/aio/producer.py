@@ -374,9 +374,8 @@ class Producer:
     async def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox
+        outbox.check_room()
         reason = outbox.why_full(place)
-        if reason:
-            outbox.check_room()
         if reason and not self._sending.is_waiting:
             raise Blocked(reason)
         await self._line.wait_for(lambda: not outbox.why_full(place) or outbox.failure is not None, None)

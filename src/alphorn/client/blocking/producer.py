@@ -374,9 +374,8 @@ class Producer:
     def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox
+        outbox.check_room()
         reason = outbox.why_full(place)
-        if reason:
-            outbox.check_room()
         if reason and not self._sending.is_waiting:
             raise Blocked(reason)
         self._line.check_thread()
