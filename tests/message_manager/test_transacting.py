@@ -348,3 +348,12 @@ def test_what_a_connection_did_in_one_channel_is_forgotten_with_it(bench: Bench)
     assert ALICE in bench.engine.connections()
     bench.apply(Forget(ALICE))
     assert ALICE not in bench.engine.connections()
+
+
+def test_a_queue_that_makes_others_wait_rolls_a_transaction_back() -> None:
+    bench = Bench()
+    full = bench.create("queue:full", max_length=1, overflow="block")
+    bench.publish(full, "x", connection=CAROL)
+    assert error_of(commit(bench, batch(full, ["y"]))) == "TransactionRolledBack"
+    assert error_of(commit(bench, consumed(full, 1, 1), batch(full, ["y"]), counter=2)) == ""
+    assert bench.queue(full).count == 1

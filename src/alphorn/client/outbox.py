@@ -153,14 +153,15 @@ class Outbox:
         """Whether another message may be added now."""
         bytes_max = TRANSACTION_BYTES_MAX if self.is_transacted else self.bytes_max
         return (
-            not self.blocked
+            (self.is_transacted or not self.blocked)
             and self.counter - self.confirmed < self.messages_max
             and self.bytes_added - self._bytes_confirmed < bytes_max
         )
 
     def why_full(self, place: int) -> str:
         """Why a message for this destination has to wait; empty when it may be added now."""
-        if reason := self.blocked or self.blocked_places.get(place, ""):
+        reason = self.blocked or self.blocked_places.get(place, "")
+        if reason and not self.is_transacted:  # whether a transaction can be done is seen when it is committed
             return reason
         if self.has_room:
             return ""
@@ -170,7 +171,7 @@ class Outbox:
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
-        if self.blocked or self.is_seeking or self.is_transacted or not (waiting or self._postponed):
+        if self.is_transacted or self.blocked or self.is_seeking or not (waiting or self._postponed):
             return False
         if self._postponed:
             return self._pace_left > 0 and self._postponed[0].place not in self.blocked_places
@@ -300,7 +301,7 @@ class Outbox:
 
     def check_room(self) -> None:
         """Raises `MessageTooLarge` where no waiting makes room: the open transaction is full."""
-        if self.is_transacted and not self.blocked and not self.has_room:
+        if self.is_transacted and not self.has_room:
             raise MessageTooLarge(
                 f"a transaction takes {self.messages_max} messages and {TRANSACTION_BYTES_MAX} bytes of a producer; "
                 "commit more often"

@@ -51,9 +51,9 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         refusal = refusal_of_stream(state, command)
     taken = count - skip
     if destination is not None and refusal is None:
-        taken = min(taken, _room(destination))
+        taken = min(taken, room_of(destination))
         if taken <= 0:
-            raise Postponed(_fullness(destination))
+            raise Postponed(fullness_of(destination))
     headers = (
         headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
     )
@@ -75,7 +75,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     run = Run(state.sequence, place, skip, taken, destination.next_position, size)
     store(state, destination, command, run, headers, effects)
     if skip + taken < count:
-        effects.append(Answer(place, producer.next, Postponed.__name__, _fullness(destination)))
+        effects.append(Answer(place, producer.next, Postponed.__name__, fullness_of(destination)))
 
 
 def store(
@@ -124,7 +124,7 @@ def needs_headers(destination: Queue | Topic, flags: int) -> bool:
     return is_selective or bool(flags & destination.watched)
 
 
-def _room(destination: Queue | Topic) -> int:
+def room_of(destination: Queue | Topic) -> int:
     """How many messages more it takes now; what belongs to the system is never postponed."""
     policy = destination.policy
     if policy.max_length and policy.overflow == "block" and not destination.destination.is_reserved:
@@ -132,7 +132,8 @@ def _room(destination: Queue | Topic) -> int:
     return BATCH_MESSAGES_MAX
 
 
-def _fullness(destination: Queue | Topic) -> str:
+def fullness_of(destination: Queue | Topic) -> str:
+    """Why it takes no more, as a sentence."""
     return f"{destination.destination} is full with {destination.policy.max_length} messages; it waits for consumers"
 
 

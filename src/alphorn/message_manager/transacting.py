@@ -15,7 +15,7 @@ import msgspec
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Effect, Gone
 from alphorn.message_manager.noting import note
-from alphorn.message_manager.publishing import check_batch, headers_for, refusal_of, store
+from alphorn.message_manager.publishing import check_batch, fullness_of, headers_for, refusal_of, room_of, store
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.settling import acknowledge, give_back
@@ -36,7 +36,7 @@ from alphorn.model.commands import (
     TransactionSettle,
 )
 from alphorn.model.errors import Error, Misuse, PeerViolation, TransactionRolledBack
-from alphorn.model.messages import Flag, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, headers_of
 from alphorn.model.ranges import RangeSet
 
 CHANNELS_MAX = 1024
@@ -183,6 +183,8 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
             refusal = refusal_of(found, member.destination, count)
             if refusal is not None or found is None:
                 raise TransactionRolledBack(refusal[1] if refusal else "the destination is gone")
+            if room_of(found) < BATCH_MESSAGES_MAX and count > room_of(found):
+                raise TransactionRolledBack(fullness_of(found))
             if is_thorough:
                 headers_of(member.blob)
             else:
