@@ -1,6 +1,7 @@
 """What clients ask about destinations: where one is, to create or delete one, to look into a queue, and the state."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,9 +9,10 @@ import msgspec
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of, place_of
+from alphorn.client_manager.directory import Listed, parts_of, place_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import Logged
+from alphorn.client_manager.moving import Moving
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
@@ -24,7 +26,7 @@ from alphorn.model.conversation import (
     Unsubscribe,
 )
 from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
@@ -33,10 +35,20 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_consuming", "_describing", "_desk", "_finding", "_is_asking_for_log", "_log_lines")
+    __slots__ = (
+        "_browsing",
+        "_consuming",
+        "_describing",
+        "_desk",
+        "_finding",
+        "_is_asking_for_log",
+        "_log_lines",
+        "_moving",
+    )
 
-    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming) -> None:
+    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
         self._finding = finding
         self._consuming = consuming
         self._log_lines: LogLines | None = None
@@ -84,10 +96,17 @@ class Administration:
         self._create(connection, frame.request, destination, policy, owner)
 
     def _create(
-        self, connection: Connection, request: int, destination: Destination, policy: Policy, owner: bytes
+        self,
+        connection: Connection,
+        request: int,
+        destination: Destination,
+        policy: Policy,
+        owner: bytes,
+        channel: int | None = None,
     ) -> None:
         desk = self._desk
-        channel = desk.directory.channel_for(destination)
+        channel = desk.directory.channel_for(destination) if channel is None else channel
+        again = partial(self._create, connection, request, destination, policy, owner)
 
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
@@ -95,7 +114,23 @@ class Administration:
             desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
         command = commands.CreateDestination(destination, policy, owner)
-        desk.channels[channel].request(command, desk.answer_to(connection, request, on_created))
+        answered = desk.answer_to(connection, request, on_created)
+        desk.channels[channel].request(command, self._elsewhere(channel, answered, again))
+
+    def _elsewhere(
+        self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int], None]
+    ) -> Callable[[link.Answered], None]:
+        """Asks the channel that has a destination by now, where this one says so; below 0 it is just coming here."""
+
+        def on_answer(answer: link.Answered) -> None:
+            if answer.error != Moved.__name__:
+                answered(answer)
+            elif answer.number >= 0:
+                again(answer.number)
+            else:
+                self._desk.later(lambda: again(channel))
+
+        return on_answer
 
     @staticmethod
     def _read_policy(destination: Destination, data: bytes) -> Policy:
@@ -121,10 +156,15 @@ class Administration:
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
-        self._locate(connection, frame.request, destination, lambda place: self._do(connection, frame, place, policy))
+        self.locate(connection, frame.request, destination, lambda place: self._do(connection, frame, place, policy))
 
-    def _locate(
-        self, connection: Connection, request: int, destination: Destination, then: Callable[[int], None]
+    def locate(
+        self,
+        connection: Connection,
+        request: int,
+        destination: Destination,
+        then: Callable[[int], None],
+        channel: int | None = None,
     ) -> None:
         """Goes on with the place of a destination that exists."""
         desk = self._desk
@@ -132,15 +172,17 @@ class Administration:
         if listed is not None:
             then(listed.place)
             return
-        channel = desk.directory.channel_for(destination)
+        channel = desk.directory.channel_for(destination) if channel is None else channel
 
         def on_found(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
             desk.directory.learn(place, destination, answer.policy or Policy())
             then(place)
 
+        answered = desk.answer_to(connection, request, on_found)
+        again = partial(self.locate, connection, request, destination, then)
         number = desk.channels[channel].ask(
-            desk.answer_to(connection, request, on_found), lost=lambda: self._unavailable(connection, request)
+            self._elsewhere(channel, answered, again), lost=lambda: self._unavailable(connection, request)
         )
         if not desk.ask_primary(channel, link.Locate(number, destination)):
             desk.channels[channel].pending.pop(number)
@@ -152,22 +194,21 @@ class Administration:
             self._desk.fail(connection.stream, request, error)
 
     def _do(self, connection: Connection, frame: Administer, place: int, policy: Policy) -> None:
-        channel, number = parts_of(place)
-        command: commands.AnyCommand
-        match frame.action:
-            case "delete":
-                command = commands.DeleteDestination(number)
-            case "policy":
-                command = commands.SetPolicy(number, policy)
-            case "purge":
-                command = commands.Purge(number)
-            case _:
-                command = commands.Redrive(number, [])
+        def make(number: int) -> commands.AnyCommand:
+            match frame.action:
+                case "delete":
+                    return commands.DeleteDestination(number)
+                case "policy":
+                    return commands.SetPolicy(number, policy)
+                case "purge":
+                    return commands.Purge(number)
+                case _:
+                    return commands.Redrive(number, [])
 
         def on_done(answer: link.Answered) -> None:
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
-        self._desk.channels[channel].request(command, self._desk.answer_to(connection, frame.request, on_done))
+        self._moving.request(place, make, self._desk.answer_to(connection, frame.request, on_done))
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22)."""
@@ -216,23 +257,25 @@ class Administration:
         def on_done(answer: link.Answered) -> None:
             self._desk.reply(connection.stream, Done(frame.request))
 
-        command = commands.Unsubscribe(destination, subscription)
-        self._desk.channels[channel].request(command, self._desk.answer_to(connection, frame.request, on_done))
+        place = place_of(channel, destination)
+        answered = self._desk.answer_to(connection, frame.request, on_done)
+        self._moving.request(place, lambda number: commands.Unsubscribe(number, subscription), answered)
 
     def on_browse(self, connection: Connection, frame: Browse) -> None:
         """Looks into a queue without consuming."""
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
-        self._finding.find(frame.place, lambda listed: self._browse(connection, frame, is_there=listed is not None))
+        find = partial(self._finding.find, frame.place, partial(self._browse, connection, frame))
+        self._moving.when(frame.place, find)
 
-    def _browse(self, connection: Connection, frame: Browse, *, is_there: bool) -> None:
+    def _browse(self, connection: Connection, frame: Browse, listed: Listed | None) -> None:
         desk = self._desk
-        channel, destination = parts_of(frame.place)
         if not desk.is_there(connection):
             return
-        if not is_there:
+        if listed is None:
             desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
             return
+        channel, destination = parts_of(listed.place)
 
         def on_done(answer: link.Answered) -> None:
             self._browsing.pop((channel, number), None)

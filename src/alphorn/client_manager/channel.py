@@ -46,6 +46,7 @@ class Channel:
         "_then",
         "_waiting_bytes",
         "cache",
+        "committing",
         "epoch",
         "heard",
         "in_flight",
@@ -60,6 +61,7 @@ class Channel:
         self.cache = ReceiveCache(cache_bytes)
         self.primary = ""  # name of the Message Manager that serves, "" while none is known
         self.epoch = 0
+        self.committing = 0  # number of the own entry whose outcome is just being told
         self.heard = 0  # the newest entry of the log that has come
         self.links: set[str] = set()
         self.is_open = True
@@ -158,8 +160,9 @@ class Channel:
         """What clients wanted and the bus has not taken yet."""
         return self._waiting_bytes + self._size
 
-    def committed(self, handle: int) -> None:
-        """An own entry is in the log, and all before it has been heard."""
+    def committed(self, handle: int, sequence: int) -> None:
+        """An own entry is in the log under this number, and all before it has been heard."""
+        self.committing = sequence
         for then in self.in_flight.pop(handle, ()):
             then()
 

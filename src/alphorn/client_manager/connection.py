@@ -7,19 +7,54 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 from collections import deque
 from collections.abc import Callable
 
+from alphorn.model.commands import Publish
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
+
+PLACES_MAX = 1024  # that a producer is remembered to have sent to
+
+
+class Batch:
+    """A publish under way."""
+
+    __slots__ = ("command", "connection", "is_done", "place", "producer", "size", "state")
+
+    def __init__(
+        self, connection: "Connection", producer: int, state: "Producer", place: int, command: Publish
+    ) -> None:
+        self.connection = connection
+        self.producer = producer
+        self.state = state
+        self.place = place
+        self.command = command
+        self.size = len(command.blob)
+        self.is_done = False
+
+    @property
+    def last(self) -> int:
+        """The counter of its last message."""
+        return self.command.counter + self.command.count - 1
 
 
 class Producer:
     """Which counter comes next, and whether the log is known to agree with it."""
 
-    __slots__ = ("expected", "is_proven", "unanswered")
+    __slots__ = ("_sent", "expected", "is_proven", "unanswered", "under_way")
 
     def __init__(self, expected: int, *, is_proven: bool) -> None:
         self.expected = expected
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
+        self.under_way: deque[Batch] = deque()  # confirmed in order, whatever channels they went to
+        self._sent: dict[int, int] = {}  # place → the last counter that went there
+
+    def after(self, place: int, counter: int, count: int) -> int:
+        """What a publish to this place says of the one before it (model.commands.Publish); it is sent now."""
+        before = self._sent.get(place, 0)
+        if len(self._sent) >= PLACES_MAX:
+            self._sent.clear()
+        self._sent[place] = counter + count - 1
+        return -1 if before == counter - 1 else before
 
 
 class Consumer:
@@ -69,6 +104,10 @@ class Consumer:
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+    def turn_to(self, place: int, channel: int, destination: int) -> None:
+        """Its destination is at this place."""
+        self.place, self.channel, self.destination = place, channel, destination
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged or returned in the log."""

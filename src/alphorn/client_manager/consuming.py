@@ -5,6 +5,9 @@ it comes with the log or is fetched from a backup, and what came later for the s
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import structs
 
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
@@ -12,6 +15,7 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed, parts_of
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.moving import Moving
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -34,10 +38,12 @@ PREFETCH_MAX = 1_000_000
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching")
+    __slots__ = ("_desk", "_ending", "_finding", "_moving", "_waiters", "delivered", "fetching")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
+        moving.on_moved = self._on_moved
         self._finding = finding
         self.fetching = Fetching(desk, self.on_heard)
         self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
@@ -51,7 +57,8 @@ class Consuming:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
-        channel, destination = parts_of(frame.place)
+        place = self._moving.current(frame.place)
+        channel, destination = parts_of(place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if not 0 <= number <= commands.NUMBER_MAX:
@@ -63,7 +70,7 @@ class Consuming:
             key=key,
             stream=connection.stream,
             session=frame.session,
-            place=frame.place,
+            place=place,
             channel=channel,
             destination=destination,
         )
@@ -71,11 +78,14 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
-        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+        find = partial(self._finding.find, place, lambda listed: self._begin(connection, consumer, frame, listed))
+        self._moving.when(place, find)
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
         if not self._is_current(connection, consumer):
             return
+        if listed is not None:
+            consumer.turn_to(listed.place, *parts_of(listed.place))
         if listed is None:
             reason = "this destination is gone; resolve it anew"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
@@ -92,6 +102,8 @@ class Consuming:
 
     def _enter(self, connection: Connection, consumer: Consumer) -> None:
         """It is known where the consumer belongs: what its client said of it meanwhile is done, and it attaches."""
+        place = self._moving.current(consumer.place)
+        consumer.turn_to(place, *parts_of(place))
         self._do_postponed(consumer)
         if self._is_current(connection, consumer):
             self._attach(connection, consumer)
@@ -112,7 +124,7 @@ class Consuming:
     def _subscribe(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
         is_named = bool(frame.subscription)
         command = commands.Subscribe(
-            destination=consumer.destination,
+            destination=0,
             name=frame.subscription,
             client=connection.client_id,
             consumer=consumer.key,
@@ -137,7 +149,15 @@ class Consuming:
         if is_named:
             self._claim(connection, consumer, command, on_answer)
         else:
-            self._desk.channels[consumer.channel].request(command, on_answer)
+            self._order(consumer, command, on_answer)
+
+    def _order(
+        self, consumer: Consumer, command: commands.Subscribe, on_answer: Callable[[link.Answered], None]
+    ) -> None:
+        def make(number: int) -> commands.Subscribe:
+            return structs.replace(command, destination=number)
+
+        self._moving.request(consumer.place, make, on_answer)
 
     def _claim(
         self,
@@ -154,10 +174,17 @@ class Consuming:
 
         def subscribe() -> None:
             if self._is_current(connection, consumer):
-                channel.request(command, on_answer)
+                self._order(consumer, command, on_answer)
 
-        request = channel.ask(lambda answer: on_answer(answer) if answer.error else subscribe(), lost=subscribe)
-        if not self._desk.ask_primary(consumer.channel, link.Claim(request, command)):
+        def on_claimed(answer: link.Answered) -> None:
+            if answer.error and answer.home is None:
+                on_answer(answer)
+            else:
+                subscribe()
+
+        request = channel.ask(on_claimed, lost=subscribe)
+        claim = link.Claim(request, structs.replace(command, destination=consumer.destination))
+        if not self._desk.ask_primary(consumer.channel, claim):
             channel.pending.pop(request)
             subscribe()
 
@@ -170,6 +197,9 @@ class Consuming:
 
         def on_answer(answer: link.Answered) -> None:
             if not self._is_current(connection, consumer):
+                return
+            if answer.home is not None:
+                self._follow(consumer, answer.home)
                 return
             request, consumer.request = consumer.request, 0
             if answer.error:
@@ -193,6 +223,29 @@ class Consuming:
                 connection.resumption,
             ),
         )
+
+    def _follow(self, consumer: Consumer, home: link.Home) -> None:
+        """The destination has left before the consumer was attached."""
+        redirect = self._moving.learn(consumer.place, home, is_silent=True)
+        if redirect.is_done:
+            self._on_moved([consumer], redirect.place)
+        elif consumer not in redirect.consumers:
+            self._moving.hold(redirect, consumer)
+
+    def _on_moved(self, consumers: list[Consumer], place: int) -> list[tuple[int, list[int]]]:
+        """A destination is at another place: its consumers go on there, with what they have.
+
+        Gives what was on its way to them and cannot reach them any more.
+        """
+        unseen: list[tuple[int, list[int]]] = []
+        for consumer in consumers:
+            never = RangeSet((run.position, run.position + run.count - 1) for run in consumer.waiting)
+            if never:
+                unseen.append((consumer.subscription, never.flat()))
+            connection = self._desk.connections.get(consumer.stream)
+            if connection is not None and self._is_current(connection, consumer):
+                self._enter(connection, consumer)
+        return unseen
 
     def _answer(self, connection: Connection, request: int, answer: link.Answered) -> None:
         if answer.error:
@@ -232,11 +285,15 @@ class Consuming:
         for first, last in pairs_of(unseen):
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
-        channel = self._desk.channels[consumer.channel]
         if consumer.is_volatile:
-            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
+
+            def unsubscribe(number: int) -> commands.Unsubscribe:
+                return commands.Unsubscribe(number, consumer.subscription, consumer.key)
+
+            self._moving.want(consumer.place, unsubscribe)
 
         def detach() -> None:
+            channel = self._desk.channels[consumer.channel]
             request = channel.ask(lambda answer: then(), lost=then)
             self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, consumer.held.flat()))
 
@@ -264,17 +321,17 @@ class Consuming:
             consumer.postponed.append(lambda: self._acknowledge(connection, consumer, frame))
 
     def _acknowledge(self, connection: Connection, consumer: Consumer, frame: Acknowledge) -> None:
-        channel = self._desk.channels[consumer.channel]
-        command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
+        channel, positions = self._desk.channels[consumer.channel], frame.positions
+
+        def make(number: int) -> commands.Acknowledge:
+            return commands.Acknowledge(number, consumer.subscription, consumer.key, positions)
+
         if frame.request:
-            channel.want(
-                command,
-                lambda: self._settled(connection, consumer, frame.request, frame.positions),
-                size=bytes_of(frame.positions),
-            )
-        elif not channel.join(command):
+            settled = partial(self._settled, connection, consumer, frame.request, positions)
+            self._moving.want(consumer.place, make, settled, size=bytes_of(positions))
+        elif not channel.join(make(consumer.destination)):
             # The list grows with what joins the command, so all of it is settled together.
-            channel.want(command, lambda: consumer.settle(command.positions), size=bytes_of(frame.positions))
+            self._moving.want(consumer.place, make, lambda: consumer.settle(positions), size=bytes_of(positions))
 
     def on_return(self, connection: Connection, frame: Return) -> None:
         """Messages come back, to be given out again or as dead."""
@@ -290,18 +347,19 @@ class Consuming:
         consumer.give_back(frame.positions)
         if not frame.is_unseen:
             self._desk.loose.add(consumer, frame.positions)
-        command = commands.Return(
-            consumer.destination,
-            consumer.subscription,
-            consumer.key,
-            frame.positions,
-            frame.delay_ms,
-            frame.is_dead,
-            frame.is_unseen,
-        )
-        self._desk.channels[consumer.channel].want(
-            command,
-            lambda: self._settled(connection, consumer, frame.request, frame.positions),
+        settled = partial(self._settled, connection, consumer, frame.request, frame.positions)
+        self._moving.want(
+            consumer.place,
+            lambda number: commands.Return(
+                number,
+                consumer.subscription,
+                consumer.key,
+                frame.positions,
+                frame.delay_ms,
+                frame.is_dead,
+                frame.is_unseen,
+            ),
+            settled,
             size=bytes_of(frame.positions),
         )
 
@@ -333,8 +391,8 @@ class Consuming:
     def on_deliver(self, channel: int, frame: link.Deliver) -> None:
         """The primary gives out messages."""
         consumer = self._desk.consumers.get(frame.consumer)
-        if consumer is None:
-            return  # it has ended; the primary hears of that, and the messages come back
+        if consumer is None or consumer.channel != channel:
+            return  # it has ended or turned elsewhere; the primary hears of that, and the messages come back
         for run in frame.runs:
             if consumer.waiting or not self._pass_on(channel, consumer, run):
                 self._wait(channel, consumer, run)
@@ -370,6 +428,8 @@ class Consuming:
     def on_heard(self, channel: int, sequence: int) -> None:
         """An entry is in the cache: what waited for it goes on."""
         for consumer in self._waiters.pop((channel, sequence), ()):
+            if consumer.channel != channel:
+                continue  # it has turned elsewhere since
             while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
                 consumer.waiting.popleft()
             if consumer.waiting:

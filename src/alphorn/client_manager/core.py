@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alphorn.client_manager.administration import Administration
+from alphorn.client_manager.carrying import Carrying
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
@@ -30,6 +31,8 @@ from alphorn.client_manager.machine import (
     Window,
     Writable,
 )
+from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.model import commands, conversation, link
 from alphorn.model.errors import PeerViolation
@@ -44,10 +47,13 @@ class ClientManager:
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
-        finding = Finding(self._desk)
-        self._publishing = Publishing(self._desk, finding)
-        self._consuming = Consuming(self._desk, finding)
-        self._administration = Administration(self._desk, finding, self._consuming)
+        self._moving = Moving(self._desk)
+        self._carrying = Carrying(self._desk)
+        finding = Finding(self._desk, self._moving)
+        self._publishing = Publishing(self._desk, finding, self._moving)
+        self._consuming = Consuming(self._desk, finding, self._moving)
+        self._administration = Administration(self._desk, finding, self._consuming, self._moving)
+        self._placing = Placing(self._desk, self._moving, self._administration)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
@@ -63,6 +69,7 @@ class ClientManager:
             conversation.Browse: self._administration.on_browse,
             conversation.Status: self._administration.on_status,
             conversation.Ping: self._on_ping,
+            conversation.Move: self._placing.on_move,
             conversation.Close: self._on_goodbye,
         }
 
@@ -96,11 +103,12 @@ class ClientManager:
     def on_time(self, now: float) -> None:
         """Fetches that are not answered are asked of others."""
         self._desk.now = now
+        self._desk.on_time(now)
         self._consuming.fetching.on_time(now)
 
     def next_deadline(self) -> float:
         """When a fetch is overdue."""
-        return self._consuming.fetching.next_deadline()
+        return min(self._consuming.fetching.next_deadline(), self._desk.next_deadline())
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -113,7 +121,7 @@ class ClientManager:
     @property
     def unordered_bytes(self) -> int:
         """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
-        return max(channel.unordered_bytes for channel in self._desk.channels)
+        return max(channel.unordered_bytes for channel in self._desk.channels) + self._moving.waiting_bytes
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -124,6 +132,8 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "moving": self._moving.describe(),
+            "carrying": self._carrying.describe(),
         }
 
     # --- clients ---
@@ -228,14 +238,14 @@ class ClientManager:
         channel = self._desk.channels[item.channel]
         entry = None
         if item.payload:
-            entry = self._learn(item.channel, item.payload)
+            entry = self._learn(item.channel, item.sequence, item.payload)
             channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
-            channel.committed(item.handle)
+            channel.committed(item.handle, item.sequence)
 
-    def _learn(self, channel: int, payload: bytes) -> commands.Entry | None:
+    def _learn(self, channel: int, sequence: int, payload: bytes) -> commands.Entry | None:
         """Keeps the directory current from what the log says of destinations."""
         try:
             entry = commands.decode_entry(payload)
@@ -254,6 +264,9 @@ class ClientManager:
                     desk.loose.forget_subscription(channel, number, subscription)
                 case commands.SetPolicy(number, policy):
                     desk.directory.set_policy(place_of(channel, number), policy)
+                case commands.Move():
+                    self._moving.on_move(channel, sequence, command)
+                    self._placing.on_moved(channel, command)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
         return entry
@@ -261,6 +274,7 @@ class ClientManager:
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
         self._desk.channels[item.channel].in_flight.pop(item.handle, None)
+        self._moving.on_lost(item.channel)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
             self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
@@ -277,6 +291,7 @@ class ClientManager:
         channel.links.discard(item.name)
         if channel.primary == item.name:
             channel.primary = ""
+            self._moving.on_primary_gone(item.channel)
         self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
 
@@ -315,15 +330,26 @@ class ClientManager:
             self._consuming.on_detached(frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.Exported):
+            self._carrying.on_exported(item.channel, frame)
+        elif isinstance(frame, link.Carry):
+            self._carrying.on_carry(item.channel, frame)
+        elif isinstance(frame, link.Departed):
+            self._moving.on_departed(item.channel, frame)
+        elif isinstance(frame, link.Landed):
+            self._moving.on_landed(item.channel, frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]
         if not frame.is_primary:
             if channel.primary == name:
                 channel.primary = ""
+                self._moving.on_primary_gone(number)
             return
         if frame.epoch < channel.epoch:
             return
+        if channel.primary != name or channel.epoch != frame.epoch:
+            self._moving.on_primary_gone(number)
         channel.primary, channel.epoch = name, frame.epoch
         self._desk.log("info", "primary", f"channel={number} name={name}")
         self._greet(number)

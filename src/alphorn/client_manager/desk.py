@@ -15,6 +15,8 @@ from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered, Asked
 from alphorn.model.messages import BATCH_BYTES_MAX
 
+LATER_S = 0.05
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One Client Manager."""
@@ -23,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     address: str = ""  # where clients reach it, "host:port"
     channels: int = 1
+    channel_names: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
@@ -42,6 +45,7 @@ class Desk:
         "now",
         "outbox",
         "settings",
+        "timers",
     )
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
@@ -55,6 +59,22 @@ class Desk:
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, then: Callable[[], None]) -> None:
+        """Does something in a little while."""
+        self.timers.append((self.now + LATER_S, then))
+
+    def on_time(self, now: float) -> None:
+        """Does what is due."""
+        due = [then for at, then in self.timers if at <= now]
+        self.timers = [timer for timer in self.timers if timer[0] > now]
+        for then in due:
+            then()
+
+    def next_deadline(self) -> float:
+        """When something is due."""
+        return min((at for at, _ in self.timers), default=float("inf"))
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

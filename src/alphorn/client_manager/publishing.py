@@ -5,12 +5,16 @@ destination that was deleted before is noticed. Where a publish may be refused b
 not agree with the client's counters (after a reconnection), the primary's answer decides instead.
 """
 
+from contextlib import suppress
+from functools import partial
+
 import msgspec
 
-from alphorn.client_manager.connection import Connection, Producer
+from alphorn.client_manager.connection import Batch, Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.moving import Moving
 from alphorn.model import commands
 from alphorn.model.conversation import Confirmed, Publish, Refused
 from alphorn.model.errors import InvalidDestination, PeerViolation
@@ -20,24 +24,14 @@ from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
 _check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-class _Batch(msgspec.Struct, frozen=True):
-    """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
-
-    connection: Connection
-    producer: int
-    state: Producer
-    place: int
-    counter: int
-    count: int
-
-
 class Publishing:
     """Takes publishes of all clients."""
 
-    __slots__ = ("_desk", "_finding", "confirmed", "refused")
+    __slots__ = ("_desk", "_finding", "_moving", "confirmed", "refused")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
         self._finding = finding
         self.confirmed = 0
         self.refused = 0
@@ -55,10 +49,8 @@ class Publishing:
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
         producer.expected = frame.counter + frame.count
-        channel_number, number = parts_of(frame.place)
-        channel = self._desk.channels[channel_number]
         command = commands.Publish(
-            number,
+            0,
             commands.key_of(connection.id, frame.producer),
             frame.counter,
             frame.count,
@@ -66,15 +58,36 @@ class Publishing:
             frame.timestamp,
             memoryview(bytes(frame.blob)),
         )
-        listed = self._desk.directory.at(frame.place)
+        batch = Batch(connection, frame.producer, producer, frame.place, command)
+        producer.under_way.append(batch)
+        self._moving.when(frame.place, lambda: self._order(batch), batch.size)
+
+    def _order(self, batch: Batch) -> None:
+        """Puts a batch into the log that its destination is in. Whoever is gone sends it again elsewhere."""
+        if not self._desk.is_there(batch.connection):
+            return
+        moving, producer = self._moving, batch.state
+        place = moving.current(batch.place)
+        listed = self._desk.directory.at(place)
         if listed is None:
-            self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, frame.count)
+            self._finding.find(place, lambda found: None)  # so that the next ones need no answer
         if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
             producer.unanswered += 1
-            channel.request(command, lambda answer: self._on_answer(batch, answer), size=len(frame.blob))
+            answer, again = partial(self._on_answer, batch), partial(self._order_again, batch)
+            moving.request(place, partial(self._command, batch), answer, size=batch.size, again=again)
         else:
-            channel.want(command, lambda: self._on_committed(batch), size=len(frame.blob))
+            then, again = partial(self._on_committed, batch), partial(self._order, batch)
+            moving.want(place, partial(self._command, batch), then, size=batch.size, again=again)
+
+    def _order_again(self, batch: Batch) -> None:
+        batch.state.unanswered -= 1
+        self._order(batch)
+
+    def _command(self, batch: Batch, number: int) -> commands.Publish:
+        command, after = batch.command, -1
+        if self._moving.is_possible:
+            after = batch.state.after(self._moving.current(batch.place), command.counter, command.count)
+        return msgspec.structs.replace(command, destination=number, after=after)
 
     def _check(self, connection: Connection, frame: Publish) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
@@ -97,14 +110,14 @@ class Publishing:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
-    def _on_committed(self, batch: _Batch) -> None:
-        if self._desk.directory.at(batch.place) is None:
+    def _on_committed(self, batch: Batch) -> None:
+        if self._desk.directory.at(self._moving.current(batch.place)) is None:
             error = InvalidDestination("the destination was deleted before the message came; create it again")
             self._refuse(batch, type(error).__name__, str(error))
         else:
             self._confirm(batch)
 
-    def _on_answer(self, batch: _Batch, answer: Answered) -> None:
+    def _on_answer(self, batch: Batch, answer: Answered) -> None:
         batch.state.unanswered -= 1
         batch.state.is_proven = True
         if answer.error:
@@ -112,17 +125,28 @@ class Publishing:
         else:
             self._confirm(batch)
 
-    def _confirm(self, batch: _Batch) -> None:
-        self.confirmed += batch.count
-        if self._desk.is_there(batch.connection):
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, batch.counter + batch.count - 1))
+    def _confirm(self, batch: Batch) -> None:
+        """Confirmations name the last counter, so they are told in the order in which messages were sent."""
+        self.confirmed += batch.command.count
+        batch.is_done = True
+        self._tell(batch)
 
-    def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
-        self.refused += batch.count
+    def _tell(self, batch: Batch) -> None:
+        under_way, last = batch.state.under_way, 0
+        while under_way and under_way[0].is_done:
+            last = under_way.popleft().last
+        if last and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, last))
+
+    def _refuse(self, batch: Batch, error: str, reason: str) -> None:
+        command = batch.command
+        self.refused += command.count
         if self._desk.is_there(batch.connection):
-            self._desk.reply(
-                batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
-            )
+            refused = Refused(batch.producer, command.counter, command.count, error, reason)
+            self._desk.reply(batch.connection.stream, refused)
+        with suppress(ValueError):
+            batch.state.under_way.remove(batch)
+        self._tell(batch)
 
     def describe(self) -> dict[str, object]:
         """For people."""

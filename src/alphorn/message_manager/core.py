@@ -11,9 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
-from alphorn.message_manager.claiming import check_claim
 from alphorn.message_manager.dispatch import Dispatcher
-from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.effects import Answer, Effect, Landed
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.message_manager.machine import (
@@ -34,7 +33,9 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.presence import Presence
+from alphorn.message_manager.questions import answer_question, home_of, refusal
 from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.travelling import Travelling
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -46,7 +47,7 @@ from alphorn.model.commands import (
     decode_entry,
     encode_entry,
 )
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import Error, Misuse, Moved, PeerViolation
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 from alphorn.model.ranges import RangeSet
 
@@ -82,6 +83,7 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
         self._outbox: list[Output] = []
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
@@ -107,7 +109,7 @@ class MessageManager:
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
-                self._on_committed(item)
+                self._on_committed(item, now)
                 if self._log_lines is not None and self._log_lines.is_waiting:
                     self._publish_log(self._log_lines, now)
             case Asked():
@@ -180,7 +182,7 @@ class MessageManager:
 
     # --- the log ---
 
-    def _on_committed(self, item: Committed) -> None:
+    def _on_committed(self, item: Committed, now: float) -> None:
         try:
             entry = decode_entry(item.payload)
         except PeerViolation as error:  # the same on every replica: it changes nothing
@@ -190,8 +192,17 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self._travelling.on_effects(self.engine, self._dispatcher, effects)
+        self._await_owners(effects, now)
         if entry.requests:
             self._answer(item.origin, entry, effects)
+
+    def _await_owners(self, effects: list[Effect], now: float) -> None:
+        """What came from another channel may belong to connections that nobody has any more."""
+        if any(isinstance(effect, Landed) for effect in effects):
+            for connection in self.engine.connections():
+                if not self._presence.is_here(connection):
+                    self._absent.lose(connection, now)
 
     def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
         if origin == self._origin:
@@ -216,7 +227,10 @@ class MessageManager:
         policy = None
         if isinstance(command, CreateDestination) and not answer.error:
             policy = self.engine.destinations[answer.number].policy
-        return link.Answered(request, answer.number, answer.error, answer.reason, policy)
+        home = home_of(self.engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
+        return link.Answered(
+            request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home
+        )
 
     def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
         self._commands.append(command)
@@ -266,6 +280,7 @@ class MessageManager:
         self._presence = Presence()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
+        self._travelling.on_promoted(self.engine, item.client_managers)
         for number in self._links:
             self._links[number] = None  # they introduce themselves again
             self._tell_role(number)
@@ -330,15 +345,12 @@ class MessageManager:
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Look():
                 self._look(number, frame)
-            case link.Locate(request, destination):
-                self._locate(number, request, self.engine.numbers.get(destination), str(destination))
-            case link.Name(request, place):
-                is_there = place in self.engine.destinations
-                self._locate(number, request, place if is_there else None, f"destination number {place}")
-            case link.FindSubscription():
-                self._find(dispatcher, number, frame)
-            case link.Claim():
-                self._claim(dispatcher, number, frame)
+            case link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
+                self._tell(number, answer_question(self.engine, dispatcher, frame))
+            case link.Export():
+                self._travelling.export(self.engine, dispatcher, number, frame, self._read)
+            case link.Followed() if introduced is not None:
+                self._travelling.on_followed(self.engine, dispatcher, introduced.origin, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -353,6 +365,7 @@ class MessageManager:
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+        self._travelling.on_introduced(self.engine, frame.origin)
 
     def _on_settled(
         self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
@@ -369,6 +382,7 @@ class MessageManager:
         self._unlinked.pop(origin, None)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
+            self._travelling.on_left(self.engine, self._dispatcher, origin)
 
     def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
         connection = connection_of(frame.consumer)
@@ -386,7 +400,7 @@ class MessageManager:
                 held=frame.held,
             )
         except Error as error:
-            self._refuse(number, frame.request, error)
+            self._tell(number, refusal(self.engine, frame.request, error, frame.destination))
         else:
             self._presence.enter(connection, number)
             self._absent.back(connection)
@@ -417,6 +431,7 @@ class MessageManager:
             self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
+            self._travelling.assign(self.engine)
             keys = self._dispatcher.consumers_at(self._number_of(introduced.origin))
             self._lose(self._dispatcher, keys, now)
 
@@ -434,31 +449,6 @@ class MessageManager:
         if runs:
             self._tell(number, link.Looked(frame.request, runs))
         self._tell(number, link.Answered(frame.request, after))
-
-    def _locate(self, number: int, request: int, place: int | None, name: str) -> None:
-        if place is None:
-            self._refuse(number, request, InvalidDestination(f"there is no {name}; create it, or send to it first"))
-        else:
-            found = self.engine.destinations[place]
-            self._tell(number, link.Answered(request, place, policy=found.policy, destination=found.destination))
-
-    def _find(self, dispatcher: Dispatcher, number: int, frame: link.FindSubscription) -> None:
-        found = self.engine.find_subscription(frame.client, frame.name)
-        if found is None:
-            self._refuse(number, frame.request, InvalidDestination(f"there is no subscription named {frame.name!r}"))
-        elif dispatcher.is_used(*found):
-            error = Misuse(f"the subscription {frame.name!r} has an active consumer; close it first")
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request, found[0] << 32 | found[1]))
-
-    def _claim(self, dispatcher: Dispatcher, number: int, frame: link.Claim) -> None:
-        try:
-            check_claim(self.engine, dispatcher, frame.subscribe)
-        except Error as error:
-            self._refuse(number, frame.request, error)
-        else:
-            self._tell(number, link.Answered(frame.request))
 
     # --- saying ---
 

@@ -10,13 +10,16 @@ A queue's messages are ready for consumers as `engine.destinations[number].backl
 the log as `.segments.runs(first, last)`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from alphorn.message_manager import checkpoint, restoring
 from alphorn.message_manager.burial import redrive
+from alphorn.message_manager.departing import move
 from alphorn.message_manager.directory import create_destination, delete_destination, purge, set_policy
 from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.landing import arrive, carried, expect, settle
+from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
@@ -27,16 +30,21 @@ from alphorn.message_manager.ticking import tick
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import (
     Acknowledge,
+    Arrive,
+    Carried,
     Command,
     CreateDestination,
     DeleteDestination,
     Entry,
+    Expect,
     Forget,
+    Move,
     Publish,
     Purge,
     Redrive,
     Return,
     SetPolicy,
+    Settle,
     Subscribe,
     Tick,
     Unsubscribe,
@@ -59,6 +67,11 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Tick: tick,
     Redrive: redrive,
     Purge: purge,
+    Move: move,
+    Expect: expect,
+    Carried: carried,
+    Arrive: arrive,
+    Settle: settle,
 }
 
 
@@ -90,6 +103,11 @@ class Engine:
         """The numbers of all destinations; to look at, not to change."""
         return self._state.numbers
 
+    @property
+    def moves(self) -> Moves:
+        """Destinations that leave, have left, or come; to look at, not to change."""
+        return self._state.moves
+
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
         state = self._state
@@ -109,7 +127,10 @@ class Engine:
 
     def connections(self) -> set[bytes]:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
-        return (set(self._state.producers.of) | set(self._state.owned)) - {NOBODY}
+        found = set(self._state.producers.of) | set(self._state.owned)
+        for producers in self._state.tables():
+            found |= set(producers.of)
+        return found - {NOBODY}
 
     def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
         """The topic and the number of the subscription with this name: the durable one, else the shared one."""
@@ -127,10 +148,20 @@ class Engine:
             if len(destination.segments):
                 destination.sweep()
                 numbers |= destination.segments.sequences()
+        for destination in self._state.moves.kept():
+            if len(destination.segments):
+                numbers |= destination.segments.sequences()
         found = RangeSet()
         for number in sorted(numbers):
             found.add(number, number)
         return found
+
+    def export(self, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
+        """All that is known of a destination that has begun to leave, but its messages; for `Arrive`.
+
+        `lent` has what was with consumers then, by subscription; None where nobody can tell.
+        """
+        return checkpoint.write_leaving(self._state, number, lent)
 
     def checkpoint(self) -> Iterator[bytes]:
         """The state as bytes, in pieces; nothing may be applied before the last one is taken."""

@@ -26,6 +26,10 @@ class Presence:
             self._resumptions[connection] = resumption
         return resumption >= newest
 
+    def is_here(self, connection: bytes) -> bool:
+        """Whether a Client Manager has this connection."""
+        return connection in self._links
+
     def leave(self, connection: bytes, link: int) -> bool:
         """A Client Manager has it no more; True when nobody else has it."""
         links = self._links.get(connection)

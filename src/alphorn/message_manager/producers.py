@@ -21,12 +21,25 @@ Refusal = tuple[str, str]  # class of model.errors, sentence
 class Producer:
     """One producer's counters."""
 
-    __slots__ = ("next", "refused", "used_ms")
+    __slots__ = ("last", "next", "refused", "used_ms")
 
     def __init__(self) -> None:
         self.next = 1
         self.used_ms = 0
+        self.last = 0  # number of the destination it sends to; -1 where it sends to several
         self.refused: dict[Refusal, RangeSet] = {}
+
+    def note(self, destination: int) -> None:
+        """It sends to this destination."""
+        if self.last != destination:
+            self.last = destination if self.last == 0 else -1
+
+    def copy(self) -> "Producer":
+        """Another producer with the same counters."""
+        twin = Producer()
+        twin.next, twin.used_ms, twin.last = self.next, self.used_ms, self.last
+        twin.refused = {refusal: counters.copy() for refusal, counters in self.refused.items()}
+        return twin
 
     def refuse(self, first: int, last: int, refusal: Refusal) -> None:
         """These messages are not taken, now and whenever they come again."""
@@ -64,6 +77,10 @@ class Producers:
         """A producer that sends for the first time."""
         made = self.of.setdefault(connection_of(key), {})[key] = Producer()
         return made
+
+    def put(self, key: bytes, producer: Producer) -> None:
+        """A producer whose counters are known."""
+        self.of.setdefault(connection_of(key), {})[key] = producer
 
     def forget(self, connection: bytes) -> None:
         """All producers of a connection are forgotten."""

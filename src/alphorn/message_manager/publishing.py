@@ -15,7 +15,7 @@ from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, Moved, PeerViolation, Unavailable
 from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
@@ -29,11 +29,19 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
     if count_of(command.blob) != count:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
-    producer = state.producers.find(key)
+    destination = state.destinations.get(command.destination)
+    if destination is None and state.moves.home_of(command.destination) is not None:
+        raise Moved(f"destination {command.destination} is on another channel now, or on its way there; try again")
+    producers = destination.producers if destination is not None else None
+    if producers is None:
+        producers = state.producers
+    producer = producers.find(key)
     expected = 1 if producer is None else producer.next
-    skip = expected - counter
-    if skip < 0:
+    before = counter - 1 if command.after < 0 else command.after
+    if expected <= before:
         raise Unavailable(f"messages {expected} to {counter - 1} of this producer are missing; send again from there")
+    expected = max(expected, counter)
+    skip = expected - counter
     refusal = None
     if skip and producer is not None:
         refusal = producer.refusal_of(counter, min(counter + count, expected) - 1)
@@ -41,12 +49,12 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
             if refusal is not None:
                 effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
             return
-    destination = state.destinations.get(command.destination)
     if refusal is None:
         refusal = _refusal(destination, command.destination, count - skip)
     headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
-    producer = producer or state.producers.add(key)
+    producer = producer or producers.add(key)
     producer.used_ms = state.now_ms
+    producer.note(command.destination)
     if refusal is not None or destination is None:
         assert refusal is not None
         producer.refuse(expected, counter + count - 1, refusal)

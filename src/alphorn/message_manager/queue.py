@@ -6,6 +6,7 @@ that nobody needs any more are swept when they have doubled, which nobody can te
 
 from alphorn.message_manager.backlog import Backlog, within
 from alphorn.message_manager.histories import Histories
+from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.timeline import Timeline
 from alphorn.model.destinations import Destination, Policy
@@ -29,6 +30,7 @@ class Queue:
         "number",
         "owner",
         "policy",
+        "producers",
         "segments",
         "timeline",
         "watched",
@@ -38,6 +40,7 @@ class Queue:
         self.number = number
         self.destination = destination
         self.owner = owner  # the connection of a temporary one
+        self.producers: Producers | None = None  # of one that came from another channel: counters for it alone
         self.next_position = 1
         self.segments = Segments()
         self.backlog = Backlog()
@@ -114,6 +117,10 @@ class Queue:
             for start, end in removed:
                 self._forget_keys(start, end)
         return removed
+
+    def needed(self) -> list[RangeSet]:
+        """What may still be given out."""
+        return [self.backlog.pending]
 
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out."""

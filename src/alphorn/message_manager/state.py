@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
+from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind, Schedule
@@ -15,7 +16,7 @@ from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
-from alphorn.model.errors import InvalidDestination, PeerViolation
+from alphorn.model.errors import InvalidDestination, Moved, PeerViolation
 from alphorn.model.ranges import Range
 
 SubscriptionName = tuple[bool, str, str]  # is durable, client, name
@@ -27,6 +28,7 @@ class State:
     __slots__ = (
         "awaiting",
         "destinations",
+        "moves",
         "names",
         "next_number",
         "now_ms",
@@ -47,6 +49,7 @@ class State:
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.producers = Producers()
+        self.moves = Moves()
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -55,6 +58,8 @@ class State:
         """The destination of this number; raises `InvalidDestination`."""
         found = self.destinations.get(number)
         if found is None:
+            if self.moves.home_of(number) is not None:
+                raise Moved(f"destination {number} is on another channel now, or on its way there; try again")
             raise InvalidDestination(f"there is no destination {number} any more; look up its name again")
         return found
 
@@ -74,6 +79,10 @@ class State:
                 f"{found.destination} has no subscription {subscription} any more; subscribe again"
             )
         return found, backlog
+
+    def tables(self) -> list[Producers]:
+        """The producers of destinations that count for themselves."""
+        return [found.producers for found in self.destinations.values() if found.producers is not None]
 
     def create(self, destination: Destination, policy: Policy, owner: bytes, effects: list[Effect]) -> Queue | Topic:
         """A destination that is not there yet."""
@@ -99,6 +108,7 @@ class State:
                 self.unsubscribe(destination, number, effects)
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
+        self.moves.forget(destination.number)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))
@@ -116,14 +126,27 @@ class State:
         subscription.consumers = [key for key in subscription.consumers if key != consumer] + [consumer]
         self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
 
+    def name(self, topic: Topic, subscription: Subscription) -> None:
+        """A subscription that exists is known by its name, or belongs to its consumers' connections."""
+        if subscription.is_durable or subscription.is_shared:
+            name = subscription.is_durable, subscription.client, subscription.name
+            self.names[name] = topic.number, subscription.number
+        if not subscription.is_durable:
+            for consumer in subscription.consumers:
+                self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
+
+    def unname(self, topic: Topic, subscription: Subscription) -> None:
+        """Takes `name` back."""
+        name = subscription.is_durable, subscription.client, subscription.name
+        if self.names.get(name) == (topic.number, subscription.number):
+            del self.names[name]
+        if not subscription.is_durable:
+            for consumer in subscription.consumers:
+                self.disown(connection_of(consumer), topic.number, subscription.number)
+
     def unsubscribe(self, topic: Topic, number: int, effects: list[Effect]) -> None:
         """A subscription and all that it had not consumed are gone."""
-        dropped = topic.drop(number)
-        if dropped.is_durable or dropped.is_shared:
-            del self.names[dropped.is_durable, dropped.client, dropped.name]
-        if not dropped.is_durable:
-            for consumer in dropped.consumers:
-                self.disown(connection_of(consumer), topic.number, number)
+        self.unname(topic, topic.drop(number))
         effects.append(Unsubscribed(topic.number, number))
 
     def disown(self, connection: bytes, number: int, subscription: int) -> None:

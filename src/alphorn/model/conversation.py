@@ -153,6 +153,24 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Move(ClientFrame, frozen=True, array_like=True, gc=False, tag=55):
+    """Moves a destination to another channel, while it is used. Answered by `Done` when it is there, or by `Failed`."""
+
+    request: int
+    destination: str
+    channel: str  # its name
+
+
+class Drain(ClientFrame, frozen=True, array_like=True, gc=False, tag=56):
+    """Moves everything off a channel, and lets nothing new onto it.
+
+    Answered by `Done`, with how many destinations were moved, or by `Failed`.
+    """
+
+    request: int
+    channel: str
+
+
 AnyClientFrame = (
     Hello
     | Resolve
@@ -169,6 +187,8 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Move
+    | Drain
 )
 
 

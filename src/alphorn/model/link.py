@@ -135,6 +135,27 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
 
 
+class Export(Asked, frozen=True, array_like=True, gc=False, tag=55):
+    """Asks for the messages of a destination that is to leave, from a position on; below 0 for all else about it.
+
+    Answered by `Exported`, or by `Answered` where that cannot be.
+    """
+
+    request: int
+    destination: int
+    start: int
+
+
+class Followed(Asked, frozen=True, array_like=True, gc=False, tag=56):
+    """All consumers of this Client Manager that followed a destination from another channel are attached here.
+
+    What was to be delivered to them before and never was is `unseen`.
+    """
+
+    destination: int
+    unseen: list[tuple[int, list[int]]] = []  # subscription, positions
+
+
 AnyAsked = (
     Introduce
     | ConnectionOpened
@@ -149,6 +170,8 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | Export
+    | Followed
 )
 
 
@@ -193,6 +216,8 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     reason: str = ""
     policy: Policy | None = None  # of the destination that was asked for
     destination: Destination | None = None  # where its number was asked for
+    position: int = 0  # how far a destination on its way was carried
+    home: "Home | None" = None  # of a destination that has left
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
@@ -224,7 +249,64 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked
+class Home(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a destination that has left a channel is."""
+
+    channel: int  # by its place in the cluster's configuration
+    number: int
+    begun_at: int  # the log entry from which on it takes nothing in the channel that it left
+
+
+class CarriedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Consecutive messages of one producer, as a batch of their own."""
+
+    position: int
+    producer: bytes
+    counter: int
+    count: int
+    flags: int
+    timestamp: int
+    blob: memoryview
+
+
+class Exported(Told, frozen=True, array_like=True, gc=False, tag=155):
+    """Some of what `Export` asked for."""
+
+    request: int
+    runs: list[CarriedRun] = []
+    start: int = 0  # where the next messages begin; 0 where there are no more
+    newest: int = 0  # the last position that the destination has given so far
+    record: bytes = b""  # one piece of all else
+    is_last: bool = True
+
+
+class Carry(Told, frozen=True, array_like=True, gc=False, tag=156):
+    """Wants this Client Manager to carry a destination to another channel."""
+
+    number: int
+    destination: Destination
+    policy: Policy
+    channel: int
+    names: list[tuple[bool, str, str]]  # of its subscriptions: is durable, client, name
+
+
+class Departed(Told, frozen=True, array_like=True, gc=False, tag=157):
+    """A destination has left this channel: nothing of it is delivered from here after this frame."""
+
+    number: int
+    home: Home
+
+
+class Landed(Told, frozen=True, array_like=True, gc=False, tag=158):
+    """A destination has come here from another channel: consumers follow, and then `Followed` is to be said."""
+
+    number: int
+    channel: int  # where it was, and its number there
+    source: int
+    begun_at: int  # the log entry there from which on it takes nothing
+
+
+AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Exported | Carry | Departed | Landed
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode
