@@ -33,7 +33,10 @@ def sim(
     seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 200,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 1,
     kind: Annotated[
-        Kind, typer.Option(help="Groups with their log alone, message clusters, or both: every fourth seed a cluster.")
+        Kind,
+        typer.Option(
+            help="Groups with their log alone, message clusters, those of two channels; or both, every fourth a cluster."
+        ),
     ] = Kind.BOTH,
     jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,
     mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,

@@ -40,7 +40,7 @@ class Totals(msgspec.Struct, kw_only=True):
     def add(self, result: Result) -> None:
         """Counts one more seed."""
         self.seeds += 1
-        self.clusters += result.kind == "cluster"
+        self.clusters += result.kind != "log"
         self.messages += result.messages
         self.virtual_s += result.virtual_s
         self.events += result.events

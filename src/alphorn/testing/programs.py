@@ -6,7 +6,8 @@ and opens it again. A client may end without a word, or in good order; then a ne
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -19,11 +20,10 @@ from alphorn.client.packing import pack_body
 from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Acknowledge, Consume, Done, Resolve
+from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, Done, Resolve
 from alphorn.model.errors import Error
 from alphorn.testing.book import Book, Receipt
-from alphorn.testing.node import UNIX_START_S
-from alphorn.testing.rooms import ClientManagerRoom
+from alphorn.testing.node import UNIX_START_S, SimulatedNode
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
 
@@ -48,6 +48,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     def source(self, client: str) -> str:
         """What its messages have in common with those of no other subscription."""
         return f"{self.destination}/{self.subscription}/{client}" if self.subscription else self.destination
+
+
+class Reached(Protocol):
+    """A Client Manager as clients reach it."""
+
+    @property
+    def node(self) -> SimulatedNode:
+        """Where it is."""
+
+    def accept(self, end: StreamEnd) -> bool:
+        """A client connects; False where nobody listens."""
 
 
 class _Consumer:
@@ -96,7 +107,7 @@ class SimulatedClient:
         book: Book,
         streams: SimulatedStreams,
         stream: random.Random,
-        managers: list[ClientManagerRoom],
+        managers: Sequence[Reached],
         targets: tuple[str, ...],
         readings: tuple[Reading, ...],
         tell: Callable[[str, str], None],
@@ -139,6 +150,11 @@ class SimulatedClient:
         self._end = None
         self._run += 1
         self.tell(self.name, "says goodbye" if says_goodbye else "crashes")
+
+    def ask(self, make: Callable[[int], AnyClientFrame], on_answer: Callable[[Answer | Error], None]) -> None:
+        """Asks something that is no part of its program."""
+        self.core.request(make, on_answer)
+        self._flush()
 
     def find_unfinished(self) -> str:
         """What is still to be done, in words; nothing when all is well."""

@@ -6,6 +6,7 @@ Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Manager
 from random import Random
 
 from alphorn.bus.config import MemberConfig, Role
+from alphorn.message_manager.engine import Engine
 from alphorn.testing.book import Book
 from alphorn.testing.cluster_plan import ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
@@ -69,6 +70,10 @@ class SimulatedCluster:
             )
             for client in plan.clients
         ]
+
+    def engines(self) -> list[Engine]:
+        """One replica's state for each channel, of which there is one."""
+        return [self.message_managers[0].engine]
 
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""
