@@ -15,7 +15,21 @@ import typer
 from alphorn import __version__
 from alphorn.model.errors import Error, Misuse
 
-COMMANDS = ("up", "single", "node", "send", "receive", "status", "demo", "sim", "chaos", "bench", "inspect")
+COMMANDS = (
+    "up",
+    "single",
+    "node",
+    "send",
+    "receive",
+    "status",
+    "move",
+    "channel",
+    "demo",
+    "sim",
+    "chaos",
+    "bench",
+    "inspect",
+)
 
 MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
 

@@ -35,7 +35,7 @@ def sim(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="Groups with their log alone, message clusters, those of two channels; or both, every fourth a cluster."
+            help="Groups with their log alone, message clusters, those of two channels, or all: every fourth a cluster."
         ),
     ] = Kind.BOTH,
     jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,

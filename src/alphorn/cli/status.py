@@ -16,6 +16,7 @@ COLUMNS = {
     "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
     "channels": ("name",),
     "destinations": ("name", "channel", "depth", "consumers"),
+    "moves": ("name", "from", "to", "stage"),
 }
 
 WIDTH = 160  # where there is no terminal to ask
@@ -35,6 +36,8 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for title, first in COLUMNS.items():
+        if title == "moves" and not found.get(title):
+            continue  # only while something is on its way
         console.print(table_of(title, first, found.get(title, [])))
 
 

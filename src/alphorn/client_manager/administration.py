@@ -1,6 +1,6 @@
 """What clients ask about destinations: where one is, to create or delete one, to look into a queue, and the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from alphorn.model.destinations import Destination, Policy, parse_destination, t
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
+CLOSED = -2  # where a channel says it of itself; -1 where a destination is just coming
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 
 
@@ -118,7 +119,7 @@ class Administration:
         desk.channels[channel].request(command, self._elsewhere(channel, answered, again))
 
     def _elsewhere(
-        self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int], None]
+        self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int | None], None]
     ) -> Callable[[link.Answered], None]:
         """Asks the channel that has a destination by now, where this one says so; below 0 it is just coming here."""
 
@@ -127,6 +128,9 @@ class Administration:
                 answered(answer)
             elif answer.number >= 0:
                 again(answer.number)
+            elif answer.number == CLOSED:
+                self._desk.directory.closed.add(channel)
+                again(None)
             else:
                 self._desk.later(lambda: again(channel))
 
@@ -332,7 +336,7 @@ class Administration:
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            data = msgspec.json.encode(merge_status(gathering.parts))
+            data = msgspec.json.encode(merge_status(gathering.parts, self._desk.settings.channel_names))
             self._desk.reply(gathering.connection.stream, StatusAnswer(gathering.request, data))
 
 
@@ -348,20 +352,30 @@ class _Gathering:
         self.parts: list[tuple[int, str, dict[str, Any]]] = []
 
 
-def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]:
+def merge_status(parts: list[tuple[int, str, dict[str, Any]]], names: Sequence[str] = ()) -> dict[str, Any]:
     """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations."""
     nodes: dict[str, dict[str, Any]] = {}
     channels: dict[int, dict[str, Any]] = {}
     destinations: list[dict[str, Any]] = []
+    moves: list[dict[str, Any]] = []
     for channel, _, part in sorted(parts, key=lambda part: (part[0], part[1])):
         nodes[part["node"]["name"]] = part["node"]
         if part["node"]["role"] == "primary":
             channels[channel] = part["channel"]
             destinations += part["destinations"]
+            moves += [
+                {"name": move["name"], "from": part["channel"]["name"], "to": names[move["to"]], "stage": move["stage"]}
+                for move in part.get("moves", ())
+            ]
             for other in part["client_managers"]:
                 nodes.setdefault(other["name"], other)
     newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
     for node in nodes.values():
         if node["role"] == "backup":
             node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
-    return {"nodes": list(nodes.values()), "channels": list(channels.values()), "destinations": destinations}
+    return {
+        "nodes": list(nodes.values()),
+        "channels": list(channels.values()),
+        "destinations": destinations,
+        "moves": moves,
+    }

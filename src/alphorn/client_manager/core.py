@@ -70,6 +70,7 @@ class ClientManager:
             conversation.Status: self._administration.on_status,
             conversation.Ping: self._on_ping,
             conversation.Move: self._placing.on_move,
+            conversation.Drain: self._placing.on_drain,
             conversation.Close: self._on_goodbye,
         }
 
@@ -331,7 +332,8 @@ class ClientManager:
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
         elif isinstance(frame, link.Exported):
-            self._carrying.on_exported(item.channel, frame)
+            if not self._placing.on_exported(item.channel, frame):
+                self._carrying.on_exported(item.channel, frame)
         elif isinstance(frame, link.Carry):
             self._carrying.on_carry(item.channel, frame)
         elif isinstance(frame, link.Departed):

@@ -233,6 +233,7 @@ def _records_of_leaving(state: State, number: int, lent: Mapping[int, RangeSet] 
 def _records_of_moves(moves: Moves) -> Iterator[Record]:
     for number, leaving in sorted(moves.leaving.items()):
         yield LeavingKept(number, leaving.channel, leaving.number, leaving.stage, leaving.begun_at)
+    yield from _parts(0, 0, "closed", [(1,)] * moves.is_closed)
     yield from _parts(0, 0, "gone", ((number, *home) for number, home in sorted(moves.gone.items())))
     yield from _parts(0, 0, "came", ((number, *home) for number, home in sorted(moves.came.items())))
     names = sorted((str(destination), channel) for destination, channel in moves.elsewhere.items())

@@ -24,6 +24,8 @@ def move(state: State, command: Move, place: int, effects: list[Effect]) -> None
             _begin(state, command, place, effects)
         case MoveStage.ENDED:
             _end(state, command)
+        case MoveStage.CLOSED | MoveStage.OPENED:
+            state.moves.is_closed = command.stage is MoveStage.CLOSED
         case MoveStage.CANCELLED:
             state.moves.incoming.pop(command.destination, None)
             leaving = state.moves.leaving.get(command.destination)

@@ -9,6 +9,8 @@ from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, 
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
 from alphorn.model.errors import AccessDenied, InvalidDestination, Moved
 
+COMING, CLOSED = -1, -2  # in place of the channel that has a destination
+
 SYSTEM = frozenset(
     {
         Destination(DestinationKind.QUEUE, DEAD_MESSAGES),
@@ -37,8 +39,14 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
             reason = f"{destination} is on another channel; look for it there"
             effects.append(Answer(place, channel, error=Moved.__name__, reason=reason))
             return
+        if state.moves.is_closed and not destination.is_reserved:
+            reason = f"{destination} is not here, and this channel takes no new ones; choose another channel"
+            effects.append(Answer(place, CLOSED, error=Moved.__name__, reason=reason))
+            return
         if any(incoming.made.destination == destination for incoming in state.moves.incoming.values()):
-            effects.append(Answer(place, -1, error=Moved.__name__, reason=f"{destination} is on its way here; wait"))
+            effects.append(
+                Answer(place, COMING, error=Moved.__name__, reason=f"{destination} is on its way here; wait")
+            )
             return
         if destination.is_temporary and not owner:
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")

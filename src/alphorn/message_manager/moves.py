@@ -61,9 +61,10 @@ class Landing:
 class Moves:
     """All of it, for one channel; part of the replicated state."""
 
-    __slots__ = ("came", "elsewhere", "gone", "incoming", "landing", "leaving")
+    __slots__ = ("came", "elsewhere", "gone", "incoming", "is_closed", "landing", "leaving")
 
     def __init__(self) -> None:
+        self.is_closed = False  # new destinations go elsewhere
         self.leaving: dict[int, Leaving] = {}
         self.gone: dict[int, Gone] = {}  # old number → where it is
         self.elsewhere: dict[Destination, int] = {}  # name → channel

@@ -96,7 +96,7 @@ def _take(state: State, record: Record) -> None:
             _take_subscription(state, record)
         case LeavingKept() | IncomingKept() | PieceKept() | LandingKept():
             _take_move(state.moves, record)
-        case Part(what="gone" | "came" | "elsewhere" | "lent"):
+        case Part(what="closed" | "gone" | "came" | "elsewhere" | "lent"):
             _take_part_of_moves(state.moves, record)
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
@@ -137,6 +137,8 @@ def _take_move(moves: Moves, kept: LeavingKept | IncomingKept | PieceKept | Land
 def _take_part_of_moves(moves: Moves, part: Part) -> None:
     columns = [from_column(column) for column in part.columns]
     match part.what:
+        case "closed":
+            moves.is_closed = True
         case "gone":
             rows = zip(*columns, strict=True)
             moves.gone.update({number: (channel, there, begun_at) for number, channel, there, begun_at in rows})

@@ -51,6 +51,7 @@ def status_of(
             "epoch": epoch >> _COUNTER_SHIFT,
             "sequence": engine.sequence,
             "destinations": len(engine.destinations),
+            "closed": engine.moves.is_closed,
         },
         "client_managers": [
             {
@@ -66,7 +67,17 @@ def status_of(
             for frame in introduced
         ],
         "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
+        "moves": _moves(engine),
     }
+
+
+def _moves(engine: Engine) -> list[dict[str, Any]]:
+    """Destinations on their way from here; `to` is the channel's place in the cluster's configuration."""
+    found = []
+    for number, leaving in sorted(engine.moves.leaving.items()):
+        source = leaving.source or engine.destinations[number]
+        found.append({"name": str(source.destination), "to": leaving.channel, "stage": leaving.stage.name.lower()})
+    return found
 
 
 def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:

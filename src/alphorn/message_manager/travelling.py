@@ -7,6 +7,8 @@ nobody has any more comes back, counted as delivered, and the destination is lik
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Effect, Landed, Left, Planned
 from alphorn.message_manager.engine import Engine
@@ -18,6 +20,8 @@ from alphorn.model.errors import Error
 from alphorn.model.ranges import RangeSet
 
 NOBODY = b""
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Travelling:
@@ -100,6 +104,9 @@ class Travelling:
     def export(self, engine: Engine, dispatcher: Dispatcher, number: int, frame: link.Export, read: Read) -> None:
         """Answers whoever carries a destination."""
         try:
+            if not frame.destination:
+                self._tell(number, link.Exported(frame.request, record=_encode(inventory(engine))))
+                return
             if frame.start >= 0:
                 self._tell(number, export_page(engine, frame.destination, frame.start, frame.request, read))
                 return
@@ -125,6 +132,13 @@ class Travelling:
                 if seen:
                     self._order(Return(number, subscription, NOBODY, seen.flat(), delay_ms=0))
             self._order(Settle(number))
+
+
+def inventory(engine: Engine) -> list[tuple[str, int]]:
+    """All destinations that can be moved from here, and those that went elsewhere with their channels; -1 is here."""
+    found = [each for each in engine.destinations.values() if not each.owner and not each.destination.is_reserved]
+    here = [(str(each.destination), -1) for each in found]
+    return here + [(str(name), channel) for name, channel in engine.moves.elsewhere.items()]
 
 
 def _carry(engine: Engine, number: int) -> link.Carry:

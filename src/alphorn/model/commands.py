@@ -164,6 +164,8 @@ class MoveStage(enum.IntEnum):
     BEGUN = 2  # it takes nothing here any more, and is as it is until all of it is there
     ENDED = 3  # it is there; here remains where it went
     CANCELLED = 4  # it stays here: it was only planned
+    CLOSED = 5  # the channel takes no new destinations (number 0 stands for all)
+    OPENED = 6  # it does so again
 
 
 class Move(Command, frozen=True, array_like=True, gc=False, tag=55):

@@ -162,13 +162,14 @@ class Move(ClientFrame, frozen=True, array_like=True, gc=False, tag=55):
 
 
 class Drain(ClientFrame, frozen=True, array_like=True, gc=False, tag=56):
-    """Moves everything off a channel, and lets nothing new onto it.
+    """Moves everything off a channel, and lets nothing new onto it; or lets it on again (`is_over`).
 
     Answered by `Done`, with how many destinations were moved, or by `Failed`.
     """
 
     request: int
     channel: str
+    is_over: bool = False
 
 
 AnyClientFrame = (

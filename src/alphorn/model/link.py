@@ -138,6 +138,8 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
 class Export(Asked, frozen=True, array_like=True, gc=False, tag=55):
     """Asks for the messages of a destination that is to leave, from a position on; below 0 for all else about it.
 
+    Destination 0 asks for the names of all that could leave.
+
     Answered by `Exported`, or by `Answered` where that cannot be.
     """
 

@@ -157,6 +157,7 @@ class ClientManagerNode:
             pid=os.getpid(),
             address=self._me.clients,
             channels=len(self._channels),
+            channel_names=tuple(channel.name for channel in self._file.channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
         )
 

@@ -1,7 +1,7 @@
 """The kinds of simulation: a group with its log alone, a message cluster on one, or one of two channels.
 
-A seed means another run in each. A campaign of all kinds takes every fourth seed as a cluster, every other of these with
-two channels and moves between them.
+A seed means another run in each. A campaign of all kinds takes every fourth seed as a cluster, every other of these
+with two channels and moves between them.
 """
 
 import enum
