@@ -23,7 +23,7 @@ def move(
 ) -> None:
     """Move a destination to another channel while it is used; returns when it is there.
 
-    Nothing is lost, repeated or overtaken. A move goes on by itself whatever node dies, also when this command is ended.
+    Nothing is lost, repeated or overtaken. A move goes on by itself whatever node dies, or when this command ends.
     """
     name = destination_of(destination)
     with connected(url) as connection:

@@ -51,13 +51,15 @@ class Channel:
         "heard",
         "in_flight",
         "is_open",
+        "is_removed",
         "links",
         "pending",
         "primary",
         "waiting",
     )
 
-    def __init__(self, *, cache_bytes: int) -> None:
+    def __init__(self, *, cache_bytes: int, is_removed: bool = False) -> None:
+        self.is_removed = is_removed  # nobody is there any more: nothing is ordered
         self.cache = ReceiveCache(cache_bytes)
         self.primary = ""  # name of the Message Manager that serves, "" while none is known
         self.epoch = 0
@@ -78,6 +80,8 @@ class Channel:
 
     def want(self, command: AnyCommand, then: Callable[[], None] | None = None, *, size: int = 0) -> None:
         """Orders a command; `then` is called once it is committed and all before it has been heard."""
+        if self.is_removed:
+            return
         self._commands.append(command)
         self._requests.append(0)
         if then is not None:
@@ -114,6 +118,8 @@ class Channel:
         return self._request
 
     def _want_request(self, request: int, command: AnyCommand, size: int) -> None:
+        if self.is_removed:
+            return
         self._commands.append(command)
         self._requests.append(request)
         self._size += size + _COMMAND_BYTES

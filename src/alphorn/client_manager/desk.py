@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""  # where clients reach it, "host:port"
     channels: int = 1
     channel_names: tuple[str, ...] = ()
+    removed: frozenset[int] = frozenset()  # of the channels: they keep their places, and nothing is there
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
@@ -51,8 +52,12 @@ class Desk:
     def __init__(self, settings: Settings, ids: IdSource) -> None:
         self.settings = settings
         self.ids = ids
-        self.channels = [Channel(cache_bytes=settings.cache_bytes) for _ in range(settings.channels)]
+        self.channels = [
+            Channel(cache_bytes=settings.cache_bytes, is_removed=number in settings.removed)
+            for number in range(settings.channels)
+        ]
         self.directory = Directory(settings.channels)
+        self.directory.closed |= settings.removed
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key

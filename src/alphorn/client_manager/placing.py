@@ -118,10 +118,11 @@ class Placing:
 
     def _channel(self, name: str) -> int:
         """The number of a channel; raises `Misuse`."""
-        names = self._desk.settings.channel_names
-        if name not in names:
-            raise Misuse(f"there is no channel {name!r}; there is {', '.join(names)}")
-        return names.index(name)
+        settings = self._desk.settings
+        found = {each: number for number, each in enumerate(settings.channel_names) if number not in settings.removed}
+        if name not in found:
+            raise Misuse(f"there is no channel {name!r}; there is {', '.join(found)}")
+        return found[name]
 
     def _plan(self, place: int, channel: int, on_end: OnEnd) -> None:
         place = self._moving.current(place)

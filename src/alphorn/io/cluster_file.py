@@ -30,6 +30,7 @@ from typing import Literal
 import msgspec
 
 from alphorn.bus.config import GroupConfig, MemberConfig, Role
+from alphorn.io import topology
 from alphorn.model.errors import Misuse
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
@@ -39,6 +40,13 @@ MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
 
 
+class BusTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bus: a network that carries channels. A file that names none has one, with everybody on it."""
+
+    name: str
+    network: str  # the addresses that are on it, like 10.1.0.0/16
+
+
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One channel: one log."""
 
@@ -46,6 +54,8 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group: int  # 32-bit id on the network, different for each channel of each cluster
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
+    buses: tuple[str, ...] = ()  # names of the buses that carry it; needed where the file names any
+    removed: bool = False  # it was drained and its nodes are gone; it keeps its place among the channels
     checkpoint_interval: int = 4096  # log numbers between checkpoints; raising it lengthens replay and saves work
 
 
@@ -55,10 +65,12 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str  # also of its folder below the cluster's directory
     kind: NodeKind  # "message_manager" or "client_manager"
     channel: str = ""  # of a Message Manager
-    bus: str = ""  # "host:port" of a Message Manager's member
+    bus: str = ""  # "host:port" of a Message Manager's member, on the first bus of its channel
+    further_buses: tuple[str, ...] = ()  # the same on the further buses of its channel, in their order
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
     rank: int = 0  # of a Message Manager: lower is asked first to be primary
     clients: str = ""  # "host:port" of a Client Manager's native door
+    hosts: tuple[str, ...] = ()  # addresses of a Client Manager on the buses that it is on; else that of `clients`
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
 
 
@@ -69,6 +81,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     directory: str  # each node keeps its stores and its log in a folder of its own name below
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
+    buses: tuple[BusTable, ...] = ()
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
     log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
 
@@ -108,6 +121,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for node in self.client_managers:
             if node.witness:
                 host, _, port = node.witness.rpartition(":")
+                host = topology.host_on(self, node, number)[0] if self.buses else host
                 members.append(
                     MemberConfig(
                         number=len(members) + 1,
@@ -121,7 +135,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return GroupConfig(
             group=channel.group,
             members=tuple(members),
-            bus=channel.name,
+            bus="+".join(channel.buses) or channel.name,
             copies=copies,
             copies_min=min(channel.copies_min, copies),
             checkpoint_interval=channel.checkpoint_interval,
@@ -145,7 +159,11 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 address = getattr(node, field)
                 if address and not address.rpartition(":")[2].isdigit():
                     faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
-        faults += [f"channel {name} has no message_manager" for name in channels if not self.message_managers(name)]
+        for channel in self.channels:
+            if channel.removed == bool(self.message_managers(channel.name)):
+                state = "is removed and has a" if channel.removed else "has no"
+                faults.append(f"channel {channel.name} {state} message_manager")
+        faults += topology.faults_of(self)
         if not self.client_managers:
             faults.append("there is no client_manager")
         if faults:

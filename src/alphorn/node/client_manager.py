@@ -39,10 +39,11 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.doors import native
-from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
+from alphorn.io.topology import link_from, seat_of
 from alphorn.model import link
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
@@ -76,7 +77,8 @@ class ClientManagerNode:
         self._is_reading = True
         self._shared = read_buffer()
         self._tasks = Tasks()
-        self._channels = [_Reader(self, number) for number in range(len(file.channels))]
+        self._channels = [_Reader(self, number) for number, channel in enumerate(file.channels) if not channel.removed]
+        self._by_number = {channel.number: channel for channel in self._channels}
         self._witnesses = self._make_witnesses()
 
     async def start(self) -> None:
@@ -106,7 +108,7 @@ class ClientManagerNode:
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
-            origins=[channel.origin for channel in self._channels],
+            origins=[self._origin(number) for number in range(len(self._file.channels))],
         )
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
@@ -114,7 +116,8 @@ class ClientManagerNode:
         self._driver.start()
         for channel in self._channels:
             for node in self._file.message_managers(self._file.channels[channel.number].name):
-                keeper = _Link(self, channel.number, node)
+                address = link_from(self._file, self._me, node, channel.number)
+                keeper = _Link(self, channel.number, node.name, address)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
         await self._server.start_serving()
@@ -151,12 +154,17 @@ class ClientManagerNode:
         if not self.stopped.done():
             self.stopped.set_result(reason)
 
+    def _origin(self, number: int) -> bytes:
+        """Of this node's member of a channel; of one that is removed there is none."""
+        return self._by_number[number].origin if number in self._by_number else b""
+
     def _settings(self) -> Settings:
         return Settings(
             name=self._me.name,
             pid=os.getpid(),
             address=self._me.clients,
-            channels=len(self._channels),
+            channels=len(self._file.channels),
+            removed=frozenset(number for number, channel in enumerate(self._file.channels) if channel.removed),
             channel_names=tuple(channel.name for channel in self._file.channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
         )
@@ -165,9 +173,10 @@ class ClientManagerNode:
         if not self._me.witness:
             return []
         found = []
-        for number in range(len(self._file.channels)):
+        for number in self._by_number:
             config = self._file.group(number)
             me = next(member for member in config.members if member.name == self._me.name)
+            seat = seat_of(self._file, self._me, number)
             settings = BusSettings(
                 config=config,
                 me=me,
@@ -175,6 +184,9 @@ class ClientManagerNode:
                 founding=self._founding,
                 reads=False,
                 linger_s=WITNESS_LINGER_S,
+                data_address=seat.home.data,
+                control_address=seat.home.control,
+                aliases=seat.aliases,
                 cluster_key=_key(self._file),
             )
             found.append(BusNode(settings, _Witness(self)))
@@ -227,9 +239,9 @@ class ClientManagerNode:
                     stream.send(native.encode(frame))
                 self._dirty.add(stream)
             case Order(number, handle, payload):
-                self._channels[number].order(handle, payload)
+                self._by_number[number].order(handle, payload)
             case Ask(number, name, asked):
-                self._channels[number].links[name].send(asked)
+                self._by_number[number].links[name].send(asked)
             case Hang(number, reason):
                 stream = self._streams.pop(number, None)
                 if stream is not None:
@@ -327,11 +339,14 @@ class _Reader(_Witness):
         self._delivered = 0
         self.origin = b""  # as the machine knows it
         file, me = node._file, node._me
-        host = me.clients.rpartition(":")[0]
+        seat = seat_of(file, me, number)
         self.bus = BusNode(
             BusSettings(
                 config=file.group(number),
-                me=MemberConfig(number=0, name=me.name, address=f"{host}:0", roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
+                me=MemberConfig(number=0, name=me.name, address=seat.address, roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
+                data_address=seat.home.data,
+                control_address=seat.home.control,
+                aliases=seat.aliases,
                 history=False,
                 cluster_key=_key(file),
             ),
@@ -383,10 +398,11 @@ class _Reader(_Witness):
 class _Link:
     """The link to one Message Manager, kept up."""
 
-    def __init__(self, owner: ClientManagerNode, channel: int, node: NodeTable) -> None:
+    def __init__(self, owner: ClientManagerNode, channel: int, name: str, address: str) -> None:
         self._owner = owner
         self._channel = channel
-        self._node = node
+        self._name = name
+        self._address = address
         self._stream: FrameStream | None = None
 
     def send(self, frame: link.Asked) -> None:
@@ -402,7 +418,7 @@ class _Link:
     async def keep(self) -> None:
         """Opens the link, and again whenever it is lost."""
         loop = asyncio.get_running_loop()
-        host, _, port = self._node.link.rpartition(":")
+        host, _, port = self._address.rpartition(":")
         wait_s, longest_s = RELINK_S
         while True:
             closed: asyncio.Future[str] = loop.create_future()
@@ -414,11 +430,11 @@ class _Link:
                 continue
             wait_s = RELINK_S[0]
             self._stream = stream
-            self._owner.receive(Linked(self._channel, self._node.name, True))
+            self._owner.receive(Linked(self._channel, self._name, True))
             reason = await closed
             self._stream = None
-            _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
-            self._owner.receive(Linked(self._channel, self._node.name, False))
+            _log.info("event=link_lost to=%s reason=%s", self._name, reason)
+            self._owner.receive(Linked(self._channel, self._name, False))
 
     def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
         def on_closed(stream: FrameStream, reason: str) -> None:
@@ -434,4 +450,4 @@ class _Link:
             except PeerViolation as error:
                 stream.abort(str(error))
                 return
-            self._owner.receive(Told(self._channel, self._node.name, told))
+            self._owner.receive(Told(self._channel, self._name, told))

@@ -15,6 +15,7 @@ from alphorn.bus.entries import Assignment, Member
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
+from alphorn.io.topology import link_hosts, seat_of
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.machine import (
@@ -60,12 +61,14 @@ class MessageManagerNode:
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
         config = file.group(self._channel)
+        seat = seat_of(file, self._me, self._channel)
         self._bus = BusNode(
             BusSettings(
                 config=config,
                 me=next(member for member in config.members if member.name == name),
                 store=Path(file.directory) / name / "log",
                 founding=founding,
+                further=seat.further,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
             ),
             self,
@@ -85,9 +88,9 @@ class MessageManagerNode:
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
-        host, _, port = self._me.link.rpartition(":")
+        port = int(self._me.link.rpartition(":")[2])
         try:
-            self._server = await loop.create_server(self._accept, host, int(port), start_serving=False)
+            self._server = await loop.create_server(self._accept, link_hosts(self._me), port, start_serving=False)
         except OSError as error:
             raise Unavailable(
                 f"{self._me.name} cannot listen for Client Managers at {self._me.link}: {error.strerror}; "
