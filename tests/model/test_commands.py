@@ -6,15 +6,21 @@ import pytest
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
+    Arrive,
+    Carried,
     CreateDestination,
     DeleteDestination,
     Entry,
+    Expect,
     Forget,
+    Move,
+    MoveStage,
     Publish,
     Purge,
     Redrive,
     Return,
     SetPolicy,
+    Settle,
     Subscribe,
     Tick,
     Unsubscribe,
@@ -41,6 +47,11 @@ COMMANDS: list[AnyCommand] = [
     Tick(1_700_000_000_000),
     Redrive(1, [1, 2]),
     Purge(1),
+    Move(1, MoveStage.BEGUN, 2, 3),
+    Expect(Destination(DestinationKind.TOPIC, "prices"), Policy(), 0, 7, [(True, "client", "name")]),
+    Carried(1, KEY, 9, 2, 0, 1234, memoryview(b"\x92\x91\x01\x91\x02"), position=17),
+    Arrive(1, b"attempt", 0, [b"record"], True),
+    Settle(1),
 ]
 
 

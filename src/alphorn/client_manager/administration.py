@@ -25,7 +25,7 @@ from alphorn.model.conversation import (
     StatusAnswer,
     Unsubscribe,
 )
-from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
+from alphorn.model.destinations import Destination, Policy, parse_destination, split_channel, temporary_prefix
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
@@ -106,7 +106,11 @@ class Administration:
         channel: int | None = None,
     ) -> None:
         desk = self._desk
-        channel = desk.directory.channel_for(destination) if channel is None else channel
+        try:
+            wanted, channel = self._home(destination, channel)
+        except Error as error:
+            desk.fail(connection.stream, request, error)
+            return
         again = partial(self._create, connection, request, destination, policy, owner)
 
         def on_created(answer: link.Answered) -> None:
@@ -114,9 +118,19 @@ class Administration:
             desk.directory.learn(place, destination, answer.policy or policy)
             desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
-        command = commands.CreateDestination(destination, policy, owner)
+        command = commands.CreateDestination(wanted, policy, owner)
         answered = desk.answer_to(connection, request, on_created)
         desk.channels[channel].request(command, self._elsewhere(channel, answered, again))
+
+    def _home(self, destination: Destination, channel: int | None) -> tuple[Destination, int]:
+        """A destination as its channel knows it, and where to look for it; raises `InvalidDestination`."""
+        desk = self._desk
+        wanted, name = split_channel(destination)
+        if not name:
+            return destination, desk.directory.channel_for(destination) if channel is None else channel
+        if name not in desk.settings.channel_names:
+            raise InvalidDestination(f"there is no {destination}: no channel is named {name}; see alphorn status")
+        return wanted, desk.settings.channel_names.index(name)
 
     def _elsewhere(
         self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int | None], None]
@@ -176,7 +190,11 @@ class Administration:
         if listed is not None:
             then(listed.place)
             return
-        channel = desk.directory.channel_for(destination) if channel is None else channel
+        try:
+            wanted, channel = self._home(destination, channel)
+        except Error as error:
+            desk.fail(connection.stream, request, error)
+            return
 
         def on_found(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
@@ -188,7 +206,7 @@ class Administration:
         number = desk.channels[channel].ask(
             self._elsewhere(channel, answered, again), lost=lambda: self._unavailable(connection, request)
         )
-        if not desk.ask_primary(channel, link.Locate(number, destination)):
+        if not desk.ask_primary(channel, link.Locate(number, wanted)):
             desk.channels[channel].pending.pop(number)
             self._unavailable(connection, request)
 

@@ -6,7 +6,7 @@ A place is a channel and a number within it, as one whole number that clients ke
 import xxhash
 
 from alphorn.model.commands import CONNECTION_BYTES
-from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, temporary_prefix
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, split_channel, temporary_prefix
 
 _CHANNEL_SHIFT = 40
 _NUMBER_MASK = (1 << _CHANNEL_SHIFT) - 1
@@ -39,7 +39,7 @@ class Listed:
 
         Temporary destinations vanish with their owner, which no command names; dead messages come from nobody's client.
         """
-        if self.destination.is_temporary or self.destination.name == DEAD_MESSAGES:
+        if self.destination.is_temporary or split_channel(self.destination)[0].name == DEAD_MESSAGES:
             return True
         return self.policy.max_length > 0 and self.policy.overflow == "reject"
 
