@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.client_manager.cache import ReceiveCache
-from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Publish, encode_entry
+from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Move, Publish, encode_entry
 from alphorn.model.link import Answered
 
 ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
@@ -123,7 +123,9 @@ class Channel:
         self._commands.append(command)
         self._requests.append(request)
         self._size += size + _COMMAND_BYTES
-        if self._size >= ENTRY_BYTES:
+        if self._size >= ENTRY_BYTES or isinstance(command, Move):
+            # What follows a move is refused where the destination was: so that everybody can tell by the number of the
+            # entry, a move is the last command of its own.
             self._close_entry()
 
     def repeat_requests(self) -> None:
