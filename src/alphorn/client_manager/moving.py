@@ -11,7 +11,7 @@ When nothing is under way at the old place any more and the destination is at th
 order, with the same counters and positions: so nothing is lost, repeated or overtaken.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
@@ -22,7 +22,7 @@ from alphorn.model.errors import Moved
 from alphorn.model.link import Answered, Departed, Followed, Home, Landed, Name
 
 Then = Callable[[], None]
-Unseen = list[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
+Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
 Make = Callable[[int], AnyCommand]  # from the destination's number
 
 
@@ -192,7 +192,7 @@ class Moving:
             )
         redirect.has_come = True
         if redirect.is_done:
-            self._tell_followed(redirect.place, [])
+            self._tell_followed(redirect.place)
         else:
             self._go_on(old)
 
@@ -240,7 +240,9 @@ class Moving:
         desk, listed = self._desk, self._desk.directory.forget(place)
         if listed is not None and desk.directory.at(redirect.place) is None:
             desk.directory.learn(redirect.place, listed.destination, listed.policy)
-        desk.loose.forget(*parts_of(place))
+        old_channel, old_number = parts_of(place)
+        loose = [each[1:] for each in desk.loose.of(old_channel) if each[0] == old_number]
+        desk.loose.forget(old_channel, old_number)
         desk.log("info", "destination_moved", f"from={parts_of(place)} to={parts_of(redirect.place)}")
         returned, parked, consumers = redirect.returned, redirect.parked, redirect.consumers
         redirect.returned, redirect.parked, redirect.consumers, redirect.size = [], [], [], 0
@@ -252,15 +254,15 @@ class Moving:
         if returned:  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
-            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place, unseen))
+            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place, unseen, loose))
         else:
-            self._tell_followed(redirect.place, unseen)
+            self._tell_followed(redirect.place, unseen, loose)
 
-    def _tell_followed(self, place: int, unseen: Unseen) -> None:
+    def _tell_followed(self, place: int, unseen: Unseen = (), loose: Unseen = ()) -> None:
         if place in self._followed:
             self._followed.discard(place)
             channel, number = parts_of(place)
-            self._desk.ask_primary(channel, Followed(number, unseen))
+            self._desk.ask_primary(channel, Followed(number, list(unseen), list(loose)))
 
     def on_lost(self, channel: int) -> None:
         """Own entries of a log are lost, and all clients start over: nothing of theirs is under way there."""

@@ -121,6 +121,7 @@ class LandingKept(msgspec.Struct, frozen=True, array_like=True, tag=58):
     number: int
     home: tuple[int, int]
     begun_at: int
+    is_guess: bool
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -224,7 +225,7 @@ def _records_of_leaving(state: State, number: int, lent: Mapping[int, RangeSet] 
     yield Head(state.sequence, state.now_ms, 0)
     yield from _records_of(source, is_awaiting=leaving.is_awaiting, has_places=False)
     yield from _parts_of_expirations(leaving.expirations)
-    yield LandingKept(number, (0, number), leaving.begun_at)
+    yield LandingKept(number, (0, number), leaving.begun_at, lent is None)
     for subscription, backlog in source.backlogs():
         found = backlog.pending if lent is None else lent.get(subscription, RangeSet())
         yield from _parts(number, subscription, "lent", found)
@@ -246,7 +247,7 @@ def _records_of_moves(moves: Moves) -> Iterator[Record]:
         for records in incoming.pieces:
             yield PieceKept(number, records)
     for number, landing in sorted(moves.landing.items()):
-        yield LandingKept(number, landing.home, landing.begun_at)
+        yield LandingKept(number, landing.home, landing.begun_at, landing.is_guess)
         for subscription, lent in sorted(landing.lent.items()):
             yield from _parts(number, subscription, "lent", lent)
 

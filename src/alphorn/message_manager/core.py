@@ -192,7 +192,8 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
-        self._travelling.on_effects(self.engine, self._dispatcher, effects)
+        is_doubtful = now < self._doubtful_until
+        self._travelling.on_effects(self.engine, self._dispatcher, effects, is_doubtful=is_doubtful)
         self._await_owners(effects, now)
         if entry.requests:
             self._answer(item.origin, entry, effects)

@@ -47,14 +47,16 @@ class Incoming:
 class Landing:
     """A destination that has come here, while Client Managers attach their consumers again.
 
-    What was with consumers when it left (`lent`, by subscription) is given to nobody until they have said so.
+    What was with consumers when it left (`lent`, by subscription) is given to nobody until they have said so. It is a
+    guess, namely everything, where the primary that knew was lost meanwhile.
     """
 
-    __slots__ = ("begun_at", "home", "lent")
+    __slots__ = ("begun_at", "home", "is_guess", "lent")
 
-    def __init__(self, home: Home, begun_at: int) -> None:
+    def __init__(self, home: Home, begun_at: int, *, is_guess: bool = False) -> None:
         self.home = home
         self.begun_at = begun_at
+        self.is_guess = is_guess
         self.lent: dict[int, RangeSet] = {}
 
 

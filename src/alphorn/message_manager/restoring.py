@@ -131,7 +131,7 @@ def _take_move(moves: Moves, kept: LeavingKept | IncomingKept | PieceKept | Land
         case PieceKept():
             moves.incoming[kept.number].pieces.append(kept.records)
         case LandingKept():
-            moves.landing[kept.number] = Landing(kept.home, kept.begun_at)
+            moves.landing[kept.number] = Landing(kept.home, kept.begun_at, is_guess=kept.is_guess)
 
 
 def _take_part_of_moves(moves: Moves, part: Part) -> None:

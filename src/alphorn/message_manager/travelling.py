@@ -21,13 +21,15 @@ from alphorn.model.ranges import RangeSet
 
 NOBODY = b""
 
+Told = dict[int, RangeSet]  # by subscription
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Travelling:
     """One primary's part. `links` are those of the Client Managers that have introduced themselves, by origin."""
 
-    __slots__ = ("_awaited", "_carriers", "_links", "_order", "_present", "_tell", "_unseen")
+    __slots__ = ("_awaited", "_carriers", "_doubtful", "_links", "_order", "_present", "_tell", "_told")
 
     def __init__(
         self,
@@ -41,14 +43,16 @@ class Travelling:
         self._order = order
         self._present: set[bytes] = set()  # origins of Client Managers that are members
         self._carriers: dict[int, bytes] = {}  # destination → origin of who carries it
-        self._unseen: dict[int, dict[int, RangeSet]] = {}  # of those: what was never delivered, by subscription
+        self._told: dict[int, tuple[Told, Told]] = {}  # of those: what was never delivered, and what was lost
+        self._doubtful: set[int] = set()  # of those: somebody left who might have had messages
         self._awaited: dict[int, set[bytes]] = {}  # destination that has come → whose consumers have not followed
 
     def on_promoted(self, engine: Engine, client_managers: Iterable[bytes]) -> None:
         """This replica serves from now on; those who introduce themselves are told of everything."""
         self._present = set(client_managers)
         self._carriers.clear()
-        self._unseen.clear()
+        self._told.clear()
+        self._doubtful = set(engine.moves.landing)  # what the primary before was told is lost
         self._awaited = {number: set(self._present) for number in engine.moves.landing}
 
     def on_introduced(self, engine: Engine, origin: bytes) -> None:
@@ -65,11 +69,15 @@ class Travelling:
     def on_left(self, engine: Engine, dispatcher: Dispatcher, origin: bytes) -> None:
         """A Client Manager is no member any more: nobody waits for it."""
         self._present.discard(origin)
-        for number in list(self._awaited):
+        for number, awaited in list(self._awaited.items()):
+            if origin in awaited:
+                self._doubtful.add(number)
             self._strike(engine, dispatcher, number, origin)
         self.assign(engine)
 
-    def on_effects(self, engine: Engine, dispatcher: Dispatcher, effects: Sequence[Effect]) -> None:
+    def on_effects(
+        self, engine: Engine, dispatcher: Dispatcher, effects: Sequence[Effect], *, is_doubtful: bool
+    ) -> None:
         """Something set out, left or came."""
         for effect in effects:
             if isinstance(effect, Planned):
@@ -79,15 +87,18 @@ class Travelling:
                     self._tell(number, _departed(engine, effect.number))
             elif isinstance(effect, Landed) and effect.number in engine.moves.landing:
                 self._awaited[effect.number] = set(self._present)
+                if is_doubtful:
+                    self._doubtful.add(effect.number)
                 for number in self._links.values():
                     self._tell(number, _landed(engine, effect.number))
                 self._strike(engine, dispatcher, effect.number, NOBODY)
 
     def on_followed(self, engine: Engine, dispatcher: Dispatcher, origin: bytes, frame: link.Followed) -> None:
         """A Client Manager has attached all its consumers of a destination that has come."""
-        unseen = self._unseen.setdefault(frame.destination, {})
-        for subscription, positions in frame.unseen:
-            unseen.setdefault(subscription, RangeSet()).update(RangeSet.from_flat(positions))
+        unseen, loose = self._told.setdefault(frame.destination, ({}, {}))
+        for told, known in ((frame.unseen, unseen), (frame.loose, loose)):
+            for subscription, positions in told:
+                known.setdefault(subscription, RangeSet()).update(RangeSet.from_flat(positions))
         self._strike(engine, dispatcher, frame.destination, origin)
 
     def assign(self, engine: Engine) -> None:
@@ -126,9 +137,16 @@ class Travelling:
             return
         del self._awaited[number]
         if number in engine.moves.landing:
-            unseen = self._unseen.pop(number, {})
+            unseen, loose = self._told.pop(number, ({}, {}))
+            is_guess = engine.moves.landing[number].is_guess and number not in self._doubtful
             for subscription, positions in dispatcher.unclaimed(number).items():
                 seen = positions.difference(unseen.get(subscription, RangeSet()))
+                if is_guess:  # all have answered: what nobody had, and nobody lost, was never given out
+                    seen = RangeSet(
+                        part
+                        for first, last in loose.get(subscription, RangeSet())
+                        for part in seen.intersection(first, last)
+                    )
                 if seen:
                     self._order(Return(number, subscription, NOBODY, seen.flat(), delay_ms=0))
             self._order(Settle(number))

@@ -151,11 +151,12 @@ class Export(Asked, frozen=True, array_like=True, gc=False, tag=55):
 class Followed(Asked, frozen=True, array_like=True, gc=False, tag=56):
     """All consumers of this Client Manager that followed a destination from another channel are attached here.
 
-    What was to be delivered to them before and never was is `unseen`.
+    What was to be delivered to them before and never was is `unseen`; what those had that are gone is `loose`.
     """
 
     destination: int
     unseen: list[tuple[int, list[int]]] = []  # subscription, positions
+    loose: list[tuple[int, list[int]]] = []
 
 
 AnyAsked = (
