@@ -5,13 +5,13 @@ from start import cluster_url
 import alphorn
 
 with cluster_url() as url, alphorn.connect(url) as connection:
-    connection.destinations.create("queue:orders", delivery_limit=2, dead_letter="broken-orders")
+    connection.destinations.create("queue:fragile-orders", delivery_limit=2, dead_letter="broken-orders")
     session = connection.session(ack="individual")
-    producer = session.producer("queue:orders")
+    producer = session.producer("queue:fragile-orders")
     producer.send("an order that makes the shop fall over")
     producer.flush(timeout=10)
 
-    consumer = session.consumer("queue:orders")
+    consumer = session.consumer("queue:fragile-orders")
     for _ in range(2):
         message = consumer.receive(timeout=10)
         assert message is not None

@@ -1,5 +1,6 @@
 """A data server: reports from memory, stores under the number, and says stored only when it is durable."""
 
+import msgspec
 import pytest
 
 from alphorn.bus.config import Timing
@@ -25,7 +26,7 @@ TIMING = Timing()
 class Storing:
     """Data server 2 of three with sequencer 1; a client is a member, too. Numbers go on after 4."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing = TIMING, report_quorum: int = 1) -> None:
         self.bench = Bench(number=2)
         self.bench.join(1, 2, 3)
         members = self.bench.ledger.state.members
@@ -33,7 +34,8 @@ class Storing:
         self.bench.fold(system(MemberJoined(client)))
         self.bench.ledger.confirm(EPOCH, 4)
         station = self.bench.station
-        station.epoch, station.sequencer = EPOCH, 1
+        station.epoch, station.sequencer, station.timing = EPOCH, 1, timing
+        station.config = msgspec.structs.replace(station.config, report_quorum=report_quorum)
         self.requests = Requests(station)
         self.server = DataServer(station, self.requests, stored=4)
 
@@ -82,6 +84,44 @@ def test_a_report_that_got_no_number_is_made_again() -> None:
     storing.number(numbered(1))
     storing.server.on_time(1.0 + TIMING.report_repeat_s)
     assert storing.reports(now=1.1) == [[batch_id(2)]]
+
+
+PATIENT = Timing(report_delay_s=0.01)
+
+
+def test_a_patient_data_server_gives_the_sequencer_time_to_number_by_itself() -> None:
+    storing = Storing(PATIENT)
+    storing.receive(1, 2)
+    assert storing.reports(now=1.0) == []
+    assert storing.server.next_deadline() == 1.0 + PATIENT.report_delay_s
+    storing.number(numbered(1))
+    storing.server.on_time(1.01)
+    assert storing.reports(now=1.01) == [[batch_id(2)]]
+
+
+def test_a_patient_data_server_waits_anew_for_what_comes_later() -> None:
+    storing = Storing(PATIENT)
+    storing.receive(1)
+    storing.reports(now=1.0)
+    storing.number(numbered(1))
+    storing.server.on_time(1.01)
+    assert storing.reports(now=1.01) == []
+    storing.receive(2, now=1.02)
+    assert storing.reports(now=1.02) == []
+
+
+def test_a_new_sequencer_is_told_at_once_even_by_a_patient_data_server() -> None:
+    storing = Storing(PATIENT)
+    storing.receive(1)
+    storing.reports()
+    storing.server.report_all()
+    assert storing.reports() == [[batch_id(1)]]
+
+
+def test_where_two_reports_are_needed_nobody_waits_with_its_own() -> None:
+    storing = Storing(PATIENT, report_quorum=2)
+    storing.receive(1)
+    assert storing.reports() == [[batch_id(1)]]
 
 
 def test_a_new_sequencer_is_told_everything_without_a_number() -> None:

@@ -285,6 +285,14 @@ class Broker:
                 self._give_back(holder, position, is_counted=not frame.is_unseen)
         stream.send(c.Done(frame.request))
 
+    def on_recover(self, stream: Stream, frame: c.Recover) -> None:
+        holder = self.holders[key_of(stream.connection, frame.consumer)]
+        for position in holder.held - positions_of(frame.seen):
+            self._give_back(holder, position, is_counted=False)
+        for position in positions_of(frame.seen) & holder.held:
+            self._give_back(holder, position)
+        stream.send(c.Done(frame.request))
+
     def on_closeconsumer(self, stream: Stream, frame: c.CloseConsumer) -> None:
         self._end_holder(key_of(stream.connection, frame.consumer))
         stream.send(c.Done(frame.request))

@@ -3,12 +3,13 @@
 import pytest
 
 from alphorn.client.core import DEAD_AFTER_S, PING_AFTER_S, Core, State
-from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.inbox import LAZY_S, AckMode, Inbox
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.requests import Answer
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model import conversation as c
+from alphorn.model.conversation import place_of
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, PeerViolation, Unavailable, UnknownOutcome
 
 CONNECTION = bytes(range(16))
@@ -228,20 +229,162 @@ def test_a_consumer_that_was_closing_is_resumed_so_that_its_acknowledgements_cou
     assert kinds(script.said()) == ["OpenSession"]
 
 
-def test_recovering_returns_what_was_handed_out_apart_from_what_nobody_saw() -> None:
+def test_recovering_gives_back_what_was_handed_out_apart_from_what_nobody_saw() -> None:
     script = Script()
     inbox = script.consumer(AckMode.CLIENT)
     script.said()
     script.hear(delivered(inbox, 1, 5))
     assert bodies(inbox, 2) == [1, 2]
     inbox.recover()
-    first, second = script.said()
-    assert isinstance(first, c.Return)
-    assert isinstance(second, c.Return)
-    assert (first.positions, first.is_unseen) == ([1, 2], False)
-    assert (second.positions, second.is_unseen) == ([3, 5], True)
-    script.hear(delivered(inbox, 1, 2, delivery_count=2))
+    [recover] = script.said()
+    assert isinstance(recover, c.Recover)
+    assert (recover.seen, recover.unseen) == ([1, 2], [3, 5])
+    script.hear(c.Done(recover.request), delivered(inbox, 1, 2, delivery_count=2))
     assert [message.delivery_count for message in inbox.take(10)] == [2, 2]
+
+
+def test_what_comes_while_everything_goes_back_is_not_handed_out() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.CLIENT)
+    script.said()
+    script.hear(delivered(inbox, 1, 2))
+    assert bodies(inbox, 1) == [1]
+    inbox.recover()
+    [recover] = script.said()
+    script.hear(delivered(inbox, 3, 1))
+    assert bodies(inbox) == []
+    script.hear(c.Done(recover.request), delivered(inbox, 1, 2), delivered(inbox, 3, 1))
+    assert bodies(inbox) == [1, 2, 3]
+
+
+def test_a_recovery_without_an_answer_is_asked_for_again_with_what_is_held() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.CLIENT)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    bodies(inbox, 1)
+    inbox.recover()
+    script.said()
+    script.cut()
+    script.resolve()
+    _, consume, recover = script.said()
+    assert isinstance(consume, c.Consume)
+    assert consume.held == [1, 3]
+    assert isinstance(recover, c.Recover)
+    assert (recover.seen, recover.unseen) == ([1, 1], [2, 3])
+
+
+def test_a_producer_whose_destination_was_deleted_looks_for_it_when_it_has_something_to_send() -> None:
+    script = Script()
+    session = script.core.open_session(AckMode.AUTO)
+    outbox = script.core.open_outbox(session, 7, is_persistent=True, destination="queue:q")
+    script.said()
+    script.hear(c.Vanished(7))
+    assert script.said() == []
+    outbox.add_plain(pack_body("plain"))
+    outbox.add(Parcel(7, 0, 0, pack_body("with a place")))
+    [resolve] = script.said()
+    assert isinstance(resolve, c.Resolve)
+    assert not script.core.has_output
+    script.hear(c.Resolved(resolve.request, 8, "queue:q"))
+    [publish] = script.said()
+    assert isinstance(publish, c.Publish)
+    assert (publish.place, publish.counter, publish.count) == (8, 1, 2)
+    assert script.core.places == {"queue:q": 8}
+
+
+def test_each_channel_hears_which_of_its_messages_came_before() -> None:
+    script = Script()
+    outbox = script.producer()
+    one, other = place_of(0, 7), place_of(1, 7)
+    for place in (one, other, other, one):
+        outbox.add(Parcel(place, 0, 0, pack_body("x")))
+        script.said()
+    frames = [decode_client(memoryview(frame)[LENGTH_BYTES:]) for frame in outbox.unconfirmed_frames()]
+    assert [(frame.place, frame.counter, frame.after) for frame in frames] == [  # type: ignore[union-attr]
+        (one, 1, -1),
+        (other, 2, 0),
+        (other, 3, -1),
+        (one, 4, 1),
+    ]
+
+
+def test_a_place_that_vanished_is_not_remembered() -> None:
+    script = Script()
+    script.core.remember_place("queue:q", c.Resolved(1, 7, "queue:q"))
+    script.core.remember_place("queue:r", c.Resolved(1, 8, "queue:r"))
+    script.hear(c.Vanished(7))
+    assert script.core.places == {"queue:r": 8}
+
+
+def test_a_lazy_consumer_acknowledges_when_half_of_its_prefetch_is_used_up() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.DUPS_OK, prefetch=10)
+    script.said()
+    script.hear(delivered(inbox, 1, 10))
+    assert bodies(inbox, 5) == [1, 2, 3, 4, 5]
+    inbox.take(0)
+    [acknowledge] = script.said()
+    assert isinstance(acknowledge, c.Acknowledge)
+    assert acknowledge.positions == [1, 5]
+    assert bodies(inbox, 4) == [6, 7, 8, 9]
+    inbox.take(1)
+    assert not script.core.has_wishes
+    assert script.said() == []
+
+
+def test_a_lazy_consumer_acknowledges_after_a_while_and_when_it_closes() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.DUPS_OK)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    bodies(inbox, 1)
+    inbox.take(1)
+    for now in (1.0, 1.0 + LAZY_S / 2):
+        script.core.on_time(now)
+        assert script.said() == []
+    script.core.on_time(1.0 + LAZY_S)
+    [acknowledge] = script.said()
+    assert isinstance(acknowledge, c.Acknowledge)
+    assert acknowledge.positions == [1, 1]
+    inbox.take(1)
+    script.core.on_time(1.0 + LAZY_S)
+    assert script.said() == []
+    script.core.close_inbox(inbox, script.answers.append)
+    assert kinds(script.said()) == ["Acknowledge", "CloseConsumer"]
+
+
+def test_a_lazy_consumer_with_little_prefetch_does_not_stop() -> None:
+    for prefetch in (1, 2, 3):
+        script = Script()
+        inbox = script.consumer(AckMode.DUPS_OK, prefetch=prefetch)
+        script.said()
+        script.hear(delivered(inbox, 1, prefetch))
+        bodies(inbox)
+        inbox.take(1)
+        assert kinds(script.said()) == ["Acknowledge"]
+
+
+def test_of_a_message_that_came_again_only_the_newest_word_is_repeated() -> None:
+    script = Script()
+    inbox = script.consumer(AckMode.INDIVIDUAL)
+    script.said()
+    script.hear(delivered(inbox, 1, 3))
+    for message in inbox.take(3):
+        message.reject()
+    script.said()
+    script.hear(delivered(inbox, 1, 3, delivery_count=2))
+    first, second, _ = inbox.take(3)
+    first.acknowledge()
+    script.said()
+    second.acknowledge()  # nobody is told before the stream is cut
+    script.cut()
+    script.resolve()
+    _, consume, *words = script.said()
+    assert isinstance(consume, c.Consume)
+    assert consume.held == [1, 3]
+    assert kinds(words) == ["Return", "Acknowledge", "Acknowledge"]
+    assert [word.positions for word in words] == [[], [1, 1], [2, 2]]
 
 
 def test_a_batch_that_cannot_be_read_is_dead_and_the_next_one_is_handed_out() -> None:

@@ -114,6 +114,8 @@ class Managing:
         self.receive(Opened(self.streams))
         client = Client(self, self.streams)
         client.say(Hello(1, client_id=client_id, connection=connection, resumption=resumption))
+        if client_id:
+            self.tell(link.Answered(claimed_client(self).request))
         welcome = client.take(Welcome)[0]
         client.id = welcome.connection
         client.say(OpenSession(1))
@@ -173,6 +175,11 @@ def attached(managing: Managing) -> list[link.Attach]:
     found = [frame for _, frame in managing.asked if isinstance(frame, link.Attach)]
     managing.asked.clear()
     return found
+
+
+def claimed_client(managing: Managing) -> link.ClaimClient:
+    """The newest question for a client id."""
+    return [frame for _, frame in managing.asked if isinstance(frame, link.ClaimClient)][-1]
 
 
 def consuming(managing: Managing, client: Client, **options: object) -> bytes:

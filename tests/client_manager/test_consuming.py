@@ -229,6 +229,42 @@ def test_closing_a_session_ends_its_consumers_and_no_others() -> None:
     assert len([frame for _, frame in managing.asked if isinstance(frame, link.Detach)]) == 2
 
 
+def test_what_came_again_and_was_acknowledged_is_claimed_although_its_return_is_heard_only_now() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    run = link.DeliveredRun(batch(managing, "one"), 0, 0, 1, 1, 1)
+    managing.tell(link.Deliver(key, 5, [run]))
+    managing.commits = False
+    client.say(Return(8, 1, [1, 1]))
+    managing.tell(link.Deliver(key, 5, [run]))  # the primary has applied it before this Client Manager heard of that
+    returned, managing.waiting = managing.waiting, []
+    client.say(Acknowledge(9, 1, [1, 1]))
+    managing.waiting = returned
+    managing.commit()
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    [attach] = attached(managing)
+    assert attach.held == [1, 1]
+
+
+def test_what_came_back_while_the_consumer_attached_is_not_its_own_for_ever() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    managing.tell(link.Deliver(key, 5, [link.DeliveredRun(batch(managing, "one"), 0, 0, 1, 1, 1)]))
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    [claiming] = attached(managing)
+    assert claiming.held == [1, 1]
+    client.say(Return(8, 1, [1, 1]))  # the new primary may apply this before it hears that the consumer had it
+    assert client.take(Done) == [Done(8)]
+    assert attached(managing) == []
+    managing.tell(link.Answered(claiming.request), "mm2")
+    [again] = attached(managing)
+    assert (again.consumer, again.held) == (key, [])
+    managing.tell(link.Answered(again.request), "mm2")
+    assert attached(managing) == []
+
+
 # --- topics ---
 
 

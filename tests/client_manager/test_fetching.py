@@ -1,6 +1,8 @@
 """Bodies that are not in the receive cache: they come with the log, or are fetched from whoever answers."""
 
-from alphorn.client_manager.fetching import AGAIN_S, ANSWER_S
+import pytest
+
+from alphorn.client_manager.fetching import AGAIN_S, ANSWER_S, ENTRIES_MAX
 from alphorn.model import link
 from alphorn.model.conversation import Delivered
 from tests.client_manager.managing import Client, Managing, batch, bodies_of, consuming, encode, entry_of
@@ -81,3 +83,72 @@ def test_without_any_link_a_fetch_waits_for_one() -> None:
     [(name, fetch)] = fetches(managing)
     managing.tell(link.Entries(fetch.request, [(old, memoryview(encode(entry_of("old"))))]), name)
     assert [bodies_of(frame) for frame in client.take(Delivered)] == [["old"]]
+
+
+def late() -> tuple[Managing, Client, bytes]:
+    """A Client Manager that has heard nothing but the newest entry of a long log."""
+    managing, client, key, _ = forgetful()
+    managing.sequence = 500
+    batch(managing, "newest")
+    return managing, client, key
+
+
+def behind(managing: Managing, key: bytes, *sequences: int) -> None:
+    """A delivery of messages that lie in these entries, one in each."""
+    runs = [link.DeliveredRun(sequence, 0, 0, 1, place, 1) for place, sequence in enumerate(sequences, 1)]
+    managing.tell(link.Deliver(key, 5, runs))
+
+
+def give(managing: Managing, name: str, fetch: link.Fetch, *sequences: int) -> None:
+    """An answer with some of what was asked for; each message is its entry's number."""
+    entries = [(sequence, memoryview(encode(entry_of(sequence)))) for sequence in sequences]
+    managing.tell(link.Entries(fetch.request, entries), name)
+
+
+def received(client: Client) -> list[object]:
+    return [body for frame in client.take(Delivered) for body in bodies_of(frame)]
+
+
+@pytest.mark.requirement("MM-4")
+def test_what_a_turn_needs_is_asked_for_at_once() -> None:
+    managing, client, key = late()
+    behind(managing, key, 90, 91, 92)
+    [(name, fetch)] = fetches(managing)
+    assert fetch.sequences == [90, 91, 92]
+    give(managing, name, fetch, 90, 91, 92)
+    assert received(client) == [90, 91, 92]
+    assert managing.manager.next_deadline() == float("inf")
+
+
+def test_many_entries_are_asked_for_in_questions_of_bounded_length() -> None:
+    managing, client, key = late()
+    sequences = range(100, 100 + 2 * ENTRIES_MAX + 1)
+    behind(managing, key, *sequences)
+    asked = fetches(managing)
+    assert [len(fetch.sequences) for _, fetch in asked] == [ENTRIES_MAX, ENTRIES_MAX, 1]
+    for name, fetch in asked:
+        give(managing, name, fetch, *fetch.sequences)
+    assert received(client) == list(sequences)
+
+
+def test_what_had_no_room_in_an_answer_is_asked_of_the_same_server_again() -> None:
+    managing, client, key = late()
+    behind(managing, key, 90, 91, 92, 93)
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch, 90, 92)
+    again = fetches(managing)
+    assert [(server, fetch.sequences) for server, fetch in again] == [("mm1", [91]), (name, [93])]
+    while again:  # what came too early for its consumer is asked for once more
+        for server, fetch in again:
+            give(managing, server, fetch, *fetch.sequences)
+        again = fetches(managing)
+    assert received(client) == [90, 91, 92, 93]
+
+
+def test_entries_that_are_delivered_in_another_order_than_that_of_the_log_are_fetched_once() -> None:
+    managing, client, key = late()
+    behind(managing, key, 92, 90, 91)
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch, 90, 91, 92)
+    assert received(client) == [92, 90, 91]
+    assert fetches(managing) == []

@@ -6,7 +6,7 @@ import pytest
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
-from alphorn.client_manager.directory import Directory, place_of
+from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.machine import Ask, Committed, Linked, Opened, Order, Reply, Said, Told
 from alphorn.model import commands, link
 from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
@@ -23,6 +23,7 @@ from alphorn.model.conversation import (
     Resolved,
     ServerFrame,
     Welcome,
+    place_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.ids import IdSource

@@ -2,13 +2,16 @@
 
 import pytest
 
+from alphorn.client_manager.connection import Producer
 from alphorn.client_manager.machine import Window
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Confirmed,
     Goodbye,
+    OpenSession,
     Publish,
     Refused,
+    Vanished,
 )
 from alphorn.model.destinations import Policy
 from tests.client_manager.managing import Managing, encode, published
@@ -162,3 +165,56 @@ def test_after_a_gap_in_the_counters_the_primary_decides_because_what_was_refuse
     assert client.take(Confirmed) == []
     managing.answer()
     assert client.take(Confirmed) == [Confirmed(1, 5)]
+
+
+@pytest.mark.requirement("CM-21")
+def test_it_is_known_which_sessions_have_producers_for_a_destination() -> None:
+    managing = Managing()
+    first, second = managing.connect(), managing.connect()
+    second.say(OpenSession(7))
+    orders, bills = first.resolve("queue:orders", 5), second.resolve("queue:bills", 6)
+    first.publish(orders, 1, "one")
+    first.publish(bills, 1, "one", producer=2)
+    second.say(Publish(7, 1, orders, 1, 1, 0, 1000, memoryview(encode([["two"]]))))
+    senders = managing.manager.describe()["publishing"]["senders"]  # type: ignore[index]
+    assert senders == {
+        "queue:orders": [(first.id.hex(), 1), (second.id.hex(), 7)],
+        "queue:bills": [(first.id.hex(), 1)],
+    }
+    managing.commit_other(commands.DeleteDestination(5))
+    assert list(managing.manager.describe()["publishing"]["senders"]) == ["queue:bills"]  # type: ignore[index]
+
+
+def test_who_knows_a_destination_hears_that_it_is_deleted() -> None:
+    managing = Managing()
+    asked, sent, other = managing.connect(), managing.connect(), managing.connect()
+    place = asked.resolve()
+    sent.publish(place, 1, "one")
+    managing.commit_other(commands.DeleteDestination(5))
+    assert (asked.take(Vanished), sent.take(Vanished), other.take(Vanished)) == (
+        [Vanished(place)],
+        [Vanished(place)],
+        [],
+    )
+
+
+def test_what_channels_tell_in_another_order_is_confirmed_in_the_order_of_the_counters() -> None:
+    producer = Producer(1, is_proven=True, session=1)
+    producer.open.extend([1, 3, 4, 6])
+    assert producer.close(3, confirmed=3) == 0
+    assert producer.close(1, confirmed=2) == 3
+    assert producer.close(6, confirmed=6) == 0
+    assert producer.close(4, confirmed=0) == 6, "what was refused keeps nothing back"
+    producer.open.append(7)
+    assert producer.close(7, confirmed=0) == 0, "and is not confirmed"
+
+
+def test_the_log_hears_which_message_of_the_channel_came_before() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "one")
+    client.say(Publish(1, 1, place, 2, 1, 0, 1000, memoryview(encode([["two"]])), 0))
+    assert [command.after for command in published(managing)] == [-1, 0]
+    client.say(Publish(1, 1, place, 3, 1, 0, 1000, memoryview(encode([["three"]])), 3))
+    assert [frame.error for frame in client.take(Goodbye)] == ["PeerViolation"]

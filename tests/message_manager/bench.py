@@ -57,12 +57,14 @@ class Bench:
         assert not made.error, made
         return made.number
 
-    def publish(self, destination: int, *messages: object, connection: bytes = ALICE, number: int = 1) -> list[Effect]:
+    def publish(
+        self, destination: int, *messages: object, connection: bytes = ALICE, number: int = 1, timestamp: int = 7
+    ) -> list[Effect]:
         """One batch of a producer's next messages: bodies, or `Packed`."""
         key = key_of(connection, number)
         counter = self.counters.get(key, 1)
         self.counters[key] = counter + len(messages)
-        return self.apply(batch(destination, messages, counter, key=key))
+        return self.apply(batch(destination, messages, counter, key=key, timestamp=timestamp))
 
     def acknowledge(self, destination: int, *positions: int, subscription: int = 0) -> list[Effect]:
         return self.apply(Acknowledge(destination, subscription, key_of(BOB, 1), list(positions)))

@@ -73,9 +73,9 @@ class Serving:
         self.entries[sequence] = encode_entry(entry)
         self.receive(Committed(sequence, origin, self.entries[sequence]))
 
-    def publish(self, counter: int) -> None:
+    def publish(self, counter: int, destination: int = QUEUE) -> None:
         blob = memoryview(encode([[f"body {counter}"]]))
-        self.apply(Publish(QUEUE, b"p" * 20, counter, 1, 0, 1000, blob))
+        self.apply(Publish(destination, b"p" * 20, counter, 1, 0, 1000, blob))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -342,3 +342,26 @@ def test_a_request_that_came_before_its_client_manager_had_a_link_is_answered_wh
     serving.introduce(2, SECOND)
     assert [(answer.request, answer.number) for answer in serving.answers(1)] == [(9, QUEUE)]
     assert serving.answers(2) == [], "nobody waits for answers to one that left"
+
+
+def test_a_paused_consumer_gets_nothing_until_it_attaches_again_and_keeps_what_it_has() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    assert serving.delivered(1) == [(1, 1)]
+    serving.ask(1, link.Pause(8, CONSUMER))
+    assert serving.answers(1)[-1].request == 8
+    serving.publish(2)
+    assert serving.delivered(1) == []
+    serving.apply(Return(QUEUE, 0, CONSUMER, [1, 1]))
+    assert serving.delivered(1) == []
+    serving.attach(1)
+    assert serving.delivered(1) == [(1, 2), (2, 1)]
+
+
+def test_the_pause_of_a_consumer_that_is_gone_is_answered() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.ask(1, link.Pause(8, CONSUMER))
+    assert [answer.request for answer in serving.answers(1)] == [8]

@@ -286,3 +286,20 @@ def test_the_id_of_a_message_is_the_same_when_a_part_of_its_batch_was_stored_bef
     third = bench.subscribe(topic, selector=f"JMSMessageID = 'ID:{key_of(ALICE, 1).hex()}:3'")
     bench.apply(batch(topic, ["a", "b", "c"]))
     assert bench.pending(topic, third) == [(3, 3)]
+
+
+@pytest.mark.requirement("API-12")
+def test_a_producer_that_sends_to_other_channels_too_has_gaps_here_and_nothing_on_its_way_is_overtaken() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+
+    def publish(counter: int, after: int) -> list[str]:
+        return errors(bench.apply(msgspec.structs.replace(batch(queue, ["body"], counter), after=after)))
+
+    assert publish(3, after=0) == []
+    assert publish(7, after=5) == ["Unavailable"], "the one with counter 5 is still on its way"
+    assert publish(5, after=3) == []
+    assert publish(7, after=5) == []
+    assert publish(5, after=3) == [], "sent again"
+    assert publish(9, after=9) == ["PeerViolation"]
+    assert bench.pending(queue) == [(1, 3)]

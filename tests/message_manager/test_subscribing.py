@@ -1,6 +1,8 @@
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Subscribed, Unsubscribed
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.moments import STEPS_MAX, Moments
 from alphorn.model.commands import Forget, Tick, Unsubscribe, key_of
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, subscription
@@ -13,7 +15,7 @@ def make_bench() -> Bench:
     bench.create("topic:plain")
     topic = bench.create("topic:kept", retain_s=60.0)
     for second in (1, 2, 3, 4):
-        bench.publish(topic, second)
+        bench.publish(topic, second, timestamp=second * 1_000)
         bench.tick(second * 1_000)
     return bench
 
@@ -159,6 +161,59 @@ def test_a_subscription_begins_where_it_wants(
     assert bench.pending(2, number) == expected
     bench.publish(2, "new")
     assert bench.candidates(2, number)[-1] == 5
+
+
+def sent_at(*times: int) -> Bench:
+    """Topic 1 keeps messages that were sent at these times, one in each batch, all between two ticks."""
+    bench = Bench()
+    topic = bench.create("topic:kept", retain_s=60.0)
+    bench.tick(1_000)
+    for time_ms in times:
+        bench.publish(topic, time_ms, timestamp=time_ms)
+    bench.tick(2_000)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "first"), [(1_001, 1), (1_500, 1), (1_501, 2), (1_502, 2), (1_503, 4), (1_504, 4), (1_505, 5)]
+)
+def test_a_replay_from_a_time_is_exact_to_the_timestamps_of_the_messages(start_ms: int, first: int) -> None:
+    bench = sent_at(1_500, 1_502, 1_502, 1_504)
+    number = bench.subscribe(1, start_ms=start_ms)
+    assert bench.pending(1, number) == ([(first, 4)] if first <= 4 else [])
+    twin = Bench()
+    twin.engine = Engine.restore(bench.engine.checkpoint())
+    assert twin.pending(1, twin.subscribe(1, CAROL, start_ms=start_ms)) == bench.pending(1, number)
+
+
+def test_a_sender_whose_clock_is_ahead_does_not_make_a_replay_begin_before_its_time() -> None:
+    bench = sent_at(1_500, 99_000, 1_600)
+    bench.publish(1, "later", timestamp=2_500)
+    bench.tick(3_000)
+    assert bench.pending(1, bench.subscribe(1, start_ms=2_400)) == [(4, 4)]
+    assert bench.pending(1, bench.subscribe(1, CAROL, start_ms=1_550)) == [(2, 4)]
+
+
+def test_only_the_newest_moments_are_remembered_and_a_replay_from_before_them_begins_early() -> None:
+    moments = Moments()
+    for position in range(STEPS_MAX + 1):
+        moments.note(position + 1, position)
+    assert len(moments.times) <= STEPS_MAX
+    assert moments.first_from(STEPS_MAX, end=0) == STEPS_MAX + 1
+    assert moments.first_from(10, end=0) == 0
+
+
+def test_moments_of_messages_that_are_kept_no_more_are_forgotten() -> None:
+    bench = sent_at(1_500, 1_502, 1_504)
+    bench.tick(70_000)
+    assert bench.topic(1).moments.times == []
+
+
+@pytest.mark.parametrize("timestamp", [-1, 1 << 63])
+def test_a_timestamp_that_no_clock_shows_harms_nobody(timestamp: int) -> None:
+    bench = sent_at(1_500, timestamp, 1_502)
+    assert bench.pending(1, bench.subscribe(1, start_ms=1_501)) == [(3, 3)]
+    Engine.restore(bench.engine.checkpoint())
 
 
 def test_replayed_messages_arrive_and_are_marked_as_unseen_by_the_selector(bench: Bench) -> None:

@@ -96,6 +96,26 @@ def test_recover_brings_back_what_is_not_acknowledged_in_order(connection, queue
         assert [(m.body, m.delivery_count) for m in found] == expected
 
 
+@pytest.mark.requirement("MM-7")
+def test_what_is_sent_while_a_session_recovers_does_not_overtake_what_comes_back(connection, other, queue):
+    sending = other.session().producer(queue)
+    with connection.session(ack="client") as session:
+        consumer = session.consumer(queue, prefetch=20)
+        sent, oldest = 0, 0
+        while sent < 300:
+            sending.send_many(range(sent, sent + 10))
+            sent += 10
+            first = bodies(take(consumer, 5))
+            assert first == list(range(oldest, oldest + 5))
+            session.recover()
+            sending.send_many(range(sent, sent + 10))
+            sent += 10
+            again = take(consumer, 10)
+            assert bodies(again) == list(range(oldest, oldest + 10))
+            again[-1].acknowledge()
+            oldest += 10
+
+
 def test_recover_does_not_count_deliveries_that_the_program_never_saw(connection, queue):
     with connection.session(ack="client") as session:
         send(session, queue, ["one", "two", "three"])

@@ -1,5 +1,7 @@
 """What no correct client does: it gets a clear error, and nobody else notices."""
 
+import datetime
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from alphorn.model.conversation import (
     Administer,
     Browse,
     CloseConsumer,
+    Confirmed,
     Consume,
     Delivered,
     Done,
@@ -18,6 +21,7 @@ from alphorn.model.conversation import (
     Hello,
     OpenSession,
     Ping,
+    Recover,
     Refused,
     Resolve,
     Return,
@@ -187,10 +191,24 @@ def test_acknowledging_what_another_consumer_holds_is_refused(raw, connection, q
     assert [(m.body, m.delivery_count) for m in take(consumer, 1)] == [("theirs", 2)]
 
 
+def test_recovering_what_is_not_held_is_refused(raw, connection, queue):
+    send(connection.session(), queue, ["one"])
+    raw.consume(queue)
+    position = raw.until(Delivered).position
+    answer = raw.ask(lambda request: Recover(request, 1, [position, position + 1], []))
+    assert (answer.error, "does not hold all" in answer.reason) == ("Misuse", True)
+    assert isinstance(raw.ask(lambda request: Recover(request, 1, [position, position], [])), Done)
+    again = raw.until(Delivered)
+    assert (again.position, again.delivery_count) == (position, 2)
+    raw.say(Recover(90, 1, [position], []))
+    assert "positions come in pairs" in raw.sent_away().reason
+
+
 def test_a_consumer_that_is_not_open_cannot_be_used(raw):
     for make in (
         lambda request: Acknowledge(request, 9, [1, 1]),
         lambda request: Return(request, 9, [1, 1]),
+        lambda request: Recover(request, 9, [1, 1], []),
         lambda request: CloseConsumer(request, 9),
     ):
         answer = raw.ask(make)
@@ -256,6 +274,15 @@ def test_a_connection_begins_with_hello_in_a_version_that_is_spoken(cluster):
         assert "has 16 bytes" in client.sent_away().reason
 
 
+def test_a_client_says_nothing_between_hello_and_welcome_and_has_an_id_of_bounded_length(cluster):
+    with RawClient(cluster.url) as client:
+        client.write(native.encode(Hello(native.VERSION, client_id="hasty")) + native.encode(Ping()))
+        assert "nothing between hello and welcome" in client.sent_away().reason
+    with RawClient(cluster.url) as client:
+        client.say(Hello(native.VERSION, client_id="x" * 256))
+        assert "at most 255 characters" in client.sent_away().reason
+
+
 def test_hello_is_said_once(raw):
     raw.say(Hello(native.VERSION))
     assert "has said hello before" in raw.sent_away().reason
@@ -287,6 +314,8 @@ def broken_batches():
         "another session": (pack([("a",)]), {"session": 99}),
         "number of no producer": (pack([("a",)]), {"producer": 1 << 40}),
         "negative producer": (pack([("a",)]), {"producer": -1}),
+        "counter after itself": (pack([("a",)]), {"after": 1}),
+        "counter after nothing": (pack([("a",)]), {"after": -2}),
         "place of no channel": (pack([("a",)]), {"place": 1 << 50}),
         "negative place": (pack([("a",)]), {"place": -1}),
     }
@@ -317,6 +346,18 @@ def test_a_batch_after_a_gap_in_the_counters_is_refused_because_one_before_it_is
     raw.publish(place, pack([("c",)]), counter=3)
     assert raw.until(Refused).error == "Unavailable"
     assert bodies(drain(connection.session(), queue)) == ["a"]
+
+
+@pytest.mark.parametrize("timestamp", [-1, -(1 << 63), 1 << 62, (1 << 64) - 1])
+def test_a_timestamp_that_no_clock_shows_harms_nobody(raw, connection, topic, timestamp):
+    connection.destinations.create(topic, retain=3600)
+    raw.publish(raw.place_of(topic), pack([("odd",)]), timestamp=timestamp)
+    raw.until(Confirmed)
+    send(connection.session(), topic, ["even"])
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    for start in ("earliest", past):
+        consumer = connection.session().consumer(topic, start=start, selector="JMSTimestamp <> 5")
+        assert bodies(take(consumer, 2)) == ["odd", "even"]
 
 
 def test_sending_to_a_place_that_never_was_is_refused(raw):

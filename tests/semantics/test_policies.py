@@ -126,3 +126,21 @@ def test_a_policy_that_cannot_be_is_refused_with_the_reason(connection, queue, p
     with pytest.raises(alphorn.Error, match=reason):
         connection.destinations.create(queue, **policy)
     assert queue not in {known["name"] for known in connection.destinations.list()}
+
+
+def test_creating_a_destination_again_with_the_same_policy_changes_nothing(connection, other, queue):
+    connection.destinations.create(queue, max_length=3, ttl=60)
+    send(connection.session(), queue, ["still here"])
+    for again in ({"max_length": 3, "ttl": 60}, {}):
+        other.destinations.create(queue, **again)
+    assert bodies(drain(other.session(), queue)) == ["still here"]
+
+
+def test_creating_a_destination_that_has_another_policy_is_refused_and_says_how_to_change_it(connection, other, queue):
+    connection.destinations.create(queue, max_length=1, overflow="reject")
+    with pytest.raises(alphorn.Misuse, match=r"max_length is 1, not 2, overflow is 'reject', not 'block'"):
+        other.destinations.create(queue, max_length=2)
+    with pytest.raises(alphorn.Misuse, match=r"change that with destinations\.policy"):
+        other.destinations.create(queue, max_length=2)
+    other.destinations.policy(queue, max_length=2)
+    other.destinations.create(queue, max_length=2)

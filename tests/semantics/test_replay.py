@@ -45,6 +45,19 @@ def test_a_replay_begins_with_a_time(connection, topic):
         assert bodies(take(later, 1)) == ["new"]
 
 
+def test_a_replay_begins_exactly_with_the_first_message_of_its_time(connection, topic):
+    connection.destinations.create(topic, retain=3600)
+    with connection.session() as session:
+        for number in range(30):
+            send(session, topic, [number])
+        everything = take(session.consumer(topic, start="earliest"), 30)
+        times = [message.timestamp for message in everything]
+        for start in times[5], times[17], times[29]:
+            again = session.consumer(topic, start=datetime.datetime.fromtimestamp(start, datetime.UTC))
+            expected = [message.body for message in everything if message.timestamp >= start]
+            assert bodies(take(again, len(expected))) == expected
+
+
 def test_a_replay_obeys_selector_and_no_local(connect, topic):
     mine, theirs = connect(), connect()
     mine.destinations.create(topic, retain=3600)

@@ -189,3 +189,20 @@ def test_a_client_that_vanishes_leaves_its_messages_to_others(door, other, queue
         vanishing.until(Delivered)
     found = take(other.session().consumer(queue), 2)
     assert [(m.body, m.redelivered) for m in found] == [("one", True), ("two", True)]
+
+
+@pytest.mark.parametrize("creates", [True, False], ids=["created again", "deleted"])
+def test_a_producer_goes_on_after_its_destination_was_deleted(connection, other, queue, creates):
+    session = connection.session()
+    producer, consumer = session.producer(queue), session.consumer(queue)
+    producer.send("before", wait=True)
+    assert bodies(take(consumer, 1)) == ["before"]
+    other.destinations.delete(queue)
+    if creates:
+        other.destinations.create(queue, max_length=3)
+    with pytest.raises(alphorn.InvalidDestination, match="was deleted"):
+        consumer.receive(timeout=WAIT_S)
+    producer.send("one", wait=True)
+    producer.send("two", properties={"n": 2}, wait=True)
+    session.producer(queue).send("three", wait=True)
+    assert bodies(drain(other.session(), queue)) == ["one", "two", "three"]

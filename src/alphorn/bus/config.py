@@ -87,6 +87,13 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
         if faults:
             raise Misuse("the group's configuration cannot work: " + "; ".join(faults))
 
+    @property
+    def needs_reports(self) -> bool:
+        """Whether some sequencer cannot number a batch by itself: it holds none, or must hear of it from others too."""
+        return self.report_quorum > 1 or any(
+            Role.SEQUENCER in member.roles and Role.DATA not in member.roles for member in self.members
+        )
+
     def digest(self) -> bytes:
         """Sixteen bytes that differ when any member would disagree."""
         return hashlib.sha256(msgspec.msgpack.encode(self)).digest()[:16]
@@ -109,6 +116,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     nack_repeat_s_max: float = 0.5
     repair_linger_s: float = 0.01  # a repair is not sent twice to the group within this time
     catch_up_s: float = 0.3  # before a silent catch-up server is replaced by another
+    report_delay_s: float = 0.0  # servers beside a sequencer that holds data itself give it this time to number it
     report_repeat_s: float = 0.05  # data servers name again what has got no number
     join_s: float = 0.1  # between two requests to join
     stall_s: float = 3.0  # a sequencer that cannot commit for this long begins a new epoch

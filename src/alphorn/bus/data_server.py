@@ -23,7 +23,9 @@ class DataServer:
 
     __slots__ = (
         "_complete",
+        "_delay_s",
         "_durable",
+        "_is_due",
         "_missing",
         "_report_at",
         "_requests",
@@ -47,6 +49,8 @@ class DataServer:
         self._writing: deque[list[int]] = deque()  # numbers on their way to disk, one list for each turn
         self._resets = 0
         self._unreported: list[Held] = []
+        self._is_due = False  # what is not reported has waited already
+        self._delay_s = 0.0 if station.config.needs_reports else station.timing.report_delay_s
         self.holes: set[int] = set()  # committed numbers whose assignment cannot be read; catch-up fills them
         self._report_at = _NEVER
         self._sent: dict[bytes, int] = {}  # what each sender says it has sent
@@ -152,6 +156,7 @@ class DataServer:
     def report_all(self) -> None:
         """Names everything without a number again, in the order of each sender: to a new sequencer, or after loss."""
         station = self._station
+        self._is_due = True
         self._unreported = [
             whole.held(batch)
             for batch, whole in station.holdings.whole()
@@ -254,9 +259,17 @@ class DataServer:
             self._durable.discard(self.stored_log)
 
     def flush(self, now: float) -> None:
-        """Reports this turn's batches to the sequencer, in one frame."""
+        """Reports this turn's batches to the sequencer, in one frame.
+
+        A sequencer that holds batches itself numbers them without being asked: others give it `report_delay_s` first.
+        """
         station = self._station
+        is_due, self._is_due = self._is_due, False
         if self._unreported and station.sequencer:
+            if self._delay_s and station.sequencer != station.number and not is_due:
+                self._unreported = []
+                self._report_at = min(self._report_at, now + self._delay_s)
+                return
             for start in range(0, len(self._unreported), _REPORT_MAX):
                 self.reports += 1
                 station.send_member(station.sequencer, DataReport(self._unreported[start : start + _REPORT_MAX]))

@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, state: GroupState, storage: Storage, *, base: int) -> None:
         assert base <= state.sequence
         self._storage = storage
-        self.on_committed: Callable[[int, Assignment, SystemEntry | None], None] = lambda *_: None
+        self.on_committed: Callable[[int, Assignment, SystemEntry | None], None] = _nothing
         self.reset(state)
         self.base = base
 
@@ -180,3 +180,7 @@ class Ledger:
             "confirmed": self.confirmed,
             "in_memory": len(self._recent),
         }
+
+
+def _nothing(sequence: int, assignment: Assignment, entry: SystemEntry | None) -> None:
+    """Until an owner wants to hear of commits."""

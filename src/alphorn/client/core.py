@@ -21,9 +21,10 @@ from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.whereabouts import Whereabouts
+from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
-    Acknowledge,
     AnyClientFrame,
     Browse,
     Close,
@@ -43,8 +44,8 @@ from alphorn.model.conversation import (
     Refused,
     Resolve,
     Resolved,
-    Return,
     StatusAnswer,
+    Vanished,
     Welcome,
 )
 from alphorn.model.destinations import parse_destination
@@ -53,7 +54,6 @@ from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
-PLACES_MAX = 10_000
 
 OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
@@ -87,7 +87,9 @@ class Core:
         self.failure: Error | None = None
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
-        self.places: dict[str, int] = {}
+        self._whereabouts = Whereabouts()
+        self.places = self._whereabouts.places
+        self.remember_place = self._whereabouts.remember
         self._outboxes: dict[int, Outbox] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
@@ -132,6 +134,8 @@ class Core:
         """A quiet server is asked whether it is there, and left when it does not answer."""
         if self.state not in (State.OPEN, State.RESUMING):
             return
+        for inbox in list(self._stirred.values()):
+            inbox.on_time(now)
         if now - self._heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
         elif now - max(self._heard_at, self._pinged_at) >= PING_AFTER_S:
@@ -167,13 +171,18 @@ class Core:
             return output
         for inbox in list(self._stirred.values()):
             if inbox.is_urgent or (with_wishes and inbox.has_wishes):
-                self._tell_wishes(inbox)
+                tell_wishes(inbox, self.request)
             if inbox.is_quiet:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
         for outbox in self._outboxes.values():
-            if outbox.wants_packing:
+            if outbox.wants_packing and outbox.is_stale:
+                self._whereabouts.find_again(outbox, self.request)
+            elif outbox.wants_packing:
                 output += outbox.pack(now_ms)
+        if self._output:
+            output += self._output
+            self._output = []
         return output
 
     def fail(self, error: Error) -> None:
@@ -212,15 +221,6 @@ class Core:
         if self.state is State.OPEN:
             self._output.append(encode(frame))
 
-    def remember_place(self, destination: str, answer: Answer) -> int:
-        """Where a destination is, from the answer to `Resolve`."""
-        if not isinstance(answer, Resolved):
-            raise PeerViolation(f"the Client Manager answered the question for {destination} with something else")
-        if len(self.places) >= PLACES_MAX:
-            self.places.clear()
-        self.places[destination] = answer.place
-        return answer.place
-
     def open_session(self, mode: AckMode) -> SessionState:
         """Begins a flow."""
         session = SessionState(self.next_number(), mode)
@@ -243,10 +243,13 @@ class Core:
 
         self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
-    def open_outbox(self, session: SessionState, place: int, *, is_persistent: bool) -> Outbox:
+    def open_outbox(
+        self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None
+    ) -> Outbox:
         """Begins to send."""
         number = self.next_number()
         outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
+        outbox.destination = destination or ""
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
@@ -358,11 +361,12 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
-        output += map(encode, self._requests.repeat(self._renewed, is_resumed=is_resumed))
+        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
         if self._browsing is not None:
-            self._browsing.recover()  # the page begins anew
+            self._browsing.held = RangeSet()
+            self._browsing.start_over()  # the page begins anew
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -391,6 +395,10 @@ class Core:
         place = self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
+    def _unsettled(self, consumer: int) -> RangeSet:
+        inbox = self._inboxes.get(consumer)
+        return RangeSet() if inbox is None else inbox.unsettled()
+
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
             self.places.clear()  # one of them is gone; the others are soon found again
@@ -410,6 +418,11 @@ class Core:
             self.places.clear()  # one of them is gone; the others are soon found again
         if outbox := self._outboxes.get(frame.producer):
             outbox.on_refused(frame.counter, frame.count, error)
+            if isinstance(error, InvalidDestination):
+                outbox.on_vanished()
+
+    def _on_vanished(self, frame: Vanished) -> None:
+        self._whereabouts.on_vanished(frame.place, self._outboxes.values())
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
@@ -434,24 +447,10 @@ class Core:
 
     # What is told of consumers.
 
-    def _tell_wishes(self, inbox: Inbox) -> None:
-        acknowledged, rejected = inbox.take_wishes()
-        if acknowledged:
-            self.request(
-                lambda request: Acknowledge(request, inbox.number, acknowledged),
-                lambda answer: inbox.on_acknowledged(acknowledged),
-            )
-        decided: dict[tuple[int, bool, bool], RangeSet] = {}
-        for (first, last), *how in rejected:
-            decided.setdefault(tuple(how), RangeSet()).add(first, last)  # type: ignore[arg-type]
-        for (delay_ms, is_dead, is_unseen), ranges in decided.items():
-            back = Return(0, inbox.number, ranges.flat(), delay_ms, is_dead, is_unseen)
-            self.request(partial(_numbered, back), lambda answer: None)
-
     def _let_go(self, inbox: Inbox) -> list[int]:
         """Tells what is to tell, then takes nothing more; gives what the program was never handed."""
         if self.state is not State.CLOSED:
-            self._tell_wishes(inbox)
+            tell_wishes(inbox, self.request)
         unseen = inbox.unseen().flat()
         inbox.close()
         return unseen
@@ -467,10 +466,6 @@ class Core:
             session.inboxes.pop(inbox.number, None)
 
 
-def _numbered(frame: Return, request: int) -> Return:
-    return msgspec.structs.replace(frame, request=request)
-
-
 _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Welcome: Core._on_welcome,
     Resolved: Core._on_answer,
@@ -483,4 +478,5 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
+    Vanished: Core._on_vanished,
 }

@@ -23,6 +23,8 @@ from alphorn.model.errors import Error, PeerViolation
 from alphorn.model.messages import count_of
 from alphorn.model.ranges import Range, RangeSet
 
+LAZY_S = 1.0  # how long acknowledgements in no hurry may wait
+
 _log = logging.getLogger("alphorn.client")
 
 
@@ -32,7 +34,7 @@ class AckMode(enum.Enum):
     AUTO = "auto"
     CLIENT = "client"
     INDIVIDUAL = "individual"
-    DUPS_OK = "dups_ok"
+    DUPS_OK = "dups_ok"  # as AUTO, told to the server in large lots
 
     @property
     def is_automatic(self) -> bool:
@@ -48,7 +50,9 @@ class Inbox:
         "_collected",
         "_current",
         "_in_hand_before",
+        "_lazy_until",
         "_messages",
+        "_recovery",
         "acknowledge_session",
         "acknowledged",
         "acknowledging",
@@ -60,6 +64,7 @@ class Inbox:
         "held",
         "in_hand",
         "is_open",
+        "is_recovering",
         "mode",
         "number",
         "on_arrival",
@@ -86,7 +91,10 @@ class Inbox:
         self.held = RangeSet()
         self.acknowledged = RangeSet()  # to be sent
         self.acknowledging = RangeSet()  # sent and not answered
-        self.rejected: list[tuple[Range, int, bool, bool]] = []  # to be sent: positions, delay_ms, is_dead, is_unseen
+        self._lazy_until: float | None = None  # when acknowledgements in no hurry are told; None while there are none
+        self.rejected: list[tuple[Range, int, bool]] = []  # to be sent: positions, delay_ms, is_dead
+        self.is_recovering = False  # until the server gives everything out again
+        self._recovery: tuple[list[int], list[int]] | None = None  # to be sent: handed out, and not
         self.generation = 0  # one more whenever everything went back
         self.ready: Iterator[Message] = iter(())  # what `_messages` of `_current` has left to hand out
         self.in_hand = 0  # so many of the last ones handed out are still being used
@@ -103,15 +111,21 @@ class Inbox:
 
     @property
     def has_wishes(self) -> bool:
-        """Whether there is something to tell the server."""
-        return bool(self.rejected or self.acknowledged) or (
+        """Whether there is something to tell the server; acknowledgements of a lazy consumer wait until it is due."""
+        if self.mode is AckMode.DUPS_OK:
+            return bool(self.rejected or self._recovery) or self._lazy_until == 0.0 or self.is_urgent
+        return self._has_pending
+
+    @property
+    def _has_pending(self) -> bool:
+        return bool(self.rejected or self.acknowledged or self._recovery) or (
             self.mode.is_automatic and self._handed_count - self.in_hand > self._collected
         )
 
     @property
     def is_quiet(self) -> bool:
         """Whether it has nothing to tell, and will not have before `on_stir` is called."""
-        return not (self._arrivals or length_hint(self.ready) or self.has_wishes)
+        return not (self._arrivals or length_hint(self.ready) or self._has_pending)
 
     @property
     def is_urgent(self) -> bool:
@@ -120,16 +134,32 @@ class Inbox:
         That the program waits is no reason. An acknowledgement that does not wait a little for others is a log entry of
         its own, with an fsync on every replica.
         """
-        if self.rejected or not self.is_open:
-            return self.has_wishes
+        if self.rejected or self._recovery or not self.is_open:
+            return self._has_pending
         done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
         if self.mode is AckMode.CLIENT:
             return bool(self.acknowledged) or done > 0
+        if self.mode is AckMode.DUPS_OK:
+            return len(self.acknowledged) + done >= max(1, self.consume.prefetch // 2)
         return len(self.acknowledged) + done > self.consume.prefetch // 4
 
+    def on_time(self, now: float) -> None:
+        """Acknowledgements of a lazy consumer are due when they have waited long enough."""
+        if self.mode is not AckMode.DUPS_OK:
+            return
+        if not self._has_pending:
+            self._lazy_until = None
+        elif self._lazy_until is None:
+            self._lazy_until = now + LAZY_S
+        elif self._lazy_until <= now:
+            self._lazy_until = 0.0
+
     def on_delivered(self, frame: Delivered) -> None:
-        """Messages came; those that the program has already are dropped."""
-        if not self.is_open:
+        """Messages came; those that the program has already are dropped.
+
+        What comes while everything goes back has gone back as well: the server knows that it was on its way.
+        """
+        if not self.is_open or self.is_recovering:
             return
         count = count_of(frame.blob)
         blob = bytes(frame.blob)
@@ -238,18 +268,33 @@ class Inbox:
             self._return_range((position, position), delay_ms=delay_ms, is_dead=is_dead)
 
     def recover(self) -> None:
-        """Everything comes back, what was handed out and what was prefetched behind it, so that the order holds."""
+        """Everything comes back, what was handed out and what was prefetched behind it, and is given out in order."""
         self._collect()
+        if not self.held:
+            return
         unseen = self.unseen()
-        for part in self._handed():
-            self._return_range(part, delay_ms=-1, is_dead=False)
-        for part in unseen:
-            self._return_range(part, delay_ms=-1, is_dead=False, is_unseen=True)
+        self._recovery = self.held.difference(unseen).flat(), unseen.flat()
+        self.is_recovering = True
+        self.held = RangeSet()
+        self.start_over()
+        self.on_stir()
+
+    def start_over(self) -> None:
+        """Forgets what came; what the program has of it counts no more."""
         self._arrivals.clear()
         self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    def take_recovery(self) -> tuple[list[int], list[int]] | None:
+        """What comes back to be given out again, if the server is to be told so: handed out, and not."""
+        recovery, self._recovery = self._recovery, None
+        return recovery
+
+    def on_recovered(self) -> None:
+        """What comes from now on is given out anew."""
+        self.is_recovering = False
 
     def unseen(self) -> RangeSet:
         """What is here and was never handed to the program."""
@@ -258,9 +303,10 @@ class Inbox:
             unseen.remove(first, last)
         return unseen
 
-    def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool, bool]]]:
+    def take_wishes(self) -> tuple[list[int], list[tuple[Range, int, bool]]]:
         """What to tell the server: positions acknowledged (flat pairs), and what comes back."""
         self._collect()
+        self._lazy_until = None
         acknowledged, self.acknowledged = self.acknowledged.flat(), RangeSet()
         for first, last in zip(acknowledged[::2], acknowledged[1::2], strict=True):
             self.acknowledging.add(first, last)
@@ -272,6 +318,8 @@ class Inbox:
         positions = self.held.copy()
         for first, last in [*self.acknowledged, *(rejected[0] for rejected in self.rejected)]:
             positions.add(first, last)
+        for part in self._recovery or ():
+            positions.update(RangeSet.from_flat(part))
         return positions
 
     def on_acknowledged(self, positions: list[int]) -> None:
@@ -330,11 +378,11 @@ class Inbox:
             self.held.remove(first, last)
             self.acknowledged.add(first, last)
 
-    def _return_range(self, wanted: Range, *, delay_ms: int, is_dead: bool, is_unseen: bool = False) -> None:
+    def _return_range(self, wanted: Range, *, delay_ms: int, is_dead: bool) -> None:
         self.on_stir()
         for first, last in self.held.intersection(*wanted):
             self.held.remove(first, last)
-            self.rejected.append(((first, last), delay_ms, is_dead, is_unseen))
+            self.rejected.append(((first, last), delay_ms, is_dead))
 
     def _arrival_of(self, frame: Delivered, blob: bytes, start: int, end: int) -> Arrival:
         return Arrival(

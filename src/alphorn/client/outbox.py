@@ -17,7 +17,7 @@ from alphorn.client.message import message_id
 from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, batch_of
 from alphorn.doors.native import encode
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Publish
+from alphorn.model.conversation import Publish, parts_of
 from alphorn.model.errors import Error, Unavailable, UnknownOutcome
 from alphorn.model.messages import Flag
 
@@ -62,16 +62,21 @@ class Outbox:
         "_batches",
         "_bytes_confirmed",
         "_bytes_packed",
+        "_last",
+        "_left",
         "_refusals",
         "_refusals_forgotten",
         "bytes_added",
         "bytes_max",
         "confirmed",
         "counter",
+        "destination",
         "failure",
         "flags",
         "has_parcels",
         "is_open",
+        "is_seeking",
+        "is_stale",
         "messages_max",
         "number",
         "on_progress",
@@ -89,7 +94,11 @@ class Outbox:
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
+        self.destination = ""  # its own, where it has one
         self.is_open = True
+        self.is_stale = False  # its destination was deleted: it is to be looked for before more is sent
+        self.is_seeking = False  # and that is under way
+        self._left: set[int] = set()  # places where its destination was before
         self.failure: Error | None = None
         # Written by programs.
         self.waiting: deque[bytes | Parcel] = deque()
@@ -102,6 +111,7 @@ class Outbox:
         self._bytes_packed = 0
         self._bytes_confirmed = 0
         self._batches: deque[SentBatch] = deque()
+        self._last: dict[int, int] = {}  # channel → the newest counter that went there
         self._refusals: deque[Refusal] = deque()
         self._refusals_forgotten = 0
 
@@ -132,6 +142,8 @@ class Outbox:
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
+        if self.is_seeking:
+            return False
         return waiting > 0 and (
             len(self._batches) < BATCHES_UNDER_WAY_EAGER
             or waiting >= BATCH_MESSAGES_TARGET
@@ -154,6 +166,17 @@ class Outbox:
     def unconfirmed_frames(self) -> list[bytes]:
         """What must be sent again on a new connection, in order."""
         return [batch.frame for batch in self._batches]
+
+    def on_vanished(self) -> None:
+        """The destination was deleted; one without a destination of its own looks for each message's anyway."""
+        self.is_stale = bool(self.destination)
+
+    def on_found(self, place: int) -> None:
+        """This is where the destination is now; what waits goes there."""
+        self.is_stale = self.is_seeking = False
+        if place != self.place:
+            self._left.add(self.place)
+            self.place = place
 
     def on_confirmed(self, counter: int) -> None:
         """All messages through this one are committed."""
@@ -239,6 +262,8 @@ class Outbox:
             if type(item) is bytes:
                 item = Parcel(self.place, 0, 0, item)
             assert isinstance(item, Parcel)
+            if item.place in self._left:
+                item = msgspec.structs.replace(item, place=self.place)
             if pieces and (item.count or item.place != place):
                 frames += self._pack_pieces(pieces, place, flags, now_ms)
                 pieces, flags = [], self.flags
@@ -268,7 +293,12 @@ class Outbox:
 
     def _frame(self, blob: bytes, count: int, place: int, flags: int, size: int, now_ms: int) -> bytes:
         counter = self.packed + 1
-        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob))
+        channel, _ = parts_of(place)
+        after = self._last.get(channel, 0)
+        self._last[channel] = self.packed + count
+        if after == self.packed:
+            after = -1
+        publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob), after)
         frame = encode(publish)
         self._batches.append(SentBatch(counter, count, size, frame))
         self._bytes_packed += size

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
@@ -9,11 +11,13 @@ from alphorn.model.conversation import (
     Consume,
     Done,
     Failed,
+    Recover,
     Resolved,
     Return,
     StatusAnswer,
 )
 from alphorn.model.errors import Error, InvalidDestination
+from alphorn.model.ranges import RangeSet
 
 Answer = Resolved | Done | StatusAnswer
 OnAnswer = Callable[[Answer | Error], None]
@@ -66,7 +70,7 @@ class Requests:
 
     def forget(self, consumer: int, error: Error | None) -> None:
         """A consumer is over: nothing about it is repeated; who waits for it to begin hears the error."""
-        asked = Consume | Acknowledge | Return
+        asked = Consume | Acknowledge | Return | Recover
         numbers = [
             number
             for number, request in self._open.items()
@@ -81,17 +85,36 @@ class Requests:
         """Those that begin to receive."""
         return [request.frame for request in self._open.values() if isinstance(request.frame, Consume)]
 
-    def repeat(self, renew: Callable[[Consume, list[int]], Consume], *, is_resumed: bool) -> list[AnyClientFrame]:
+    def repeat(
+        self,
+        renew: Callable[[Consume, list[int]], Consume],
+        unsettled: Callable[[int], RangeSet],
+        *,
+        is_resumed: bool,
+    ) -> list[AnyClientFrame]:
         """Everything to ask on a new stream: consumers first, then the rest.
 
-        `renew` makes a consumer's frame anew, with the positions it gave up without an answer so far.
+        `renew` makes a consumer's frame anew, with the positions it gave up without an answer so far. A message that
+        came again after it was given back may be spoken of twice: only the newest word counts, for the ones before have
+        been heard. `unsettled` are the positions of a consumer whose newest word is not among the questions.
         """
-        given_up: dict[int, list[int]] = {}
-        for request in self._open.values():
+        given_up: dict[int, RangeSet] = {}
+        newer: dict[int, RangeSet] = {}
+        rest: list[AnyClientFrame] = []
+        for request in reversed(self._open.values()):
             request.is_repeated = is_resumed
-            if isinstance(request.frame, Acknowledge | Return):
-                given_up.setdefault(request.frame.consumer, []).extend(request.frame.positions)
-        frames: list[AnyClientFrame] = [
-            renew(consume, given_up.get(consume.consumer, [])) for consume in self.consumes()
-        ]
-        return frames + [request.frame for request in self._open.values() if not isinstance(request.frame, Consume)]
+            frame = request.frame
+            if isinstance(frame, Acknowledge | Return | Recover):
+                flat = frame.positions
+                positions = RangeSet(zip(flat[::2], flat[1::2], strict=True))
+                later = newer.setdefault(frame.consumer, unsettled(frame.consumer))
+                if not isinstance(frame, Recover):
+                    frame = msgspec.structs.replace(frame, positions=positions.difference(later).flat())
+                later.update(positions)
+                given_up.setdefault(frame.consumer, RangeSet()).update(positions)
+            if not isinstance(frame, Consume):
+                rest.append(frame)
+        frames: list[AnyClientFrame] = []
+        for consume in self.consumes():
+            frames.append(renew(consume, given_up.get(consume.consumer, RangeSet()).flat()))
+        return frames + rest[::-1]

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.consuming import Consuming, delivered
+from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of, place_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import Logged
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.runs import delivered
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
@@ -24,6 +25,9 @@ from alphorn.model.conversation import (
     Status,
     StatusAnswer,
     Unsubscribe,
+    Vanished,
+    parts_of,
+    place_of,
 )
 from alphorn.model.destinations import Destination, Policy, parse_destination, split_channel, temporary_prefix
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
@@ -91,7 +95,7 @@ class Administration:
             return
         listed = desk.directory.find(destination)
         if listed is not None and not frame.policy:
-            desk.reply(connection.stream, Resolved(frame.request, listed.place, str(destination)))
+            self._resolved(connection, frame.request, listed)
             return
         owner = connection.id if frame.is_temporary else b""
         self._create(connection, frame.request, destination, policy, owner)
@@ -115,8 +119,11 @@ class Administration:
 
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
-            desk.directory.learn(place, destination, answer.policy or policy)
-            desk.reply(connection.stream, Resolved(request, place, str(destination)))
+            listed = desk.directory.learn(place, destination, answer.policy or policy)
+            if policy not in (Policy(), listed.policy):
+                desk.fail(connection.stream, request, other_policy(listed, policy))
+            else:
+                self._resolved(connection, request, listed)
 
         command = commands.CreateDestination(wanted, policy, owner)
         answered = desk.answer_to(connection, request, on_created)
@@ -149,6 +156,10 @@ class Administration:
                 self._desk.later(lambda: again(channel))
 
         return on_answer
+
+    def _resolved(self, connection: Connection, request: int, listed: Listed) -> None:
+        connection.know(listed.place)
+        self._desk.reply(connection.stream, Resolved(request, listed.place, str(listed.destination)))
 
     @staticmethod
     def _read_policy(destination: Destination, data: bytes) -> Policy:
@@ -233,8 +244,12 @@ class Administration:
         self._moving.request(place, make, self._desk.answer_to(connection, frame.request, on_done))
 
     def on_deleted(self, place: int) -> None:
-        """The log says that a destination is gone: its consumers end (CM-22)."""
+        """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
         listed = self._desk.directory.forget(place)
+        for known in self._desk.connections.values():
+            if place in known.places:
+                known.places.discard(place)
+                self._desk.reply(known.stream, Vanished(place))
         if listed is None:
             return
         for consumer in [consumer for consumer in self._desk.consumers.values() if consumer.place == place]:
@@ -356,6 +371,16 @@ class Administration:
         if not gathering.waiting and self._desk.is_there(gathering.connection):
             data = msgspec.json.encode(merge_status(gathering.parts, self._desk.settings.channel_names))
             self._desk.reply(gathering.connection.stream, StatusAnswer(gathering.request, data))
+
+
+def other_policy(listed: Listed, wanted: Policy) -> Misuse:
+    """Why a destination is not created that exists with another policy than is wanted."""
+    pairs = [(name, getattr(listed.policy, name), getattr(wanted, name)) for name in Policy.__struct_fields__]
+    differences = ", ".join(f"{name} is {there!r}, not {new!r}" for name, there, new in pairs if there != new)
+    return Misuse(
+        f"{listed.destination} exists with another policy ({differences}); "
+        "change that with destinations.policy, or create it without a policy to leave it as it is"
+    )
 
 
 class _Gathering:

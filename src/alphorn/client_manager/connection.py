@@ -11,13 +11,13 @@ from alphorn.model.commands import Publish
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
-PLACES_MAX = 1024  # that a producer is remembered to have sent to
+PLACES_MAX = 10_000  # remembered of one connection, or of one producer
 
 
 class Batch:
     """A publish under way."""
 
-    __slots__ = ("command", "connection", "is_done", "place", "producer", "size", "state")
+    __slots__ = ("command", "connection", "place", "producer", "size", "state")
 
     def __init__(
         self, connection: "Connection", producer: int, state: "Producer", place: int, command: Publish
@@ -28,25 +28,33 @@ class Batch:
         self.place = place
         self.command = command
         self.size = len(command.blob)
-        self.is_done = False
-
-    @property
-    def last(self) -> int:
-        """The counter of its last message."""
-        return self.command.counter + self.command.count - 1
 
 
 class Producer:
-    """Which counter comes next, and whether the log is known to agree with it."""
+    """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("_sent", "expected", "is_proven", "unanswered", "under_way")
+    __slots__ = ("_closed", "_sent", "expected", "is_proven", "open", "place", "session", "unanswered")
 
-    def __init__(self, expected: int, *, is_proven: bool) -> None:
+    def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
+        self.session = session
+        self.place = -1  # of the last batch
         self.is_proven = is_proven
         self.unanswered = 0  # batches whose outcome the primary tells
-        self.under_way: deque[Batch] = deque()  # confirmed in order, whatever channels they went to
+        self.open: deque[int] = deque()  # counters of batches that have no outcome, or follow such a one
+        self._closed: dict[int, int] = {}  # of these, which have one: the last counter, 0 where it was refused
         self._sent: dict[int, int] = {}  # place → the last counter that went there
+
+    def close(self, counter: int, confirmed: int) -> int:
+        """The batch that begins with a counter has its outcome: confirmed through this one, 0 where it was refused.
+
+        Gives the counter through which everything has one and the last is confirmed, 0 where nothing new is.
+        """
+        self._closed[counter] = confirmed
+        through = 0
+        while self.open and self.open[0] in self._closed:
+            through = max(through, self._closed.pop(self.open.popleft()))
+        return through
 
     def after(self, place: int, counter: int, count: int) -> int:
         """What a publish to this place says of the one before it (model.commands.Publish); it is sent now."""
@@ -61,8 +69,10 @@ class Consumer:
     """Who receives, and what it has received and not yet acknowledged."""
 
     __slots__ = (
+        "attaching",
         "channel",
         "destination",
+        "has_returned",
         "held",
         "is_attached",
         "is_volatile",
@@ -72,6 +82,7 @@ class Consumer:
         "place",
         "postponed",
         "prefetch",
+        "recovery",
         "request",
         "returning",
         "selector",
@@ -100,6 +111,9 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
+        self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
+        self.attaching = 0  # the request by which it attaches, until that is answered
+        self.has_returned = False  # something came back meanwhile, which the primary may believe it holds
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
@@ -110,19 +124,31 @@ class Consumer:
         self.place, self.channel, self.destination = place, channel, destination
 
     def settle(self, positions: list[int]) -> None:
-        """These are acknowledged or returned in the log."""
+        """These are acknowledged in the log."""
+        self._hear(self.settling, positions)
+
+    def come_back(self, positions: list[int]) -> None:
+        """These are returned in the log; some may have been given out again since then, and acknowledged."""
+        self._hear(self.returning, positions)
+
+    def _hear(self, unheard: RangeSet, positions: list[int]) -> None:
         for first, last in zip(positions[::2], positions[1::2], strict=True):
-            self.settling.remove(first, last)
-            self.returning.remove(first, last)
+            unheard.remove(first, last)
         if not self.is_unheard and self.on_settled is not None:
             then, self.on_settled = self.on_settled, None
             then()
 
     def give_back(self, positions: list[int]) -> None:
         """These are on their way back, and claimed no more: a primary that has applied it would keep them for ever."""
+        self.has_returned = self.has_returned or bool(self.attaching)
         for first, last in zip(positions[::2], positions[1::2], strict=True):
             self.settling.remove(first, last)
             self.returning.add(first, last)
+
+    @property
+    def must_attach_again(self) -> bool:
+        """Whether the primary may have applied a return before it heard, by the link, who had the message."""
+        return self.has_returned and not self.attaching and not self.returning
 
     @property
     def is_unheard(self) -> bool:
@@ -139,7 +165,17 @@ class Consumer:
 class Connection:
     """One client."""
 
-    __slots__ = ("client_id", "consumers", "id", "is_writable", "producers", "resumption", "sessions", "stream")
+    __slots__ = (
+        "client_id",
+        "consumers",
+        "id",
+        "is_writable",
+        "places",
+        "producers",
+        "resumption",
+        "sessions",
+        "stream",
+    )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
         self.stream = stream
@@ -149,7 +185,14 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
+        self.places: set[int] = set()  # of destinations that it knows
         self.is_writable = True
+
+    def know(self, place: int) -> None:
+        """It has been told where a destination is, or sends there; whether that is deleted interests it."""
+        if len(self.places) >= PLACES_MAX:
+            self.places.clear()
+        self.places.add(place)
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -12,25 +12,25 @@ from msgspec import structs
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.runs import delivered, pairs_of
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
     CloseConsumer,
     Consume,
     ConsumerClosed,
-    Delivered,
     Done,
     Failed,
     Return,
+    parts_of,
 )
 from alphorn.model.destinations import DestinationKind, temporary_prefix
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
-from alphorn.model.messages import cut_batch
-from alphorn.model.ranges import Range, RangeSet
+from alphorn.model.ranges import RangeSet
 
 PREFETCH_MAX = 1_000_000
 
@@ -82,7 +82,7 @@ class Consuming:
         self._moving.when(place, find)
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
-        if not self._is_current(connection, consumer):
+        if not self.is_current(connection, consumer):
             return
         if listed is not None:
             consumer.turn_to(listed.place, *parts_of(listed.place))
@@ -105,8 +105,8 @@ class Consuming:
         place = self._moving.current(consumer.place)
         consumer.turn_to(place, *parts_of(place))
         self._do_postponed(consumer)
-        if self._is_current(connection, consumer):
-            self._attach(connection, consumer)
+        if self.is_current(connection, consumer):
+            self.attach(connection, consumer)
 
     def _refuse(self, connection: Connection, consumer: Consumer, refusal: Failed) -> None:
         self._do_postponed(consumer)
@@ -137,7 +137,7 @@ class Consuming:
         )
 
         def on_answer(answer: link.Answered) -> None:
-            if not self._is_current(connection, consumer):
+            if not self.is_current(connection, consumer):
                 return
             if answer.error:
                 self._refuse(connection, consumer, Failed(frame.request, answer.error, answer.reason))
@@ -173,7 +173,7 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
 
         def subscribe() -> None:
-            if self._is_current(connection, consumer):
+            if self.is_current(connection, consumer):
                 self._order(consumer, command, on_answer)
 
         def on_claimed(answer: link.Answered) -> None:
@@ -188,16 +188,18 @@ class Consuming:
             channel.pending.pop(request)
             subscribe()
 
-    def _attach(self, connection: Connection, consumer: Consumer) -> None:
+    def attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
         if self._desk.loose:
             self._desk.loose.hold(consumer)
         consumer.waiting.clear()
+        consumer.has_returned = False
         channel = self._desk.channels[consumer.channel]
 
         def on_answer(answer: link.Answered) -> None:
-            if not self._is_current(connection, consumer):
+            if not self.is_current(connection, consumer) or self._desk.channels[consumer.channel] is not channel:
                 return
+            consumer.attaching = 0
             if answer.home is not None:
                 self._follow(consumer, answer.home)
                 return
@@ -208,8 +210,10 @@ class Consuming:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            if not answer.error and consumer.must_attach_again:
+                self.attach(connection, consumer)
 
-        number = channel.ask(on_answer)
+        consumer.attaching = number = channel.ask(on_answer)
         self._desk.ask_primary(
             consumer.channel,
             link.Attach(
@@ -218,7 +222,7 @@ class Consuming:
                 consumer.destination,
                 consumer.subscription,
                 consumer.selector,
-                consumer.prefetch,
+                consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
             ),
@@ -240,10 +244,11 @@ class Consuming:
         unseen: list[tuple[int, list[int]]] = []
         for consumer in consumers:
             never = RangeSet((run.position, run.position + run.count - 1) for run in consumer.waiting)
+            never.update(consumer.recovery or RangeSet())
             if never:
                 unseen.append((consumer.subscription, never.flat()))
             connection = self._desk.connections.get(consumer.stream)
-            if connection is not None and self._is_current(connection, consumer):
+            if connection is not None and self.is_current(connection, consumer):
                 self._enter(connection, consumer)
         return unseen
 
@@ -253,7 +258,8 @@ class Consuming:
         else:
             self._desk.reply(connection.stream, Done(request, answer.number))
 
-    def _is_current(self, connection: Connection, consumer: Consumer) -> bool:
+    def is_current(self, connection: Connection, consumer: Consumer) -> bool:
+        """Whether a consumer is open and its client on the same stream."""
         return self._desk.is_there(connection) and connection.consumers.get(consumer.number) is consumer
 
     def on_close(self, connection: Connection, frame: CloseConsumer) -> None:
@@ -327,7 +333,7 @@ class Consuming:
             return commands.Acknowledge(number, consumer.subscription, consumer.key, positions)
 
         if frame.request:
-            settled = partial(self._settled, connection, consumer, frame.request, positions)
+            settled = partial(self._acknowledged, connection, consumer, frame.request, positions)
             self._moving.want(consumer.place, make, settled, size=bytes_of(positions))
         elif not channel.join(make(consumer.destination)):
             # The list grows with what joins the command, so all of it is settled together.
@@ -347,7 +353,7 @@ class Consuming:
         consumer.give_back(frame.positions)
         if not frame.is_unseen:
             self._desk.loose.add(consumer, frame.positions)
-        settled = partial(self._settled, connection, consumer, frame.request, frame.positions)
+        settled = partial(self._returned, connection, consumer, frame.request, frame.positions)
         self._moving.want(
             consumer.place,
             lambda number: commands.Return(
@@ -363,8 +369,14 @@ class Consuming:
             size=bytes_of(frame.positions),
         )
 
-    def _settled(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+    def _acknowledged(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
+        self._desk.reply(connection.stream, Done(request))
+
+    def _returned(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
+        consumer.come_back(positions)
+        if consumer.must_attach_again and self.is_current(connection, consumer):
+            self.attach(connection, consumer)
         if request:
             self._desk.reply(connection.stream, Done(request))
 
@@ -393,6 +405,10 @@ class Consuming:
         consumer = self._desk.consumers.get(frame.consumer)
         if consumer is None or consumer.channel != channel:
             return  # it has ended or turned elsewhere; the primary hears of that, and the messages come back
+        if consumer.recovery is not None:
+            for run in frame.runs:
+                consumer.recovery.add(run.position, run.position + run.count - 1)
+            return
         for run in frame.runs:
             if consumer.waiting or not self._pass_on(channel, consumer, run):
                 self._wait(channel, consumer, run)
@@ -440,7 +456,7 @@ class Consuming:
         for connection in self._desk.connections.values():
             for consumer in list(connection.consumers.values()):
                 if consumer.channel == channel and consumer.is_attached:
-                    self._attach(connection, consumer)
+                    self.attach(connection, consumer)
 
     def on_detached(self, frame: link.Detached) -> None:
         """The primary gives this consumer nothing any more."""
@@ -465,29 +481,3 @@ class Consuming:
             "fetched": self.fetching.fetched,
             "waiting": len(self._waiters),
         }
-
-
-def pairs_of(positions: Sequence[int]) -> list[Range]:
-    """The pairs that a client wrote flat; raises `PeerViolation` for what are none."""
-    pairs = list(zip(positions[::2], positions[1::2], strict=False))
-    if len(positions) % 2 or any(not 0 <= first <= last for first, last in pairs):
-        raise PeerViolation("positions come in pairs, the first not after the last")
-    return pairs
-
-
-def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:
-    """What a client hears of a run; the batch is cut only where the run is not all of it."""
-    is_whole = run.index == 0 and run.count == batch.count
-    blob = batch.blob if is_whole else memoryview(cut_batch(batch.blob, range(run.index, run.index + run.count)))
-    return Delivered(
-        number,
-        run.position,
-        run.delivery_count,
-        run.sequence,
-        run.index,
-        batch.producer,
-        batch.counter + run.index,
-        batch.timestamp,
-        run.history,
-        blob,
-    )

@@ -12,7 +12,6 @@ from alphorn.client_manager.carrying import Carrying
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
-from alphorn.client_manager.directory import place_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.machine import (
     Closed,
@@ -34,11 +33,14 @@ from alphorn.client_manager.machine import (
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.recovering import Recovering
 from alphorn.model import commands, conversation, link
+from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
 
 VERSION = 1
+CLIENT_CHARACTERS_MAX = 255
 
 
 class ClientManager:
@@ -55,12 +57,14 @@ class ClientManager:
         self._administration = Administration(self._desk, finding, self._consuming, self._moving)
         self._placing = Placing(self._desk, self._moving, self._administration)
         self._waiting: set[int] = set()  # streams that have not said hello
+        self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
             conversation.Acknowledge: self._consuming.on_acknowledge,
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.Recover: Recovering(self._desk, self._consuming, self._moving).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
             conversation.Resolve: self._administration.on_resolve,
@@ -113,6 +117,7 @@ class ClientManager:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
+        self._consuming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
@@ -153,6 +158,8 @@ class ClientManager:
             self._hang_up(stream, str(error))
 
     def _on_hello(self, stream: int, frame: conversation.AnyClientFrame) -> None:
+        if stream in self._entering:
+            raise PeerViolation("a client says nothing between hello and welcome")
         if stream not in self._waiting:
             return  # it was hung up, and had more to say
         if not isinstance(frame, conversation.Hello):
@@ -161,22 +168,52 @@ class ClientManager:
             raise PeerViolation(f"version {frame.version} of the protocol is not spoken here; version {VERSION} is")
         if frame.connection and len(frame.connection) != commands.CONNECTION_BYTES:
             raise PeerViolation("a connection's id has 16 bytes")
-        desk = self._desk
+        if len(frame.client_id) > CLIENT_CHARACTERS_MAX:
+            raise PeerViolation(f"a client id has at most {CLIENT_CHARACTERS_MAX} characters")
         self._waiting.discard(stream)
-        identity = frame.connection or bytes(desk.ids.next(Kind.CONNECTION))
+        identity = frame.connection or bytes(self._desk.ids.next(Kind.CONNECTION))
+        if frame.client_id:
+            self._entering.add(stream)
+            self._claim(stream, identity, frame)
+        else:
+            self._enter(stream, identity, frame)
+
+    def _claim(self, stream: int, identity: bytes, hello: conversation.Hello) -> None:
+        """Asks for a client id, which one connection at a time has in the whole cluster: the first channel decides."""
+        desk = self._desk
+        if stream not in self._entering:
+            return
+
+        def on_answer(answer: link.Answered) -> None:
+            if stream not in self._entering:
+                if identity not in desk.by_connection:
+                    desk.ask_primary(0, link.ConnectionLost(identity))
+                return
+            self._entering.discard(stream)
+            if answer.error:
+                desk.reply(stream, conversation.Goodbye(answer.error, answer.reason))
+                self._hang_up(stream, answer.reason)
+            else:
+                self._enter(stream, identity, hello)
+
+        request = desk.channels[0].ask(on_answer, lost=lambda: self._claim(stream, identity, hello))
+        desk.ask_primary(0, link.ClaimClient(request, identity, hello.client_id))
+
+    def _enter(self, stream: int, identity: bytes, hello: conversation.Hello) -> None:
+        desk = self._desk
         older = desk.by_connection.get(identity)
         if older is not None:
             desk.reply(older.stream, conversation.Goodbye("Misuse", "this connection goes on elsewhere"))
             self._hang_up(older.stream, "its client has come back on another stream")
         connection = Connection(
-            stream=stream, identity=identity, client_id=frame.client_id, resumption=frame.resumption
+            stream=stream, identity=identity, client_id=hello.client_id, resumption=hello.resumption
         )
         desk.connections[stream] = desk.by_connection[identity] = connection
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionOpened(identity))
         settings = desk.settings
         desk.reply(stream, conversation.Welcome(VERSION, identity, settings.name, list(settings.addresses)))
-        desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(frame.connection)}")
+        desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(hello.connection)}")
 
     def _hang_up(self, stream: int, reason: str) -> None:
         self._desk.outbox.append(Hang(stream, reason))
@@ -186,6 +223,7 @@ class ClientManager:
         """A client is gone without goodbye: it may come back, so only the primary is told."""
         desk = self._desk
         self._waiting.discard(stream)
+        self._entering.discard(stream)
         connection = desk.connections.pop(stream, None)
         if connection is None:
             return
@@ -309,8 +347,9 @@ class ClientManager:
     def _introduce(self, channel: int, name: str) -> None:
         settings = self._desk.settings
         connections = list(self._desk.by_connection)
+        clients = [(known.id, known.client_id) for known in self._desk.connections.values() if known.client_id]
         origin = self._origins[channel]
-        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections)
+        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections, clients)
         self._desk.ask(channel, name, me)
 
     def _on_told(self, item: Told) -> None:

@@ -6,21 +6,10 @@ A place is a channel and a number within it, as one whole number that clients ke
 import xxhash
 
 from alphorn.model.commands import CONNECTION_BYTES
+from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, split_channel, temporary_prefix
 
-_CHANNEL_SHIFT = 40
-_NUMBER_MASK = (1 << _CHANNEL_SHIFT) - 1
 _PREFIX_CHARACTERS = len(temporary_prefix(bytes(CONNECTION_BYTES)))
-
-
-def place_of(channel: int, number: int) -> int:
-    """The place of a channel's destination."""
-    return channel << _CHANNEL_SHIFT | number
-
-
-def parts_of(place: int) -> tuple[int, int]:
-    """Channel and number of a place."""
-    return place >> _CHANNEL_SHIFT, place & _NUMBER_MASK
 
 
 class Listed:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed, parts_of
+from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.moving import Moving
+from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import Policy
 from alphorn.model.link import Answered, Name
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.model.commands import Acknowledge, AnyCommand, Move, MoveStage
+from alphorn.model.conversation import parts_of, place_of
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import Moved
 from alphorn.model.link import Answered, Departed, Followed, Home, Landed, Name
@@ -251,7 +251,9 @@ class Moving:
         for then in parked:
             then()
         unseen = self.on_moved(consumers, redirect.place)
-        if returned:  # what consumers that are gone have acknowledged must be in the log before others may have it
+        if (
+            returned or parked
+        ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
             desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place, unseen, loose))

@@ -13,11 +13,10 @@ import msgspec
 from alphorn.client_manager.administration import Administration
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of, place_of
 from alphorn.client_manager.moving import Moving
 from alphorn.model import commands, conversation
 from alphorn.model.commands import MoveStage
-from alphorn.model.conversation import Done
+from alphorn.model.conversation import Done, parts_of, place_of
 from alphorn.model.destinations import Destination, parse_destination
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.link import Answered, Export, Exported

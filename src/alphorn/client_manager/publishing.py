@@ -5,18 +5,16 @@ destination that was deleted before is noticed. Where a publish may be refused b
 not agree with the client's counters (after a reconnection), the primary's answer decides instead.
 """
 
-from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from alphorn.client_manager.connection import Batch, Connection, Producer
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import parts_of
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
 from alphorn.model import commands
-from alphorn.model.conversation import Confirmed, Publish, Refused
+from alphorn.model.conversation import Confirmed, Publish, Refused, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
@@ -41,7 +39,9 @@ class Publishing:
         self._check(connection, frame)
         producer = connection.producers.get(frame.producer)
         if producer is None:
-            producer = connection.producers[frame.producer] = Producer(frame.counter, is_proven=frame.counter == 1)
+            is_first = frame.counter == 1
+            producer = Producer(frame.counter, is_proven=is_first, session=frame.session)
+            connection.producers[frame.producer] = producer
         if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
@@ -49,6 +49,9 @@ class Publishing:
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
         producer.expected = frame.counter + frame.count
+        if producer.place != frame.place:
+            producer.place = frame.place
+            connection.know(frame.place)
         command = commands.Publish(
             0,
             commands.key_of(connection.id, frame.producer),
@@ -57,9 +60,10 @@ class Publishing:
             frame.flags,
             frame.timestamp,
             memoryview(bytes(frame.blob)),
+            frame.after,
         )
         batch = Batch(connection, frame.producer, producer, frame.place, command)
-        producer.under_way.append(batch)
+        producer.open.append(frame.counter)
         self._moving.when(frame.place, lambda: self._order(batch), batch.size)
 
     def _order(self, batch: Batch) -> None:
@@ -84,8 +88,9 @@ class Publishing:
         self._order(batch)
 
     def _command(self, batch: Batch, number: int) -> commands.Publish:
-        command, after = batch.command, -1
-        if self._moving.is_possible:
+        command = batch.command
+        after = command.after
+        if self._moving.is_possible:  # what the client knows of channels may be old
             after = batch.state.after(self._moving.current(batch.place), command.counter, command.count)
         return msgspec.structs.replace(command, destination=number, after=after)
 
@@ -96,6 +101,8 @@ class Publishing:
             raise PeerViolation(f"session {frame.session} is not open")
         if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if size > settings.batch_bytes_max:
@@ -126,17 +133,8 @@ class Publishing:
             self._confirm(batch)
 
     def _confirm(self, batch: Batch) -> None:
-        """Confirmations name the last counter, so they are told in the order in which messages were sent."""
         self.confirmed += batch.command.count
-        batch.is_done = True
-        self._tell(batch)
-
-    def _tell(self, batch: Batch) -> None:
-        under_way, last = batch.state.under_way, 0
-        while under_way and under_way[0].is_done:
-            last = under_way.popleft().last
-        if last and self._desk.is_there(batch.connection):
-            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, last))
+        self._close(batch, batch.command.counter + batch.command.count - 1)
 
     def _refuse(self, batch: Batch, error: str, reason: str) -> None:
         command = batch.command
@@ -144,10 +142,24 @@ class Publishing:
         if self._desk.is_there(batch.connection):
             refused = Refused(batch.producer, command.counter, command.count, error, reason)
             self._desk.reply(batch.connection.stream, refused)
-        with suppress(ValueError):
-            batch.state.under_way.remove(batch)
-        self._tell(batch)
+        self._close(batch, 0)
+
+    def _close(self, batch: Batch, confirmed: int) -> None:
+        """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
+        through = batch.state.close(batch.command.counter, confirmed)
+        if through and self._desk.is_there(batch.connection):
+            self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
+
+    def senders(self) -> dict[str, list[tuple[str, int]]]:
+        """Which sessions have producers that sent to a destination last: connection and session (CM-21)."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for connection in self._desk.connections.values():
+            for producer in connection.producers.values():
+                listed = self._desk.directory.at(self._moving.current(producer.place))
+                if listed is not None:
+                    found.setdefault(str(listed.destination), []).append((connection.id.hex(), producer.session))
+        return found
 
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"confirmed": self.confirmed, "refused": self.refused}
+        return {"confirmed": self.confirmed, "refused": self.refused, "senders": self.senders()}

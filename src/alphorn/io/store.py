@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 import lmdb
@@ -101,18 +102,18 @@ class Store:
         self._reader: lmdb.Transaction[memoryview] | None = None
         self._overlay = Overlay()
         self._retention = Retention()
-        self._changed = threading.Condition()
-        self._queue: list[_Job] = []  # guarded by _changed
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None is the last
         self._submitted = 0  # number of the last job taken over,
-        self._committed = 0  # of the last that readers which begin now see,
-        self._reported = 0  # and of the last whose owner was told
+        self._committed = 0  # and of the last that readers which begin now see
         self._is_closing = False
+        self._closing = threading.Event()  # ends lingering
+        self._is_abandoned = False
         self._failure = ""
         self._commits = 0
         self._commit_cpu_s = 0.0  # inside LMDB's commits, where pages are written and synced
         self._commit_wall_s = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"store {self.path.name}", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name=f"store {self.path.name}", daemon=True)
+        self._writer.start()
 
     def submit(self, persist: Persist) -> None:
         """Takes over writes; `on_durable` follows. Payloads must not change before that.
@@ -168,10 +169,11 @@ class Store:
 
     def flush(self) -> None:
         """Waits until everything submitted is durable and reported; raises `Unavailable` when the store stopped."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._reported == self._submitted)
-            if self._failure:
-                raise Unavailable(self._failure)
+        done = threading.Event()
+        self._enqueue(0, [], done.set)
+        done.wait()
+        if self._failure:
+            raise Unavailable(self._failure)
 
     def close(self) -> None:
         """Writes what is queued, ends the thread and gives the store to whoever opens it next. Views die with it."""
@@ -292,20 +294,17 @@ class Store:
             judged.append((write, dropped))
             self._overlay.add(number, write, self._newest_checkpoint, dropped)
             size += self._note(write)
-        with self._changed:
-            self._submitted = number
-            self._queue.append(_Job(number, token, judged, self._bounds, size, on_written))
-            self._changed.notify_all()
+        self._submitted = number
+        self._jobs.put(_Job(number, token, judged, self._bounds, size, on_written))
 
     def _end(self, *, keeps_queue: bool) -> None:
-        with self._changed:
-            if self._is_closing:
-                return
-            self._is_closing = True
-            if not keeps_queue:
-                self._queue = []
-            self._changed.notify_all()
-        self._thread.join()
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._is_abandoned = not keeps_queue
+        self._closing.set()
+        self._jobs.put(None)
+        self._writer.join()
         self.end_turn()
         self._environment.close()
         os.close(self._owner)
@@ -335,21 +334,33 @@ class Store:
                 self._commit(jobs)
             except Exception as error:  # whatever it is, what was promised is not on disk
                 self._fail(error)
+                self._refuse(jobs)
                 return
             self._report(jobs)
 
     def _take(self) -> list[_Job]:
         """Everything that arrived meanwhile, up to the size of one transaction; nothing when closing."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._is_closing)
-            if self._linger_s:
-                self._changed.wait_for(lambda: self._is_closing, self._linger_s)
-            size = count = 0
-            while count < len(self._queue) and size < TRANSACTION_BYTES_MAX:
-                size += self._queue[count].size
-                count += 1
-            jobs, self._queue = self._queue[:count], self._queue[count:]
-            return jobs
+        jobs, size = [], 0
+        job = self._jobs.get()
+        if self._linger_s:
+            self._closing.wait(self._linger_s)
+        while job is not None and not self._is_abandoned:
+            jobs.append(job)
+            size += job.size
+            if size >= TRANSACTION_BYTES_MAX or self._jobs.empty():
+                return jobs
+            job = self._jobs.get()
+        if jobs and job is None:
+            self._jobs.put(None)  # the next turn ends it
+        return jobs if not self._is_abandoned else []
+
+    def _refuse(self, jobs: list[_Job]) -> None:
+        """After a failure nothing is written; whoever waits for nothing but the end of the queue goes on."""
+        job: _Job | None
+        for job in jobs:
+            _release(job)
+        while (job := self._jobs.get()) is not None:
+            _release(job)
 
     def _commit(self, jobs: list[_Job]) -> None:
         with self._environment.begin(write=True) as txn:
@@ -378,19 +389,13 @@ class Store:
         for job in jobs:
             if job.on_written is not None:
                 job.on_written()
-        with self._changed:
-            self._reported = jobs[-1].number
-            self._changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, lmdb.MapFullError):
             cause = f"has reached its limit of {self._map_bytes} bytes; raise the limit, then start this node again"
         else:
             cause = f"could not write ({error}); see to the disk, then start this node again"
-        with self._changed:
-            self._failure = f"store {self.path} {cause}"
-            self._queue = []
-            self._changed.notify_all()
+        self._failure = f"store {self.path} {cause}"
         self._on_failure(self._failure)
 
     # Opening.
@@ -429,3 +434,8 @@ class Store:
                 f"store {self.path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
                 "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
             ) from error
+
+
+def _release(job: _Job) -> None:
+    if job.on_written is not None and not job.writes:
+        job.on_written()

@@ -278,6 +278,7 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
         is_awaiting,
     )
     yield from _parts(topic.number, 0, "retained", topic.retained)
+    yield from _parts(topic.number, 0, "moments", zip(topic.moments.positions, topic.moments.times, strict=True))
     for _, subscription in sorted(topic.subscriptions.items()):
         yield _kept(topic, subscription)
         yield from _parts_of_backlog(topic.number, subscription.number, subscription.backlog)

@@ -1,19 +1,29 @@
-"""Whether a named subscription may be used as somebody wants to: who is active decides, which the log cannot know."""
+"""Whether a named subscription may be used as somebody wants to: who is active decides, which the log cannot know.
+
+Consumers whose connection is lost do not count. Whoever wants what only they have takes their place, so that a program
+that was started again need not wait until its predecessor is given up.
+"""
+
+from collections.abc import Callable
 
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
-from alphorn.model.commands import Subscribe
-from alphorn.model.errors import Misuse
+from alphorn.model.commands import Subscribe, connection_of
+from alphorn.model.errors import InvalidDestination, Misuse
+
+IsLost = Callable[[bytes], bool]  # of a connection
 
 
-def check_claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe) -> None:
-    """Raises `Misuse` where the active consumers of a subscription forbid this use of it."""
+def claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe, is_lost: IsLost) -> list[bytes]:
+    """The lost consumers that make way; raises `Misuse` where active ones forbid this use of a subscription."""
     found = engine.find_claimed(wanted)
     if found is None:
-        return
+        return []
     topic, known, is_same = found
-    if not dispatcher.is_used(topic, known.number, besides=wanted.consumer):
-        return
+    users = dispatcher.users(topic, known.number, besides=wanted.consumer)
+    lost = [consumer for consumer in users if is_lost(connection_of(consumer))]
+    if len(lost) == len(users):
+        return lost if not (known.is_shared and is_same) else []
     if not known.is_shared:
         raise Misuse(
             f"the subscription {wanted.name!r} has an active consumer and is not shared; "
@@ -21,3 +31,17 @@ def check_claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe) -> No
         )
     if not is_same:
         raise Misuse(f"others share the subscription {wanted.name!r} with another topic or selector; use theirs")
+    return []
+
+
+def find_unused(
+    engine: Engine, dispatcher: Dispatcher, client: str, name: str, is_lost: IsLost
+) -> tuple[tuple[int, int], list[bytes]]:
+    """Topic and number of a subscription that is to end, and its lost consumers; raises where it cannot end."""
+    found = engine.find_subscription(client, name)
+    if found is None:
+        raise InvalidDestination(f"there is no subscription named {name!r}")
+    users = dispatcher.users(*found)
+    if not all(is_lost(connection_of(consumer)) for consumer in users):
+        raise Misuse(f"the subscription {name!r} has an active consumer; close it first")
+    return found, users

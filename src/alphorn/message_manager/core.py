@@ -11,10 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Answer, Effect, Landed
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.looking import look
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -32,23 +33,22 @@ from alphorn.message_manager.machine import (
     Supply,
     Tell,
 )
+from alphorn.message_manager.orders import Orders
+from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question, home_of, refusal
+from alphorn.message_manager.questions import Question, answer_question, asked_of, outcome, refusal
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.travelling import Travelling
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
-    CreateDestination,
     Entry,
     Forget,
     Tick,
     connection_of,
     decode_entry,
-    encode_entry,
 )
-from alphorn.model.errors import Error, Misuse, Moved, PeerViolation
-from alphorn.model.log_lines import LOG_TOPIC, LogLines
+from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
@@ -84,13 +84,10 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
+        self._claims = Claims()
         self._outbox: list[Output] = []
-        self._commands: list[AnyCommand] = []
-        self._then: list[Callable[[], None] | None] = []
-        self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
-        self._request = 0
-        self._log_lines: LogLines | None = None
-        self._has_asked_for_log = False
+        self._orders = Orders()
+        self._own_log = OwnLog()
         self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
@@ -104,14 +101,15 @@ class MessageManager:
 
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
+        self._presence.now = now
         if self._is_restored:
             self._is_restored = False
             self._doubtful_until = now + 2 * HOLD_S
         match item:
             case Committed():
                 self._on_committed(item, now)
-                if self._log_lines is not None and self._log_lines.is_waiting:
-                    self._publish_log(self._log_lines, now)
+                if self._own_log.is_waiting:
+                    self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
             case LinkOpened():
@@ -129,6 +127,8 @@ class MessageManager:
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
                 self._on_client_manager_left(item.origin)
+        if self._claims:
+            self._decide_claims(now)
 
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
@@ -140,6 +140,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
@@ -147,6 +148,8 @@ class MessageManager:
         for connection in self._absent.overdue_connections(now):
             self._presence.forget(connection)
             self._order(Forget(connection))
+        if self._claims:
+            self._decide_claims(now)
         due = self.engine.next_due()
         wall = self._wall_ms(now)
         if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
@@ -160,6 +163,8 @@ class MessageManager:
         if self._dispatcher.has_more:
             return 0.0
         deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
+        if not self._dispatcher.missing:
+            deadline = min(deadline, self._claims.next_deadline())
         due = self.engine.next_due()
         if due is not None:
             offset_s = self._wall_ms(0.0) / 1000
@@ -175,8 +180,8 @@ class MessageManager:
                 self._tell_client_manager(number, detached)
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
-        if self._commands:
-            self._close_entry()
+        if (entry := self._orders.take_entry()) is not None:
+            self._outbox.append(Order(entry))
         outputs, self._outbox = self._outbox, []
         return outputs
 
@@ -207,14 +212,13 @@ class MessageManager:
 
     def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
         if origin == self._origin:
-            for request in entry.requests:
-                self._waiting.pop(request, lambda: None)()
+            self._orders.on_applied(entry.requests)
             return
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
                 answer = answers.get(place) or Answer(place)
-                self._tell_origin(origin, self._answered(request, entry.commands[place], answer))
+                self._tell_origin(origin, outcome(self.engine, request, entry.commands[place], answer))
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -224,51 +228,24 @@ class MessageManager:
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
-    def _answered(self, request: int, command: AnyCommand, answer: Answer) -> link.Answered:
-        policy = None
-        if isinstance(command, CreateDestination) and not answer.error:
-            policy = self.engine.destinations[answer.number].policy
-        home = home_of(self.engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
-        return link.Answered(
-            request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home
-        )
-
     def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
-        self._commands.append(command)
-        self._then.append(then)
-
-    def _close_entry(self) -> None:
-        requests = []
-        for then in self._then:
-            self._request += 1
-            requests.append(self._request if then is not None else 0)
-            if then is not None:
-                self._waiting[self._request] = then
-        payload = encode_entry(Entry(self._commands, requests if any(requests) else []))
-        self._outbox.append(Order(payload))
-        self._commands, self._then = [], []
+        self._orders.want(command, then)
 
     def _on_logged(self, item: Logged, now: float) -> None:
         """Any replica publishes its own lines; while nobody is primary they wait."""
-        if self._log_lines is None:
-            self._log_lines = LogLines(item.run)
-        self._log_lines.add(item.lines)
+        self._own_log.add(item.run, item.lines)
         if self._epoch:
-            self._publish_log(self._log_lines, now)
+            self._publish_log(now)
 
-    def _publish_log(self, lines: LogLines, now: float) -> None:
-        number = self.engine.numbers.get(LOG_TOPIC)
-        if number is not None:
-            self._order(lines.publish(number, self._wall_ms(now)))
-        elif not self._has_asked_for_log:
-            self._has_asked_for_log = True
-            self._order(LogLines.create())
+    def _publish_log(self, now: float) -> None:
+        for command in self._own_log.commands(self.engine.numbers, self._wall_ms(now)):
+            self._order(command)
 
     # --- being primary ---
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
-        self._waiting.clear()
+        self._orders.forget_waiting()
         self._link_of.clear()
         self._untold.clear()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
@@ -279,6 +256,7 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
+        self._claims = Claims()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         self._travelling.on_promoted(self.engine, item.client_managers)
@@ -292,8 +270,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher = None
-        self._commands, self._then = [], []
-        self._waiting.clear()
+        self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
         self._log("info", "demoted", f"epoch={epoch}")
@@ -344,10 +321,17 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
-            case link.Look():
-                self._look(number, frame)
-            case link.Locate() | link.Name() | link.FindSubscription() | link.Claim():
-                self._tell(number, answer_question(self.engine, dispatcher, frame))
+            case link.Pause(request, consumer):
+                dispatcher.suspend([consumer])
+                self._tell(number, link.Answered(request))
+            case link.Look() | link.Locate() | link.Name():
+                self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
+            case link.FindSubscription():
+                self._attempt(number, frame, lambda: self._find(dispatcher, frame))
+            case link.Claim():
+                self._attempt(number, frame, lambda: self._claim(dispatcher, frame))
+            case link.ClaimClient():
+                self._claims.add(number, frame, now)
             case link.Export():
                 self._travelling.export(self.engine, dispatcher, number, frame, self._read)
             case link.Followed() if introduced is not None:
@@ -366,6 +350,9 @@ class MessageManager:
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+        for connection, client in frame.clients:
+            self._presence.name(connection, client)
+        self._presence.give_up(frame.origin)
         self._travelling.on_introduced(self.engine, frame.origin)
 
     def _on_settled(
@@ -381,6 +368,7 @@ class MessageManager:
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._awaited.discard(origin)
         self._unlinked.pop(origin, None)
+        self._presence.on_left(origin, is_linked=origin in self._link_of)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
             self._travelling.on_left(self.engine, self._dispatcher, origin)
@@ -424,7 +412,7 @@ class MessageManager:
         self._attached.pop(number, None)
         if introduced is None:
             return
-        for connection in self._presence.leave_all(number):
+        for connection in self._presence.leave_all(number, introduced.origin):
             self._absent.lose(connection, now)
         if self._link_of.get(introduced.origin) != number:
             return
@@ -441,15 +429,38 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _look(self, number: int, frame: link.Look) -> None:
-        try:
-            runs, after = look(self.engine, frame, self._read)
-        except Error as error:
-            self._refuse(number, frame.request, error)
+    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
+        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
+        self._give_up(lost)
+        return [link.Answered(frame.request, found[0] << 32 | found[1])]
+
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
+        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
+        return [link.Answered(frame.request)]
+
+    def _give_up(self, consumers: list[bytes]) -> None:
+        for consumer in consumers:
+            self._absent.consumer_back(consumer)
+            self._detach(consumer, None)
+
+    def _decide_claims(self, now: float) -> None:
+        """Client ids are given only when every Client Manager has said which are in use."""
+        if self._dispatcher is None or self._dispatcher.missing:
             return
-        if runs:
-            self._tell(number, link.Looked(frame.request, runs))
-        self._tell(number, link.Answered(frame.request, after))
+        for number, wanted, answer in self._claims.decide(self._presence, self._links, now):
+            if not answer.error:
+                self._absent.back(wanted.connection)
+            self._tell(number, answer)
+
+    def _attempt(
+        self, number: int, asked: Question | link.FindSubscription | link.Claim, do: Callable[[], list[link.Told]]
+    ) -> None:
+        """Says what this gives, or why it cannot be."""
+        try:
+            for frame in do():
+                self._tell(number, frame)
+        except Error as error:
+            self._tell(number, refusal(self.engine, asked.request, error, asked_of(asked)))
 
     # --- saying ---
 

@@ -174,16 +174,17 @@ class Dispatcher:
         """The attached consumers that are reached through a Client Manager."""
         return [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == client_manager]
 
-    def is_used(self, destination: int, subscription: int, besides: bytes = b"") -> bool:
-        """Whether consumers, or others than this one, are attached there."""
+    def users(self, destination: int, subscription: int, besides: bytes = b"") -> list[bytes]:
+        """The consumers that are attached there, but for this one."""
         outlet = self._find(destination, subscription)
-        return outlet is not None and any(key != besides for key in outlet.consumers)
+        return [] if outlet is None else [key for key in outlet.consumers if key != besides]
 
     def suspend(self, consumers: Iterable[bytes]) -> None:
-        """These cannot be reached: they keep what they hold, and get nothing more until they attach again."""
+        """These keep what they hold, and get nothing more until they attach again."""
         for key in consumers:
-            outlet = self._places[key]
-            outlet.suspend(outlet.consumers[key])
+            outlet = self._places.get(key)
+            if outlet is not None:
+                outlet.suspend(outlet.consumers[key])
 
     def leave(self, number: int) -> None:
         """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""

@@ -25,7 +25,8 @@ _KEY_BYTES = CONNECTION_BYTES + 4
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
     count, counter, key = command.count, command.counter, command.producer
-    if not 0 < count <= BATCH_MESSAGES_MAX or not 0 < counter < COUNTER_MAX or len(key) != _KEY_BYTES:
+    is_possible = 0 < count <= BATCH_MESSAGES_MAX and command.after < counter < COUNTER_MAX and counter > 0
+    if not is_possible or len(key) != _KEY_BYTES:
         raise PeerViolation("a batch names an impossible count, counter or producer; it was not taken")
     if count_of(command.blob) != count:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
@@ -37,11 +38,10 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         producers = state.producers
     producer = producers.find(key)
     expected = 1 if producer is None else producer.next
-    before = counter - 1 if command.after < 0 else command.after
-    if expected <= before:
-        raise Unavailable(f"messages {expected} to {counter - 1} of this producer are missing; send again from there")
-    expected = max(expected, counter)
-    skip = expected - counter
+    after = counter - 1 if command.after < 0 else command.after
+    if after >= expected:
+        raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
+    skip = max(0, expected - counter)
     refusal = None
     if skip and producer is not None:
         refusal = producer.refusal_of(counter, min(counter + count, expected) - 1)
@@ -57,7 +57,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     producer.note(command.destination)
     if refusal is not None or destination is None:
         assert refusal is not None
-        producer.refuse(expected, counter + count - 1, refusal)
+        producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
     producer.next = counter + count
@@ -129,7 +129,7 @@ def _to_topic(
         return
     topic.store(run)
     if topic.is_retaining:
-        topic.retain(run)
+        topic.retain(run, command.timestamp)
     if topic.has_clock:
         state.awaiting.add(topic.number)
     particulars = particulars_of(headers, command.flags & topic.watched) if headers else PLAIN

@@ -200,6 +200,9 @@ def _take_part(state: State, part: Part) -> None:
             _take_histories(destination, columns, part.texts)
         case "retained", Topic():
             _extend(destination.retained, columns)
+        case "moments", Topic():
+            destination.moments.positions += columns[0]
+            destination.moments.times += columns[1]
         case _:
             backlog = destination.backlog_of(part.subscription)
             if backlog is None:

@@ -155,7 +155,7 @@ def _make(topic: Topic, selector: Selector | None, command: Subscribe) -> Subscr
 def _start(topic: Topic, command: Subscribe) -> int:
     """The position to begin with."""
     if command.start_ms:
-        return topic.timeline.first_from(command.start_ms)
+        return topic.start_at(command.start_ms)
     if command.start < 0:
         return topic.next_position
     return topic.start_after(command.start) if command.start else 0

@@ -5,6 +5,7 @@ policy keeps are not stored.
 """
 
 from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.moments import Moments
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.selector import Selector
@@ -91,6 +92,7 @@ class Topic:
     __slots__ = (
         "_sweep_at",
         "destination",
+        "moments",
         "next_position",
         "next_subscription",
         "number",
@@ -119,6 +121,7 @@ class Topic:
         self.retained = RangeSet()  # kept for later subscriptions
         self.retained_bytes = 0
         self.timeline = Timeline()
+        self.moments = Moments()
         self._sweep_at = SEGMENTS_MIN
         self.set_policy(policy)
 
@@ -182,22 +185,34 @@ class Topic:
         self.segments.append(run)
         return self.next_position - 1
 
-    def retain(self, run: Run) -> None:
-        """These messages are kept for later subscriptions."""
+    def retain(self, run: Run, time_ms: int) -> None:
+        """These messages, which were sent then, are kept for later subscriptions."""
         self.retained.add(run.position, run.position + run.count - 1)
+        self.moments.note(run.position, time_ms)
         self.retained_bytes += run.size
 
     def let_go(self, first: int, last: int) -> None:
         """These messages are not kept for later subscriptions any more."""
         for start, end in self.retained.cut(first, last):
             self.retained_bytes -= sum(run.size for run in self.segments.runs(start, end))
-        if not self.retained:
+        if self.retained:
+            self.moments.drop(self.retained.first)
+        else:
             self.retained_bytes = 0
+            self.moments.clear()
 
     def let_go_of_bytes(self) -> None:
         """Lets go of the oldest batches until the rest is as small as the policy says."""
         while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
             self.let_go(self.retained.first, self.segments.end_of(self.retained.first))
+
+    def start_at(self, time_ms: int) -> int:
+        """The first position whose message was sent at this time or later, as far back as that is known exactly.
+
+        None is before what had come by then, whatever its sender's clock says.
+        """
+        exact = self.moments.first_from(time_ms, end=self.next_position)
+        return max(exact, self.timeline.first_from(time_ms))
 
     def start_after(self, sequence: int) -> int:
         """The first kept position whose log entry is at or after this number."""

@@ -11,6 +11,18 @@ destination lives. Positions are flat pairs (first, last, first, last).
 import msgspec
 
 FRAME_BYTES_MAX = 16 << 20
+_CHANNEL_SHIFT = 40
+_NUMBER_MASK = (1 << _CHANNEL_SHIFT) - 1
+
+
+def place_of(channel: int, number: int) -> int:
+    """The place of a channel's destination."""
+    return channel << _CHANNEL_SHIFT | number
+
+
+def parts_of(place: int) -> tuple[int, int]:
+    """Channel and number of a place."""
+    return place >> _CHANNEL_SHIFT, place & _NUMBER_MASK
 
 
 class ClientFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -56,7 +68,11 @@ class CloseSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
-    """A batch of messages; `Confirmed` or `Refused` follows. Counters of a producer begin with 1 and have no gaps."""
+    """A batch of messages; `Confirmed` or `Refused` follows. Counters of a producer begin with 1 and have no gaps.
+
+    A producer may send to destinations of several channels, each of which sees a part of its counters. Then `after`
+    says which was the last one that went to this channel (0 for none), so that nothing on its way is overtaken.
+    """
 
     session: int
     producer: int
@@ -66,6 +82,7 @@ class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
     flags: int
     timestamp: int
     blob: memoryview
+    after: int = -1  # -1: the counter before
 
 
 class Consume(ClientFrame, frozen=True, array_like=True, gc=False, tag=6):
@@ -153,6 +170,23 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
+    """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
+
+    Until then nothing is delivered to it; what was on its way comes back as well, and does not count as delivered.
+    """
+
+    request: int
+    consumer: int
+    seen: list[int]  # positions that the program was handed: a delivery that counts
+    unseen: list[int]  # positions that it was not
+
+    @property
+    def positions(self) -> list[int]:
+        """All of them."""
+        return self.seen + self.unseen
+
+
 class Move(ClientFrame, frozen=True, array_like=True, gc=False, tag=55):
     """Moves a destination to another channel, while it is used. Answered by `Done` when it is there, or by `Failed`."""
 
@@ -188,6 +222,7 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | Recover
     | Move
     | Drain
 )
@@ -288,6 +323,12 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
+    """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
+
+    place: int
+
+
 AnyServerFrame = (
     Welcome
     | Resolved
@@ -300,4 +341,5 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | Vanished
 )

@@ -32,6 +32,7 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     pid: int
     address: str  # where clients reach it
     connections: list[bytes]
+    clients: list[tuple[bytes, str]] = []  # those of them that have a client id, with that
 
 
 class ConnectionOpened(Asked, frozen=True, array_like=True, gc=False, tag=2):
@@ -126,6 +127,25 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
+    """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
+
+    request: int
+    consumer: bytes
+
+
+class ClaimClient(Asked, frozen=True, array_like=True, gc=False, tag=14):
+    """A client wants to enter under an id of its own; `Misuse` while another connection has it.
+
+    Asked of the first channel's primary, which decides when it knows of all clients. Where it grants the id, the
+    connection is there as after `ConnectionOpened`.
+    """
+
+    request: int
+    connection: bytes
+    client: str
+
+
 class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """All consumers of this Client Manager are attached: what none of them holds is with nobody here.
 
@@ -173,6 +193,8 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | ClaimClient
+    | Pause
     | Export
     | Followed
 )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
 
+from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.driver import Driver
@@ -43,6 +44,7 @@ from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 from alphorn.node.fetching import fetch_entries
 
+REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
 CLIENT_MANAGER_TAG = "client_manager"
 
@@ -70,6 +72,7 @@ class MessageManagerNode:
                 founding=founding,
                 further=seat.further,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
+                timing=Timing(report_delay_s=REPORT_DELAY_S),
             ),
             self,
         )

@@ -21,7 +21,7 @@ from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, Done, Resolve
-from alphorn.model.errors import Error
+from alphorn.model.errors import Error, Misuse
 from alphorn.testing.book import Book, Receipt
 from alphorn.testing.node import UNIX_START_S, SimulatedNode
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
@@ -217,10 +217,22 @@ class SimulatedClient:
                 self._book.acknowledge(*self._requests.pop(done.request))
         self.core.receive([memoryview(body)], self._now)
         if self.core.failure is not None:
-            raise Violation("clients are served", f"{self.name} was refused: {self.core.failure}")
+            self._on_failed(self.core.failure)
+            return
         self._look_at_outboxes()
         self._leave_if_wanted(run, end)
         self._flush()
+
+    def _on_failed(self, failure: Error) -> None:
+        """Only one thing may keep a client out: the cluster has not noticed yet that its predecessor is gone."""
+        if not self._client_id or not isinstance(failure, Misuse) or "client id" not in str(failure):
+            raise Violation("clients are served", f"{self.name} was refused: {failure}")
+        self.end(says_goodbye=False)
+        self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._start_again, self._run)
+
+    def _start_again(self, run: int) -> None:
+        if run == self._run:
+            self.start()
 
     def _leave_if_wanted(self, run: int, end: StreamEnd) -> None:
         if self.core.wants_reconnection:
@@ -256,6 +268,8 @@ class SimulatedClient:
 
     def _find_place(self, destination: str) -> None:
         def on_answer(answer: Answer | Error) -> None:
+            if self.core.failure is not None:
+                return  # of the whole connection
             if isinstance(answer, Error):
                 raise Violation("clients are served", f"{self.name} cannot have {destination}: {answer}")
             place = self._places[destination] = self.core.remember_place(destination, answer)

@@ -28,6 +28,7 @@ from alphorn.testing.workload import Workload
 
 CLIENT_MANAGER_TAG = "client_manager"
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
+SUPPLY_BYTES_MAX = 500  # so little that an answer often holds a part of what was asked
 CACHE_BYTES = 4_000  # so little that bodies are often fetched from a backup
 
 
@@ -137,9 +138,7 @@ class MessageManagerRoom(Upper):
             case mm.Order(payload):
                 self._workload.order_payload(self.node, payload)
             case mm.Supply(number, request, sequences):
-                found = [(sequence, self._read(sequence)) for sequence in sequences]
-                entries = [(sequence, memoryview(payload)) for sequence, payload in found if payload is not None]
-                self._say(number, link.Entries(request, entries))
+                self._say(number, link.Entries(request, self._supply(sequences)))
             case mm.Break(number, _):
                 end = self._ends.get(number)
                 if end is not None:
@@ -147,6 +146,16 @@ class MessageManagerRoom(Upper):
                     self._on_closed(number, self.turns)
             case mm.Log(_, event, details):
                 self.node.tell_input(event, details)
+
+    def _supply(self, sequences: list[int]) -> list[tuple[int, memoryview]]:
+        found: list[tuple[int, memoryview]] = []
+        for sequence in sequences:
+            payload = self._read(sequence)
+            if payload is not None:
+                found.append((sequence, memoryview(payload)))
+            if sum(len(entry) for _, entry in found) >= SUPPLY_BYTES_MAX:
+                break
+        return found
 
     def _say(self, number: int, frame: link.Told) -> None:
         end = self._ends.get(number)

@@ -9,6 +9,7 @@ from alphorn.bus.config import MemberConfig, Role
 from alphorn.message_manager.engine import Engine
 from alphorn.testing.book import Book
 from alphorn.testing.cluster_plan import ClusterPlan
+from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.node_faults import DOWN_S
@@ -20,13 +21,22 @@ from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.workload import Workload
 
+DELAY_MEAN_S = 0.0005
+
 
 class SimulatedCluster:
-    """One cluster, not yet started."""
+    """One cluster, not yet started. In an `is_even` one every frame and every fsync takes as long as every other."""
 
     __slots__ = ("book", "client_managers", "clients", "message_managers", "plan", "simulation", "streams", "workload")
 
-    def __init__(self, plan: ClusterPlan, *, machine: MachineFactory | None = None, is_tracing: bool = False) -> None:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        *,
+        machine: MachineFactory | None = None,
+        is_tracing: bool = False,
+        is_even: bool = False,
+    ) -> None:
         self.plan = plan
         self.simulation = simulation = Simulation(
             plan.seed,
@@ -37,6 +47,9 @@ class SimulatedCluster:
             install_s_max=plan.install_s_max,
             make_replica=_make_replica,
             is_tracing=is_tracing,
+            delay_mean=0.0 if is_even else DELAY_MEAN_S,
+            sync_mean_s=0.0 if is_even else FSYNC_MEAN_S,
+            is_shuffled=not is_even,
         )
         self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
         self.streams = SimulatedStreams(

@@ -141,7 +141,11 @@ class Destinations:
         self._line = line
 
     async def create(self, name: DestinationLike, **policy: Any) -> None:
-        """Creates a destination with this policy (docs/client.md lists what can be decided)."""
+        """Creates a destination with this policy (docs/client.md lists what can be decided).
+
+        One that exists with the same policy is left as it is, and so is any where no policy is given; with another
+        policy it is a `Misuse` that names the differences.
+        """
         await self._administer("create", name, policy)
 
     async def policy(self, name: DestinationLike, **policy: Any) -> None:

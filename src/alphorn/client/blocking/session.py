@@ -93,7 +93,9 @@ class Session:
         name = check_destination(destination) if destination is not None else None
         place = self._places.find(name) if name is not None else 0
         with self._line.lock:
-            outbox = self._line.core.open_outbox(self._state, place, is_persistent=sending.is_persistent)
+            outbox = self._line.core.open_outbox(
+                self._state, place, is_persistent=sending.is_persistent, destination=name
+            )
         producer = Producer(self._line, self._places, outbox, sending, name)
         self._producers = [known for known in self._producers if known._outbox.is_open]
         self._producers.append(producer)

@@ -10,7 +10,7 @@ from alphorn.testing.workload import Workload
 
 SAMPLE_S = 0.5
 SYSTEM_OPEN_MAX = 64  # system entries open beside the batches: joins, departures, marks
-REPAIR_BYTES_FREE = 128_000  # repairs to the group after healing that need no reason
+REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
 REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
 HELD_BATCHES_MAX = 64  # in memory of a member that was given everything
 

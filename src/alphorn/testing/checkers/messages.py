@@ -8,9 +8,8 @@ from typing import Protocol
 
 from alphorn.bus.machine import Persist, SealCheckpoint
 from alphorn.message_manager.engine import Engine
-from alphorn.model.commands import Acknowledge, Entry, Return
+from alphorn.model.commands import Acknowledge, Entry
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.ranges import RangeSet
 from alphorn.testing.book import Book, Receipt, Sent
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
@@ -168,31 +167,20 @@ class RedeliveredIsMarked(_Checker):
 class OrderIsKept(_Checker):
     """What a source's only consumer is handed for the first time comes in order, and so does each producer's.
 
-    Where there were others, one of them may have been given messages that never reached it, and that come back late. So
-    do those that a client gave back unseen, which are not counted as delivered.
+    Where there were others, one of them may have been given messages that never reached it, and that come back late.
     """
 
-    __slots__ = ("_counters", "_given_back", "_newest")
+    __slots__ = ("_counters", "_newest")
     name = "first deliveries to an only consumer come in order"
 
     def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._newest: dict[bytes, int] = {}  # consumer → position
         self._counters: dict[tuple[bytes, bytes], int] = {}  # consumer and producer → counter
-        self._given_back: dict[bytes, RangeSet] = {}  # consumer → positions
         self._book.on_receipt.append(self._on_receipt)
-        self._book.on_entry.append(self._on_entry)
-
-    def _on_entry(self, entry: Entry) -> None:
-        for command in entry.commands:
-            if isinstance(command, Return) and command.is_unseen:
-                given_back = self._given_back.setdefault(command.consumer, RangeSet())
-                given_back.update(RangeSet.from_flat(command.positions))
 
     def _on_receipt(self, receipt: Receipt) -> None:
         if receipt.delivery_count > 1 or self._book.consumers[receipt.source] > 1:
-            return
-        if receipt.position in self._given_back.get(receipt.consumer, ()):
             return
         newest = self._newest.get(receipt.consumer, -1)
         between = (receipt.consumer, receipt.producer)

@@ -70,8 +70,8 @@ class NeededIsKept:
                 self._look_at(node, state, number)
 
     def _look_at(self, node: SimulatedNode, state: DiskState, number: int) -> None:
-        if ("entry", number, 0) in state.damaged or number > self._facts.collected:
-            return  # fetched again from a peer, whose log has it as long as it is not collected
+        if ("entry", number, 0) in state.damaged:
+            return
         entry, meant = state.entries.get(number), self._facts.committed.get(number)
         if entry is None:
             raise Violation(self.name, f"{node.name} has lost entry {number}, which its checkpoint needs")
