@@ -135,7 +135,9 @@ def test_confirmations_come_in_order_over_channels(two: Two) -> None:
     places = two.resolve(0, 5), two.resolve(1, 6)
     two.publish(places[0], 1)
     two.publish(places[1], 2)
+    [request] = [request for _, entry in two.ordered[1] for request in entry.requests]
     two.commit(1)
+    two.tell(1, link.Answered(request))
     assert two.take(Confirmed) == []
     two.commit(0)
     assert [frame.counter for frame in two.take(Confirmed)] == [2]

@@ -327,3 +327,13 @@ def test_a_closed_channel_takes_no_new_destination_and_keeps_those_it_has(here: 
     assert here.answer(CreateDestination(QUEUE, Policy())) == Answer(0, busy)
     here.order(Move(0, MoveStage.OPENED, 0))
     assert here.answer(new).number == 2
+
+
+def test_what_comes_late_of_a_connection_that_has_ended_is_not_stored_again(here: Side, busy: int) -> None:
+    """A Client Manager that was cut off may have had it in hand, and does not know what came before."""
+    depth = here.engine.destinations[busy].count
+    here.order(Forget(CONNECTION))
+    here.restart()
+    assert here.answer(publish(busy, 9, after=0)).error == "Unavailable"
+    assert here.engine.destinations[busy].count == depth
+    assert not here.answer(publish(busy, 1)).error  # it may come back with another producer

@@ -56,6 +56,10 @@ class Producer:
             through = max(through, self._closed.pop(self.open.popleft()))
         return through
 
+    def has_sent_to(self, place: int) -> bool:
+        """Whether it is known what went to this place before."""
+        return place in self._sent
+
     def after(self, place: int, counter: int, count: int) -> int:
         """What a publish to this place says of the one before it (model.commands.Publish); it is sent now."""
         before = self._sent.get(place, 0)

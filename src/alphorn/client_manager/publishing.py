@@ -75,7 +75,8 @@ class Publishing:
         listed = self._desk.directory.at(place)
         if listed is None:
             self._finding.find(place, lambda found: None)  # so that the next ones need no answer
-        if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
+        is_first = moving.is_possible and batch.command.counter > 1 and not producer.has_sent_to(place)
+        if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered or is_first:
             producer.unanswered += 1
             answer, again = partial(self._on_answer, batch), partial(self._order_again, batch)
             moving.request(place, partial(self._command, batch), answer, size=batch.size, again=again)

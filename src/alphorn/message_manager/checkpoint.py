@@ -182,6 +182,8 @@ def _frame(gathered: bytearray, record: Record) -> None:
 def _records(state: State) -> Iterator[Record]:
     yield Head(state.sequence, state.now_ms, state.next_number)
     yield from _records_of_producers(state.producers, 0)
+    forgotten = [[connection.hex()] for connection in state.producers.forgotten]
+    yield from _parts(0, 0, "forgotten", ((place,) for place in range(len(forgotten))), forgotten)
     items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
     for _, leaving in sorted(state.moves.leaving.items()):  # first: what else has their names is newer
         if leaving.source is not None:

@@ -12,6 +12,7 @@ from alphorn.model.ranges import RangeSet
 
 NOBODY = bytes(CONNECTION_BYTES)  # the connection of producers that belong to none
 IDLE_MS_MAX = 24 * 3600 * 1000  # how long a producer of nobody is remembered after its last message
+FORGOTTEN_MAX = 4096  # connections that are remembered to have ended
 REASONS_MAX = 16
 REFUSALS_MAX = 1024  # intervals for each reason
 
@@ -63,10 +64,15 @@ class Producer:
 class Producers:
     """All producers of a channel, by connection and key."""
 
-    __slots__ = ("of",)
+    __slots__ = ("forgotten", "of")
 
     def __init__(self) -> None:
         self.of: dict[bytes, dict[bytes, Producer]] = {}
+        self.forgotten: dict[bytes, None] = {}  # connections that have ended, the newest last
+
+    def is_forgotten(self, key: bytes) -> bool:
+        """Whether this is a producer of a connection that has ended: what comes of it late was stored before."""
+        return connection_of(key) in self.forgotten
 
     def find(self, key: bytes) -> Producer | None:
         """The producer, if it is known."""
@@ -83,8 +89,12 @@ class Producers:
         self.of.setdefault(connection_of(key), {})[key] = producer
 
     def forget(self, connection: bytes) -> None:
-        """All producers of a connection are forgotten."""
+        """All producers of a connection are forgotten; for a while it is remembered that they were."""
         self.of.pop(connection, None)
+        self.forgotten.pop(connection, None)
+        self.forgotten[connection] = None
+        if len(self.forgotten) > FORGOTTEN_MAX:
+            del self.forgotten[next(iter(self.forgotten))]
 
     def forget_idle(self, now_ms: int) -> None:
         """Producers of nobody that were not used for long are forgotten."""

@@ -41,6 +41,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     after = counter - 1 if command.after < 0 else command.after
     if after >= expected:
         raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
+    if producer is None and after == 0 and counter > 1 and state.producers.is_forgotten(key):
+        raise Unavailable("the connection that sent these messages has ended; connect again")
     skip = max(0, expected - counter)
     refusal = None
     if skip and producer is not None:

@@ -100,6 +100,8 @@ def _take(state: State, record: Record) -> None:
             _take_part_of_moves(state.moves, record)
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
+        case Part(what="forgotten"):
+            state.producers.forgotten.update(dict.fromkeys(map(bytes.fromhex, record.texts)))
         case Part(what="expirations"):
             rows = zip(*map(from_column, record.columns), strict=True)
             for due_ms, number, first, last in rows:
