@@ -1,6 +1,6 @@
 """What a channel knows of destinations that leave it, have left it, or come here.
 
-A move (docs/decisions/0020-moving-destinations.md) is planned and begun in the log that the destination leaves. From
+A move (docs/decisions/0030-moving-destinations.md) is planned and begun in the log that the destination leaves. From
 then on the destination is out of the directory: no command reaches it, no Tick ages it, and whoever exports it finds it
 as it was at that moment. The log that it comes to keeps what has come so far apart, until all of it is there.
 """
