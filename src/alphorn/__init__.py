@@ -20,6 +20,7 @@ from alphorn.model.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from alphorn.model.patterns import Pattern, glob, regex
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "Misuse",
+    "Pattern",
     "Producer",
     "Receipt",
     "Session",
@@ -46,4 +48,6 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "glob",
+    "regex",
 ]

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,13 @@ class FakeCluster:
 
     def send_many(self, bodies: list[object], **settings: object) -> None:
         self.log.append(("send_many", len(bodies), settings))
+
+    def send_stream(self, readable: Any, **settings: object) -> "FakeCluster":
+        pieces = []
+        while piece := readable.read(2):
+            pieces.append(piece)
+        self.log.append(("send_stream", b"".join(pieces), settings))
+        return self
 
     def flush(self) -> None:
         self.log.append("flush")
@@ -164,12 +172,38 @@ def test_a_file_is_sent_as_bytes(cluster, monkeypatch, tmp_path):
     assert [call[1] for call in cluster.log if call[0] == "send"] == [b"text", b"other"]
 
 
+@pytest.mark.requirement("API-17")
+def test_a_file_that_no_plain_message_holds_is_sent_as_a_stream(cluster, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(send, "BODY_BYTES_MAX", 4)
+    (tmp_path / "file").write_bytes(b"123456789")
+    assert run("send", "orders", "--file", str(tmp_path / "file"), "--priority", "7") == 0
+    monkeypatch.setattr(sys, "stdin", Input(b"abcdefghi"))
+    assert run("send", "orders", "--file", "-") == 0
+    streams = [call for call in cluster.log if call[0] == "send_stream"]
+    assert streams[0] == ("send_stream", b"123456789", {"properties": {}, "priority": 7})
+    assert streams[1][1] == b"abcdefghi"
+    assert capsys.readouterr().out == f"{ID}\n{ID}\n"
+
+
 def test_more_than_one_message_takes_is_refused_before_anything_is_sent(cluster, monkeypatch, capsys):
     monkeypatch.setattr(send, "BODY_BYTES_MAX", 4)
     monkeypatch.setattr(sys, "stdin", Input(b"12345"))
-    assert run("send", "orders", "--file", "-") == 1
-    assert "standard input has more than 3 MB" in capsys.readouterr().err
+    assert run("send", "orders") == 1
+    assert "standard input has more than 3 MB; send it as a stream" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", Input(b"12345"))
+    assert run("send", "orders", "--file", "-", "--count", "2") == 1
+    assert "leave out --count" in capsys.readouterr().err
     assert cluster.log == []
+
+
+@pytest.mark.requirement("API-17")
+def test_a_streamed_body_is_written_as_it_is(cluster, capsysbinary):
+    cluster.messages = [FakeMessage(None, cluster.log, size=5, open=lambda: io.BytesIO(b"\x00film"))]
+    assert run("receive", "orders") == 0
+    assert capsysbinary.readouterr().out == b"\x00film"
+    cluster.messages = [FakeMessage(None, cluster.log, size=5, open=None)]
+    assert run("receive", "orders", "--json") == 0
+    assert json.loads(capsysbinary.readouterr().out)["size"] == 5
 
 
 @pytest.mark.parametrize(

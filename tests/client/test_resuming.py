@@ -5,7 +5,7 @@ import pytest
 
 from alphorn.client.core import Core
 from alphorn.client.inbox import AckMode, Inbox
-from alphorn.doors.native import LENGTH_BYTES, decode_client, encode, encode_delivered
+from alphorn.doors.native import LENGTH_BYTES, decode_client, encode, encode_parts
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
@@ -44,7 +44,7 @@ CONNECTION = b"c" * 16
 
 
 def hear(core: Core, frame: ServerFrame) -> None:
-    data = b"".join(encode_delivered(frame)) if isinstance(frame, Delivered) else encode(frame)
+    data = b"".join(encode_parts(frame)) if isinstance(frame, Delivered) else encode(frame)
     core.receive([memoryview(data)[LENGTH_BYTES:]], 0.0)
 
 

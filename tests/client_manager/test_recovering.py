@@ -1,6 +1,5 @@
 """Everything that a consumer has comes back and is given out again, and nothing newer overtakes it."""
 
-from alphorn.client_manager.machine import Told
 from alphorn.model import commands, link
 from alphorn.model.conversation import CloseConsumer, Delivered, Done, Failed, Goodbye, Recover
 from tests.client_manager.managing import Client, Managing, attached, batch, consuming
@@ -33,13 +32,14 @@ def test_everything_comes_back_once_the_primary_has_paused_the_consumer() -> Non
     pause = paused(managing)
     assert pause.consumer == key
     assert managing.entries == []
+    managing.commits = False
     managing.tell(link.Answered(pause.request))
     assert managing.entries[-1].commands == [
         commands.Return(QUEUE, 0, key, [1, 2]),
         commands.Return(QUEUE, 0, key, [3, 4], is_unseen=True),
     ]
     assert client.heard() == []
-    managing.answer()
+    managing.commit()
     assert client.take(Done) == [Done(9)]
     [attach] = attached(managing)
     assert (attach.consumer, attach.held, attach.prefetch) == (key, [], 100)
@@ -76,10 +76,8 @@ def test_with_another_primary_the_consumer_attaches_paused_and_goes_on_recoverin
     managing.link_up("mm2", is_primary=True, epoch=2)
     [attach] = attached(managing)
     assert (attach.consumer, attach.prefetch) == (key, 0)
-    managing.commit()
     assert managing.entries[-1].commands == [commands.Return(QUEUE, 0, key, [1, 4])]
-    [request] = managing.entries[-1].requests
-    managing.receive(Told(0, "mm2", link.Answered(request)))
+    managing.commit()
     assert client.take(Done) == [Done(9)]
     assert [again.prefetch for again in attached(managing)] == [100]
 

@@ -163,6 +163,7 @@ def test_the_written_file_is_plain_toml_with_a_comment(tmp_path):
         "name": "cm1",
         "kind": "client_manager",
         "clients": f"{HOST}:7700",
+        "http": f"{HOST}:7800",
         "witness": f"{HOST}:7760",
     }
 

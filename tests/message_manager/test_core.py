@@ -18,6 +18,7 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.status import About
 from alphorn.model import link
 from alphorn.model.commands import (
+    Acknowledge,
     AnyCommand,
     CreateDestination,
     Entry,
@@ -365,3 +366,29 @@ def test_the_pause_of_a_consumer_that_is_gone_is_answered() -> None:
     serving.introduce(1, FIRST, CONNECTION)
     serving.ask(1, link.Pause(8, CONSUMER))
     assert [answer.request for answer in serving.answers(1)] == [8]
+
+
+@pytest.mark.requirement("HA-20")
+def test_a_consumer_is_attached_when_the_primary_has_applied_what_its_client_manager_had_heard() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.publish(1)
+    serving.publish(2)
+    ahead = len(serving.entries) + 1
+    serving.ask(1, link.Attach(9, CONSUMER, QUEUE, 0, "", 10, [], 0, ahead))
+    serving.ask(1, link.Settled())
+    assert serving.answers(1) == []
+    serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 1]))
+    assert [answer.request for answer in serving.answers(1)] == [9]
+    assert serving.delivered(1) == [(2, 1)]
+
+
+def test_what_waits_for_the_log_is_forgotten_with_its_link() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    ahead = len(serving.entries) + 1
+    serving.ask(1, link.Attach(9, CONSUMER, QUEUE, 0, "", 10, [], 0, ahead))
+    serving.receive(LinkClosed(1))
+    serving.publish(1)
+    assert serving.answers(1) == []
+    assert serving.delivered(1) == []

@@ -11,12 +11,14 @@ import pytest
 
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import (
+    Abandon,
     Acknowledge,
     AnyCommand,
     CreateDestination,
     DeleteDestination,
     Entry,
     Forget,
+    Fragment,
     Publish,
     Purge,
     Redrive,
@@ -27,7 +29,7 @@ from alphorn.model.commands import (
     key_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, Policy
-from alphorn.model.messages import Packed
+from alphorn.model.messages import Flag, Packed, Streamed
 from tests.message_manager.bench import ALICE, BOB, CAROL, batch, subscription
 
 CONNECTIONS = (ALICE, BOB, CAROL, bytes(16))
@@ -41,13 +43,14 @@ class Stream:
         self.random = random
         self.now_ms = 1_000_000
         self.counters: dict[bytes, int] = {}
+        self.bodies: dict[bytes, tuple[int, int]] = {}  # destination and next fragment
 
     def entry(self, engine: Engine) -> Entry:
         return Entry([self.command(engine) for _ in range(self.random.randint(1, 3))])
 
     def command(self, engine: Engine) -> AnyCommand:
         makers = [self.publish] * 10 + [self.acknowledge] * 4 + [self.give_back] * 3 + [self.tick] * 3
-        makers += [self.create] * 3 + [self.subscribe] * 3 + [self.other] * 2
+        makers += [self.create] * 3 + [self.subscribe] * 3 + [self.other] * 2 + [self.stream] * 8
         return self.random.choice(makers)(engine)
 
     def number(self, engine: Engine) -> int:
@@ -83,6 +86,26 @@ class Stream:
             deliver_at=random.choice([0, 0, self.now_ms + random.randint(-100, 3000)]),
             key=random.choice([None, "a", "b"]),
         )
+
+    def stream(self, engine: Engine) -> AnyCommand:
+        """The next fragment of a body, mostly; now and then its message, or something that does not fit."""
+        random = self.random
+        key = key_of(random.choice(CONNECTIONS), 3)
+        counter = max(1, self.counters.get(key, 1) - (random.random() < 0.1) + (random.random() < 0.02))
+        self.counters[key] = max(counter + 1, self.counters.get(key, 1))
+        number, index = self.bodies.get(key, (self.number(engine), 0))
+        index += random.random() < 0.02
+        draw = random.random()
+        if draw < 0.05:
+            self.bodies.pop(key, None)
+            return Abandon(key, counter)
+        if draw < 0.6:
+            self.bodies[key] = number, index + 1
+            return Fragment(number, key, counter, index, memoryview(b"piece"))
+        self.bodies.pop(key, None)
+        message = Packed(None, expiration=random.choice([0, self.now_ms + 900]), stream=Streamed(index, 5 * index, b""))
+        command = batch(number, [message], counter, key=key)
+        return msgspec.structs.replace(command, flags=command.flags | Flag.STREAM)
 
     def acknowledge(self, engine: Engine) -> Acknowledge:
         number, subscription = self.place(engine)

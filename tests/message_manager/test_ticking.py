@@ -154,7 +154,7 @@ def test_a_backlog_of_millions_is_a_few_bytes_a_batch() -> None:
     held = bench.queue(queue)
     assert held.count == 900_000
     assert held.backlog.pending.intervals == 1
-    assert sum(len(column) for column in held.segments.encode(0, 5_000)) == 2_000 * 32
+    assert sum(len(column) for column in held.segments.encode(0, 5_000)) == 2_000 * 36
 
 
 def test_a_topic_that_is_just_full_lets_nothing_go() -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from alphorn.testing.cluster_plan import CLUSTER_FAULTS, FAULT_CLASSES_MIN, STREAM_FAULTS, make_cluster_plan
-from alphorn.testing.cluster_run import run_cluster
+from alphorn.testing.cluster_run import ClusterRun, run_cluster
 from alphorn.testing.timeline import Timeline
 
 SEEDS = range(1, 13)
@@ -21,6 +21,16 @@ def test_every_promise_to_clients_holds_under_faults(seed: int) -> None:
     assert not result.failure, f"alphorn sim --seed {seed} --kind cluster\n{result.failure}\n{result.details}"
     assert result.messages
     assert result.receipts
+
+
+@pytest.mark.requirement("VLM-1", "VLM-4")
+def test_streamed_bodies_are_read_whole_under_faults() -> None:
+    run = ClusterRun(make_cluster_plan(3))
+    read: list[int] = []
+    run.cluster.book.on_body.append(lambda token, data: read.append(token))
+    assert not run.finish().failure
+    assert set(read) <= set(run.cluster.book.bodies)
+    assert len(set(read)) > 5
 
 
 def test_a_seed_of_a_cluster_has_one_trace_with_or_without_a_timeline_and_under_any_hash_seed() -> None:

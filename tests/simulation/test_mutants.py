@@ -38,7 +38,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "needed-dropped": {"what a checkpoint needs is kept, and nothing else"},
     "retained-for-ever": {"what a checkpoint needs is kept, and nothing else"},
     "counter-not-checked": {"received is what was sent, stored once"},
-    "counters-not-kept": {"engines are equal"},
+    "counters-not-kept": {"engines are equal", "clients are served"},
     "held-not-claimed": {"a redelivery says so"},
     "return-not-counted": {"a redelivery says so"},
     "confirmed-early": {"confirmed is stored, and consumed in the end"},
@@ -47,6 +47,10 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "nothing-retained": {"progress after healing"},
     "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
+    "fragments-not-retained": {"progress after healing"},
+    "fragments-not-kept": {"engines are equal"},
+    "fragments-swept-early": {"bodies are whole"},
+    "pieces-run-on": {"bodies are whole"},
 }
 
 

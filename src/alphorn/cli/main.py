@@ -22,6 +22,7 @@ COMMANDS = (
     "send",
     "receive",
     "status",
+    "destinations",
     "move",
     "channel",
     "demo",

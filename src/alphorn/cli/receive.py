@@ -6,18 +6,21 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 import typer
 
-from alphorn import Consumer
+from alphorn import Consumer, Pattern
 from alphorn.cli.talking import (
     JsonOption,
     SelectorOption,
     UrlOption,
     connected,
     destination_of,
+    source_of,
     write_message,
 )
 from alphorn.client.url import DEFAULT_URL
+from alphorn.model.destinations import DestinationKind, parse_destination
 from alphorn.model.errors import Misuse, Unavailable
 
 AT_ONCE = 1_000  # messages taken in one call
@@ -25,7 +28,11 @@ WAIT_S = 5.0
 LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard
 
 DestinationArgument = Annotated[
-    str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
+    str,
+    typer.Argument(
+        metavar="DEST",
+        help="As queue:orders or topic:prices; a bare name is a queue. Many: 'glob:prices.*', 'regex:topic:a|b'.",
+    ),
 ]
 
 
@@ -49,7 +56,7 @@ def receive(
 
     A message is acknowledged after it was written to standard output, so none is lost on the way.
     """
-    target = destination_of(destination)
+    target = source_of(destination)
     with connected(url) as connection, _quiet_pipe():
         session = connection.session(ack="client")
         consumer = session.consumer(target, selector=selector, prefetch=min(count, AT_ONCE))
@@ -97,7 +104,9 @@ def browse(
 
 
 def tail(
-    destination: Annotated[str, typer.Argument(metavar="TOPIC", help="As topic:prices, or its bare name.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="As topic:prices, or its bare name; many at once: 'glob:prices.*'.")
+    ],
     *,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     start: Annotated[
@@ -108,8 +117,11 @@ def tail(
     url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Follow a topic: print each message as it is published, until Ctrl-C."""
-    target = destination_of(destination, kind="topic")
-    if not target.startswith("topic:"):
+    target = source_of(destination, kind="topic")
+    if isinstance(target, Pattern) and target.kind is None:
+        target = msgspec.structs.replace(target, kind=DestinationKind.TOPIC)
+    kind = target.kind if isinstance(target, Pattern) else parse_destination(target).kind
+    if kind is not DestinationKind.TOPIC:
         raise Misuse(f"{target} is no topic; take its messages with `alphorn receive`, or look with `alphorn browse`")
     where = parse_start(start)
     with contextlib.suppress(KeyboardInterrupt), connected(url) as connection, _quiet_pipe():

@@ -1,11 +1,13 @@
 """`alphorn send`: one message, or many with the same body."""
 
+import contextlib
+import io
 import json
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -46,25 +48,39 @@ def send(
     ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which it expires.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, help="Seconds before it is delivered.")] = None,
     file: Annotated[
-        str | None, typer.Option(help="Send this file's bytes; - is standard input. At most 3 MB for now.")
+        str | None, typer.Option(help="Send this file's bytes, however many they are; - is standard input.")
     ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Send messages; the exit code is 0 once all of them are safe in the cluster.
 
-    A text stays a text; standard input is sent as text where it is UTF-8, else as bytes; a file always as bytes.
+    A text stays a text; standard input is sent as text where it is UTF-8, else as bytes; a file always as bytes, and as
+    a stream where it has more than 3 MB.
     """
     if body is not None and file is not None:
         raise Misuse("there are two bodies, an argument and --file; give one")
-    said = body if body is not None else read_file(file) if file is not None else read_input()
+    if file is not None:
+        with open_file(file) as source:
+            _send(destination, begin(source, count), count, _settings(properties, priority, ttl, delay), url, as_json)
+        return
+    said = body if body is not None else read_input()
+    _send(destination, said, count, _settings(properties, priority, ttl, delay), url, as_json)
+
+
+def _settings(properties: list[str] | None, priority: int, ttl: float | None, delay: float | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
-    settings |= {name: value for name, value in (("ttl", ttl), ("delay", delay)) if value is not None}
+    return settings | {name: value for name, value in (("ttl", ttl), ("delay", delay)) if value is not None}
+
+
+def _send(
+    destination: str, body: "str | bytes | Begun", count: int, settings: dict[str, Any], url: str, as_json: bool
+) -> None:
     target = destination_of(destination)
     with connected(url) as connection:
         began = time.monotonic()
         producer = connection.session().producer(target)
-        ids = _send_all(producer, said, count, settings)
+        ids = _send_all(producer, body, count, settings)
         seconds = time.monotonic() - began
     if as_json:
         print(json.dumps({"destination": target, "sent": count, "seconds": round(seconds, 6), "id": ids}))
@@ -74,8 +90,10 @@ def send(
         print(f"sent {count:,} messages to {target} in {seconds:.2f} s, {count / max(seconds, 1e-9):,.0f} a second")
 
 
-def _send_all(producer: Producer, body: str | bytes, count: int, settings: dict[str, Any]) -> str | None:
+def _send_all(producer: Producer, body: "str | bytes | Begun", count: int, settings: dict[str, Any]) -> str | None:
     """Sends and waits until everything is committed; gives the id of a single message."""
+    if isinstance(body, Begun):
+        return str(producer.send_stream(body, **settings).result())
     if count == 1:
         receipt = producer.send(body, **settings)
         producer.flush()
@@ -123,29 +141,63 @@ def parse_properties(pairs: list[str]) -> dict[str, Any]:
     return found
 
 
-def read_file(name: str) -> bytes:
-    """A file's bytes; raises `Misuse`."""
+class Begun:
+    """A stream of which something was read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, as they come."""
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        return read_some(self._rest, size, is_waiting=False)
+
+
+@contextlib.contextmanager
+def open_file(name: str) -> Iterator[BinaryIO]:
+    """A file to read, or standard input; raises `Misuse`."""
     if name == "-":
-        return _limited(sys.stdin.buffer.read(BODY_BYTES_MAX + 1), "standard input")
+        yield sys.stdin.buffer
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(name).open("rb"))
+        except OSError as error:
+            raise Misuse(f"the file {name} cannot be read: {error.strerror}; check the path") from None
+        yield file
+
+
+def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
+    """So many bytes, or (not waiting) as many as there are; raises `Misuse`."""
     try:
-        with Path(name).open("rb") as file:
-            return _limited(file.read(BODY_BYTES_MAX + 1), f"the file {name}")
+        if isinstance(source, io.BufferedReader) and not is_waiting:
+            return source.read1(size)
+        return source.read(size)
     except OSError as error:
-        raise Misuse(f"the file {name} cannot be read: {error.strerror}; check the path") from None
+        raise Misuse(f"the file cannot be read: {error.strerror}; check the path and the disk") from None
+
+
+def begin(source: BinaryIO, count: int) -> bytes | Begun:
+    """All of it where one plain message holds that; otherwise a stream, which can be sent once."""
+    head = read_some(source, BODY_BYTES_MAX + 1, is_waiting=True)
+    if len(head) <= BODY_BYTES_MAX:
+        return head
+    if count > 1:
+        raise Misuse("so much is sent as a stream, and once; leave out --count")
+    return Begun(head, source)
 
 
 def read_input() -> str | bytes:
     """Standard input, as text where it is UTF-8."""
     if sys.stdin.isatty():
         print("alphorn: type the message, Ctrl-D ends it", file=sys.stderr)
-    data = _limited(sys.stdin.buffer.read(BODY_BYTES_MAX + 1), "standard input")
+    data = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+    if len(data) > BODY_BYTES_MAX:
+        raise MessageTooLarge("standard input has more than 3 MB; send it as a stream, with --file -")
     try:
         return data.decode()
     except UnicodeDecodeError:
         return data
-
-
-def _limited(data: bytes, what: str) -> bytes:
-    if len(data) > BODY_BYTES_MAX:
-        raise MessageTooLarge(f"{what} has more than 3 MB, which is all one message takes for now; send it in parts")
-    return data

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import sys
 from typing import Annotated
 
@@ -10,10 +11,11 @@ import typer
 from alphorn import Connection, Message, connect
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.errors import Misuse
+from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
 FIELDS = (
     "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
-    "key sequence content_type"
+    "key sequence content_type size"
 ).split()
 
 UrlOption = Annotated[
@@ -37,8 +39,20 @@ def destination_of(text: str, *, kind: str = "queue") -> str:
     return text if ":" in text else f"{kind}:{text}"
 
 
+def source_of(text: str, *, kind: str = "queue") -> str | Pattern:
+    """What to receive from: a destination, or a pattern like glob:topic:prices.* of many."""
+    return parse_pattern(text) if is_pattern(text) else destination_of(text, kind=kind)
+
+
 def write_message(message: Message, *, as_json: bool) -> None:
-    """Writes one message to standard output: a line of JSON, or the body alone and the end of the line."""
+    """Writes one message to standard output: a line of JSON, or the body alone and the end of the line.
+
+    A body that was streamed is written as it comes, and nothing after it: it may be a file.
+    """
+    if message.size is not None and not as_json:
+        with message.open() as body:
+            shutil.copyfileobj(body, sys.stdout.buffer)
+        return
     data = json_of(message) if as_json else text_of(message.body)
     sys.stdout.buffer.write(data + b"\n")
 
@@ -53,7 +67,10 @@ def text_of(body: object) -> bytes:
 
 
 def json_of(message: Message) -> bytes:
-    """One object. Bytes are in `body_base64`, any other body is in `body`; times are seconds since 1970."""
+    """One object. Bytes are in `body_base64`, any other body is in `body`; times are seconds since 1970.
+
+    Of a streamed body there is only the `size`.
+    """
     body = message.body
     if isinstance(body, bytes | bytearray | memoryview):
         said: dict[str, object] = {"body_base64": base64.b64encode(body).decode()}

@@ -21,6 +21,7 @@ from alphorn.io.local_cluster import (
     open_local_cluster,
     shape_of,
     take_directory,
+    tunnel_url_of,
     url_of,
 )
 from alphorn.io.probe import until_serving
@@ -63,7 +64,7 @@ def up(
     base_port: Annotated[
         int | None,
         typer.Option(
-            help="Moves all ports: clients from here on, bus +20, link +40, witness +60.",
+            help="Moves all ports: clients from here on, bus +20, link +40, witness +60, HTTP +100.",
             show_default=str(BASE_PORT),
         ),
     ] = None,
@@ -161,6 +162,8 @@ async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
         if await _serves(file, events):
             print(f"ready {url_of(file)}", flush=True)
             say(f"try: alphorn send queue:orders hello --url {url_of(file)}")
+            if tunnel := tunnel_url_of(file):
+                say(f"for clients whose way leads through HTTP: {tunnel}")
             async with Tasks() as tasks:
                 if has_demo:
                     tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")

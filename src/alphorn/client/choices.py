@@ -17,15 +17,18 @@ from alphorn.client.packing import (
     flags_of,
     pack_message,
 )
-from alphorn.model.conversation import Consume
+from alphorn.message_manager.selector import parse as parse_selector
+from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
 from alphorn.model.errors import Misuse
-from alphorn.model.messages import PRIORITY_DEFAULT, Packed
+from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
+from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
 
 PREFETCH_DEFAULT = 1000
 PREFETCH_MAX = 1_000_000
 
 DestinationLike = str | Destination
+Source = DestinationLike | Pattern  # what a consumer receives from
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KB|MB|GB|TB)", re.IGNORECASE)
 _SIZE_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
@@ -35,6 +38,8 @@ def check_destination(destination: Any) -> str:
     if type(destination) is Destination:
         destination.check()
         return str(destination)
+    if type(destination) is Pattern or (type(destination) is str and is_pattern(destination)):
+        raise Misuse(f"{destination} names many destinations, which only consumers can; name one destination here")
     if type(destination) is not str:
         raise Misuse(
             f"a destination is a str like 'queue:orders', or what session.queue gives, not {type(destination).__name__}"
@@ -66,6 +71,11 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         """Whether messages need nothing but a body."""
         return self.priority == PRIORITY_DEFAULT and not self.ttl and not self.delay
 
+    @property
+    def flags(self) -> int:
+        """What holds for every message."""
+        return 0 if self.is_persistent else int(Flag.VOLATILE)
+
     def parcel(
         self,
         place: int,
@@ -81,6 +91,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
         correlation_id: str | None,
         reply_to: DestinationLike | None,
         content_type: str | None = None,
+        stream: Streamed | None = None,
     ) -> Parcel:
         """One message, checked and packed; raises `Misuse` that names what is wrong."""
         ttl = check_seconds("ttl", ttl) if ttl is not None else self.ttl
@@ -96,6 +107,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True):
             correlation_id=check_text("correlation_id", correlation_id),
             reply_to=check_destination(reply_to) if reply_to is not None else None,
             content_type=check_text("content_type", content_type),
+            stream=stream,
         )
         return Parcel(place, flags_of(message), 0, pack_message(message))
 
@@ -148,6 +160,44 @@ def choose_consume(
         no_local=bool(no_local),
         start=number,
         start_ms=start_ms,
+    )
+
+
+def pattern_of(source: Source) -> Pattern | None:
+    """The pattern that a consumer is to receive from; None where it is one destination. Raises `InvalidDestination`."""
+    if type(source) is str and is_pattern(source):
+        return parse_pattern(source)
+    return source if type(source) is Pattern else None
+
+
+def choose_pattern(pattern: Pattern, **choices: Any) -> ConsumePattern:
+    """What a consumer of a pattern wishes for; raises `Misuse`.
+
+    The selector is parsed here: where nothing matches the pattern yet, nobody else would look at it.
+    """
+    pattern.check()
+    kind = DestinationKind.QUEUE if pattern.kind is DestinationKind.QUEUE else DestinationKind.TOPIC
+    consume = choose_consume(str(Destination(kind, pattern.text)), **choices)
+    if consume.selector:
+        parse_selector(consume.selector)
+    if len(consume.subscription) > SUBSCRIPTION_CHARACTERS_MAX:
+        raise Misuse(
+            f"a subscription to a pattern has a name of at most {SUBSCRIPTION_CHARACTERS_MAX} characters; "
+            f"this one has {len(consume.subscription)}"
+        )
+    return ConsumePattern(
+        request=0,
+        session=0,
+        watch=0,
+        pattern=str(pattern),
+        prefetch=consume.prefetch,
+        selector=consume.selector,
+        subscription=consume.subscription,
+        is_durable=consume.is_durable,
+        is_shared=consume.is_shared,
+        no_local=consume.no_local,
+        start=consume.start,
+        start_ms=consume.start_ms,
     )
 
 

@@ -16,9 +16,14 @@ from typing import Any
 
 import msgspec
 
+from alphorn.client.browsing import Browsing, OnBrowsed
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.lane import Lane
+from alphorn.client.message import Message
 from alphorn.client.outbox import Outbox
+from alphorn.client.pattern_inbox import PatternInbox
+from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.client.whereabouts import Whereabouts
@@ -36,8 +41,10 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Failed,
+    FragmentRead,
     Goodbye,
     Hello,
+    Joined,
     OpenSession,
     Ping,
     Pong,
@@ -50,12 +57,11 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.joining import JOINED_FROM
 from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
-
-OnBrowsed = Callable[[Inbox, Answer | Error], None]
 
 
 class State(enum.Enum):
@@ -87,15 +93,17 @@ class Core:
         self.failure: Error | None = None
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
+        self.opener: Callable[[Message], Any] = lambda message: None  # the owner's way to read a message's body
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember
-        self._outboxes: dict[int, Outbox] = {}
+        self._outboxes: dict[int, Outbox | Lane] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
         self._resolving: dict[int, str] = {}
-        self._browsing: Inbox | None = None
+        self._browsing = Browsing()
+        self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
         self._output: list[bytes] = []
         self._number = 0
         self._resumptions = 0
@@ -176,7 +184,7 @@ class Core:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
         for outbox in self._outboxes.values():
-            if outbox.wants_packing and outbox.is_stale:
+            if isinstance(outbox, Outbox) and outbox.wants_packing and outbox.is_stale:
                 self._whereabouts.find_again(outbox, self.request)
             elif outbox.wants_packing:
                 output += outbox.pack(now_ms)
@@ -195,6 +203,7 @@ class Core:
             outbox.on_failed(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
+        self.patterns.fail(error)
         self._requests.fail(error)
         self._on_event("closed", str(error))
 
@@ -232,6 +241,7 @@ class Core:
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
         """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
         unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
+        self.patterns.close_session(session)
         for outbox in list(session.outboxes.values()):
             self.close_outbox(outbox)
 
@@ -253,7 +263,13 @@ class Core:
         self._outboxes[number] = session.outboxes[number] = outbox
         return outbox
 
-    def close_outbox(self, outbox: Outbox) -> None:
+    def open_lane(self, session: int) -> Lane:
+        """Begins to send large bodies."""
+        lane = Lane(number=self.next_number(), session=session)
+        self._outboxes[lane.number] = self.sessions[session].outboxes[lane.number] = lane
+        return lane
+
+    def close_outbox(self, outbox: Outbox | Lane) -> None:
         """Ends sending; it must be flushed before."""
         outbox.is_open = False
         self._outboxes.pop(outbox.number, None)
@@ -262,19 +278,23 @@ class Core:
 
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
-        number = self.next_number()
-        consume = msgspec.structs.replace(consume, session=session.number, consumer=number)
-        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
-        inbox.acknowledge_session = session.acknowledge
-        inbox.on_stir = lambda: self._stirred.__setitem__(number, inbox)
-        self._inboxes[number] = session.inboxes[number] = inbox
-
+        consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
+        inbox = self._adopt_inbox(session, consume, destination)
         on_consumed = partial(self._on_consumed, inbox, on_answer)
         self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
         return inbox
 
+    def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
+        inbox = Inbox(consume=consume, destination=destination, mode=session.mode)
+        inbox.acknowledge_session, inbox.opener = session.acknowledge, self.opener
+        inbox.on_stir = lambda: self._stirred.__setitem__(consume.consumer, inbox)
+        self._inboxes[inbox.number] = session.inboxes[inbox.number] = inbox
+        return inbox
+
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
+        if isinstance(inbox, PatternInbox):
+            return self.patterns.close(inbox, on_answer)
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -284,21 +304,13 @@ class Core:
         self.request(lambda request: CloseConsumer(request, inbox.number, unseen), on_closed)
 
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
-        """Looks at a page of a queue; one at a time, because what comes for it has no number of its own."""
-        assert self._browsing is None
-        inbox = Inbox(consume=Consume(0, 0, 0, 0, 0), destination=destination, mode=AckMode.INDIVIDUAL)
-
-        def on_browsed(answer: Answer | Error) -> None:
-            self._browsing = None
-            on_answer(inbox, answer)
-
-        self._browsing = inbox
-        self.request(make, on_browsed)
+        """Looks at a page of a queue; one at a time."""
+        self._browsing.begin(destination, make, on_answer, self.request).opener = self.opener
 
     @property
     def is_browsing(self) -> bool:
         """Whether a page is under way."""
-        return self._browsing is not None
+        return self._browsing.inbox is not None
 
     def say_goodbye(self) -> None:
         """The last frame of a connection that ends in good order."""
@@ -340,8 +352,8 @@ class Core:
 
     def _destinations_in_use(self) -> list[str]:
         """Those that the new Client Manager must know before anything can be said about their consumers."""
-        inboxes = [*self._inboxes.values(), *([self._browsing] if self._browsing is not None else [])]
-        return list(dict.fromkeys(inbox.destination for inbox in inboxes))
+        inboxes = [*self._inboxes.values(), *([self._browsing.inbox] if self._browsing.inbox is not None else [])]
+        return list(dict.fromkeys(inbox.destination for inbox in inboxes if inbox.number < JOINED_FROM))
 
     def _on_resolved_again(self, name: str, frame: Answer | Failed) -> None:
         if isinstance(frame, Resolved):
@@ -361,12 +373,11 @@ class Core:
         for inbox in self._inboxes.values():
             if inbox.number not in asked:
                 self._consume_again(inbox)
+        self.patterns.resume(self._requests)
         output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
         for outbox in self._outboxes.values():
             output += outbox.unconfirmed_frames()
-        if self._browsing is not None:
-            self._browsing.held = RangeSet()
-            self._browsing.start_over()  # the page begins anew
+        self._browsing.begin_anew()
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
 
@@ -392,7 +403,7 @@ class Core:
         held = inbox.unsettled()
         for first, last in zip(given_up[::2], given_up[1::2], strict=True):
             held.add(first, last)
-        place = self.places.get(inbox.destination, frame.place)
+        place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
     def _unsettled(self, consumer: int) -> RangeSet:
@@ -422,12 +433,12 @@ class Core:
                 outbox.on_vanished()
 
     def _on_vanished(self, frame: Vanished) -> None:
-        self._whereabouts.on_vanished(frame.place, self._outboxes.values())
+        self._whereabouts.on_vanished(frame.place, [box for box in self._outboxes.values() if isinstance(box, Outbox)])
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
-        if frame.consumer == 0 and self._browsing is not None:
-            inbox = self._browsing
+        if frame.consumer == 0 and self._browsing.inbox is not None:
+            inbox = self._browsing.inbox
         if inbox is not None:
             inbox.on_delivered(frame)
 
@@ -471,6 +482,7 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Resolved: Core._on_answer,
     Done: Core._on_answer,
     StatusAnswer: Core._on_answer,
+    FragmentRead: Core._on_answer,
     Failed: Core._on_answer,
     Confirmed: Core._on_confirmed,
     Refused: Core._on_refused,
@@ -478,5 +490,6 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
+    Joined: lambda core, frame: core.patterns.on_joined(frame),
     Vanished: Core._on_vanished,
 }

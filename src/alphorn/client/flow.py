@@ -1,6 +1,7 @@
 """A session as the core knows it."""
 
 from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.lane import Lane
 from alphorn.client.outbox import Outbox
 
 
@@ -12,7 +13,7 @@ class SessionState:
     def __init__(self, number: int, mode: AckMode) -> None:
         self.number = number
         self.mode = mode
-        self.outboxes: dict[int, Outbox] = {}
+        self.outboxes: dict[int, Outbox | Lane] = {}
         self.inboxes: dict[int, Inbox] = {}
 
     def acknowledge(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from operator import length_hint
+from typing import Any
 
 from alphorn.client.message import Arrival, Message
 from alphorn.model.conversation import Consume, Delivered
@@ -70,6 +71,7 @@ class Inbox:
         "on_arrival",
         "on_stir",
         "on_wish",
+        "opener",
         "ready",
         "rejected",
         "session",
@@ -88,6 +90,7 @@ class Inbox:
         self.on_stir: Callable[[], None] = lambda: None  # it is not quiet any more
         self.guard: AbstractContextManager[object] = nullcontext()  # the owner's lock, where threads need one
         self.acknowledge_session: Callable[[], None] = lambda: None
+        self.opener: Callable[[Message], Any] = lambda message: None  # gives a readable for a message's body
         self.held = RangeSet()
         self.acknowledged = RangeSet()  # to be sent
         self.acknowledging = RangeSet()  # sent and not answered
@@ -108,6 +111,11 @@ class Inbox:
     def has_prefetched(self) -> bool:
         """Whether a message can be handed out."""
         return length_hint(self.ready) > 0 or bool(self._arrivals)
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether `turn` has something to unpack."""
+        return bool(self._arrivals)
 
     @property
     def has_wishes(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from alphorn.model.errors import Misuse, PeerViolation
-from alphorn.model.messages import PRIORITY_DEFAULT, Properties
+from alphorn.model.messages import PRIORITY_DEFAULT, Properties, Streamed
 
 
 class Settled:
@@ -29,6 +29,7 @@ class Keeper(Protocol):
     """Who holds the messages of an arrival until they are acknowledged or returned."""
 
     destination: str
+    opener: "Callable[[Message], Any]"
 
     def acknowledge(self, arrival: "Arrival", index: int) -> None:
         """The program is done with this message (and, by the session's mode, with others)."""
@@ -107,8 +108,8 @@ class Arrival:
 class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     """One received message.
 
-    `body` is what was sent: `str`, `bytes`, `None` or a JSON-like value. A message stays readable for as long as the
-    program keeps it, whatever becomes of its session.
+    `body` is what was sent: `str`, `bytes`, `None` or a JSON-like value; None for a stream, which `open` reads. A
+    message stays readable for as long as the program keeps it, whatever becomes of its session.
     """
 
     body: Any = None
@@ -121,6 +122,7 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     correlation_id: str | None = None
     reply_to: str | None = None
     content_type: str | None = None
+    _stream: Streamed | None = None
     _arrival: Any = None
     _index: int = 0
 
@@ -178,6 +180,20 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     def history(self) -> dict[str, Any]:
         """Of a dead message: original destination, reason, deliveries. Empty for others."""
         return msgspec.msgpack.decode(self._arrival.history, type=dict[str, Any]) if self._arrival.history else {}
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of a body that was sent with `send_stream`, which `body` does not hold; None for others."""
+        return self._stream.size if self._stream is not None else None
+
+    def open(self) -> Any:
+        """A readable for the body, which is fetched while it is read: a binary file, or in asyncio `await read(size)`.
+
+        A body of `bytes` or `str` can be opened too; raises `Misuse` for others. A body that was sent with
+        `send_stream` must be read before the message is acknowledged, or goes away in another manner; reading raises
+        `Unavailable` after that. Whether all of it came is checked when the last byte is read (`Corruption`).
+        """
+        return self._arrival.keeper.opener(self)
 
     def acknowledge(self) -> Settled:
         """Says that it is consumed; in a session with `ack="client"` all that the session has received so far.

@@ -50,7 +50,7 @@ def pack_message(message: Packed) -> bytes:
     return data
 
 
-_DEFAULTS_FROM_THE_END = (None, None, None, None, None, 0, 0, PRIORITY_DEFAULT, None)
+_DEFAULTS_FROM_THE_END = (None, None, None, None, None, None, 0, 0, PRIORITY_DEFAULT, None)
 
 
 def pack_bodies(bodies: Sequence[Any]) -> list[tuple[int, bytes]]:
@@ -97,6 +97,8 @@ def flags_of(message: Packed) -> int:
         flags |= Flag.KEY
     if not message.type is message.correlation_id is message.reply_to is message.content_type is None:
         flags |= Flag.OTHER
+    if message.stream is not None:
+        flags |= Flag.STREAM
     return int(flags)
 
 
@@ -160,7 +162,7 @@ def refusal_of(body: Any, place: str, error: BaseException) -> Misuse:
 def too_large(size: int) -> MessageTooLarge:
     """The error for a message of this many bytes."""
     return MessageTooLarge(
-        f"the message takes {size} bytes packed, at most {MESSAGE_BYTES_MAX} are allowed; send it in parts"
+        f"the message takes {size} bytes packed, at most {MESSAGE_BYTES_MAX} are allowed; send it with send_stream"
     )
 
 

@@ -9,8 +9,10 @@ from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
     Consume,
+    ConsumePattern,
     Done,
     Failed,
+    FragmentRead,
     Recover,
     Resolved,
     Return,
@@ -19,7 +21,7 @@ from alphorn.model.conversation import (
 from alphorn.model.errors import Error, InvalidDestination
 from alphorn.model.ranges import RangeSet
 
-Answer = Resolved | Done | StatusAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead
 OnAnswer = Callable[[Answer | Error], None]
 
 
@@ -80,6 +82,14 @@ class Requests:
         for request in ended:
             if error is not None:
                 request.on_answer(error)
+
+    def renew(self, wish: ConsumePattern) -> bool:
+        """A wish that was not answered is told as it is now; False where it was answered."""
+        for number, request in self._open.items():
+            if isinstance(request.frame, ConsumePattern) and request.frame.watch == wish.watch:
+                request.frame = msgspec.structs.replace(wish, request=number)
+                return True
+        return False
 
     def consumes(self) -> list[Consume]:
         """Those that begin to receive."""

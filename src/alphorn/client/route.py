@@ -59,6 +59,10 @@ class Route:
         """This one did not answer."""
         self._reasons[address] = reason
 
+    def on_silence(self, address: Address) -> None:
+        """This one said nothing in time, which tells less than anything that was heard of it before."""
+        self._reasons.setdefault(address, "no answer")
+
     def pause_s(self) -> float:
         """How long to wait before the next attempt: not at all until each address was tried once."""
         rounds = self._attempts // len(self._addresses)

@@ -259,14 +259,18 @@ class Administration:
                 self._consuming.close(connection, consumer, InvalidDestination.__name__, reason)
 
     def on_unsubscribe(self, connection: Connection, frame: Unsubscribe) -> None:
-        """Ends a durable or shared subscription of this client.
+        """Ends a durable or shared subscription of this client; one to a pattern with all that it has to topics.
 
-        Which topic it belongs to, and whether it is in use, is the primary's to know; every channel is asked in turn.
+        Which topic it belongs to, and whether it is in use, is the primary's to know; every channel is asked in turn,
+        until it knows of none.
         """
-        self._find_subscription(connection, frame, 0)
+        self._find_subscription(connection, frame, 0, has_ended=False)
 
-    def _find_subscription(self, connection: Connection, frame: Unsubscribe, channel: int) -> None:
+    def _find_subscription(self, connection: Connection, frame: Unsubscribe, channel: int, *, has_ended: bool) -> None:
         desk = self._desk
+        if channel == len(desk.channels) and has_ended:
+            desk.reply(connection.stream, Done(frame.request))
+            return
         if channel == len(desk.channels):
             error = InvalidDestination(f"this client has no subscription named {frame.name!r}")
             desk.fail(connection.stream, frame.request, error)
@@ -276,7 +280,7 @@ class Administration:
             if not desk.is_there(connection):
                 return
             if answer.error == InvalidDestination.__name__:
-                self._find_subscription(connection, frame, channel + 1)
+                self._find_subscription(connection, frame, channel + 1, has_ended=has_ended)
             elif answer.error:
                 desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
             else:
@@ -292,7 +296,7 @@ class Administration:
         self, connection: Connection, frame: Unsubscribe, channel: int, destination: int, subscription: int
     ) -> None:
         def on_done(answer: link.Answered) -> None:
-            self._desk.reply(connection.stream, Done(frame.request))
+            self._find_subscription(connection, frame, channel, has_ended=True)
 
         place = place_of(channel, destination)
         answered = self._desk.answer_to(connection, frame.request, on_done)

@@ -40,17 +40,24 @@ class ReceiveCache:
         """No delivery waits for it any more."""
         self._pinned.pop(sequence, None)
 
-    def find(self, sequence: int, command: int) -> Publish | None:
-        """The batch at a place of the log; None when it is not here. Raises `PeerViolation` when nothing is there."""
+    def entry(self, sequence: int) -> Entry | None:
+        """A log entry; None when it is not here."""
         held = self._pinned.get(sequence) or self._entries.get(sequence)
         if held is None:
-            self.misses += 1
             return None
-        self.hits += 1
         payload, entry = held
         if entry is None:
             entry = decode_entry(payload)
             self._entries[sequence] = (payload, entry)
+        return entry
+
+    def find(self, sequence: int, command: int) -> Publish | None:
+        """The batch at a place of the log; None when it is not here. Raises `PeerViolation` when nothing is there."""
+        entry = self.entry(sequence)
+        if entry is None:
+            self.misses += 1
+            return None
+        self.hits += 1
         found = entry.commands[command] if command < len(entry.commands) else None
         if not isinstance(found, Publish):
             raise PeerViolation(f"command {command} of log entry {sequence} is no batch of messages")

@@ -2,6 +2,9 @@
 
 Nobody waits to fill a batch: whatever was wanted within a turn is one log entry, and what is wanted while the bus takes
 nothing more becomes larger entries afterwards. Commands leave in the order in which they were wanted.
+
+Bulk, which is fragments and what must come after them, has entries and a queue of its own: only so much of it is under
+way at a time, whoever it is from, and everything else passes by.
 """
 
 from collections import deque
@@ -10,10 +13,25 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.client_manager.cache import ReceiveCache
-from alphorn.model.commands import Acknowledge, AnyCommand, Entry, Move, Publish, encode_entry
+from alphorn.model.commands import (
+    Abandon,
+    Acknowledge,
+    AnyCommand,
+    CreateDestination,
+    Entry,
+    Forget,
+    Fragment,
+    Move,
+    Publish,
+    Subscribe,
+    connection_of,
+    encode_entry,
+)
 from alphorn.model.link import Answered
+from alphorn.model.messages import Flag
 
 ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
+BULK_BYTES_MAX = 2 << 20  # of fragments under way, of all clients: what a small message may have to wait behind
 _COMMAND_BYTES = 64
 _POSITION_BYTES = 9  # at most
 
@@ -21,6 +39,18 @@ _POSITION_BYTES = 9  # at most
 def bytes_of(positions: list[int]) -> int:
     """What positions may take in an entry."""
     return _POSITION_BYTES * len(positions)
+
+
+def owner_of(command: AnyCommand) -> bytes:
+    """The connection whose end undoes what a command has done; nothing where none does."""
+    match command:
+        case Publish() | Fragment() | Abandon():
+            return connection_of(command.producer)
+        case Subscribe():
+            return connection_of(command.consumer)
+        case CreateDestination():
+            return command.owner
+    return b""
 
 
 class Pending(msgspec.Struct, gc=False):
@@ -38,6 +68,9 @@ class Channel:
     """The way into one log."""
 
     __slots__ = (
+        "_bulk",
+        "_bulk_bytes",
+        "_bulk_in_flight",
         "_commands",
         "_handle",
         "_request",
@@ -70,6 +103,9 @@ class Channel:
         self.pending: dict[int, Pending] = {}
         self.in_flight: dict[int, list[Callable[[], None]]] = {}
         self.waiting: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
+        self._bulk: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
+        self._bulk_bytes = 0
+        self._bulk_in_flight: dict[int, int] = {}  # by handle: bytes
         self._commands: list[AnyCommand] = []
         self._requests: list[int] = []
         self._then: list[Callable[[], None]] = []
@@ -80,15 +116,7 @@ class Channel:
 
     def want(self, command: AnyCommand, then: Callable[[], None] | None = None, *, size: int = 0) -> None:
         """Orders a command; `then` is called once it is committed and all before it has been heard."""
-        if self.is_removed:
-            return
-        self._commands.append(command)
-        self._requests.append(0)
-        if then is not None:
-            self._then.append(then)
-        self._size += size + _COMMAND_BYTES
-        if self._size >= ENTRY_BYTES:
-            self._close_entry()
+        self._add(command, 0, then, size)
 
     def join(self, command: Acknowledge) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
@@ -103,7 +131,7 @@ class Channel:
         """Orders a command whose outcome the primary tells."""
         self._request += 1
         self.pending[self._request] = Pending(answer, command)
-        self._want_request(self._request, command, size)
+        self._add(command, self._request, None, size)
         return self._request
 
     def number(self) -> int:
@@ -117,16 +145,37 @@ class Channel:
         self.pending[self._request] = Pending(answer, None, lost)
         return self._request
 
-    def _want_request(self, request: int, command: AnyCommand, size: int) -> None:
+    def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int) -> None:
         if self.is_removed:
+            return
+        if isinstance(command, Forget):
+            self._drop_requests(command.connection)
+        if self._goes_with_bulk(command):
+            payload = encode_entry(Entry([command], [request] if request else []))
+            self._bulk.append((payload, [] if then is None else [then]))
+            self._bulk_bytes += len(payload)
             return
         self._commands.append(command)
         self._requests.append(request)
+        if then is not None:
+            self._then.append(then)
         self._size += size + _COMMAND_BYTES
         if self._size >= ENTRY_BYTES or isinstance(command, Move):
             # What follows a move is refused where the destination was: so that everybody can tell by the number of the
             # entry, a move is the last command of its own.
             self._close_entry()
+
+    def _drop_requests(self, connection: bytes) -> None:
+        """Nobody waits for these any more, and ordered again after the end of their connection they would be new."""
+        for request, pending in list(self.pending.items()):
+            if pending.command is not None and owner_of(pending.command) == connection:
+                del self.pending[request]
+
+    def _goes_with_bulk(self, command: AnyCommand) -> bool:
+        """Fragments, and what would make no sense before those that wait."""
+        if isinstance(command, Publish):
+            return bool(command.flags & Flag.STREAM)
+        return isinstance(command, Fragment | Abandon) or (isinstance(command, Forget) and bool(self._bulk))
 
     def repeat_requests(self) -> None:
         """The primary that was to answer is gone: every command without an answer is ordered again.
@@ -135,8 +184,8 @@ class Channel:
         """
         for request, pending in list(self.pending.items()):
             if pending.command is not None:
-                size = len(pending.command.blob) if isinstance(pending.command, Publish) else 0
-                self._want_request(request, pending.command, size)
+                size = len(pending.command.blob) if isinstance(pending.command, Publish | Fragment) else 0
+                self._add(pending.command, request, None, size)
                 continue
             del self.pending[request]
             if pending.lost is not None:
@@ -155,24 +204,42 @@ class Channel:
         if self._commands and self.is_open:
             self._close_entry()
         taken = []
-        while self.waiting and self.is_open:
-            payload, then = self.waiting.popleft()
-            self._waiting_bytes -= len(payload)
+        while self.is_open and (self.waiting or self._has_room_for_bulk):
+            is_bulk = not self.waiting
+            payload, then = (self._bulk if is_bulk else self.waiting).popleft()
             self._handle += 1
             self.in_flight[self._handle] = then
+            if is_bulk:
+                self._bulk_bytes -= len(payload)
+                self._bulk_in_flight[self._handle] = len(payload)
+            else:
+                self._waiting_bytes -= len(payload)
             taken.append((self._handle, payload))
         return taken
 
     @property
+    def _has_room_for_bulk(self) -> bool:
+        return bool(self._bulk) and sum(self._bulk_in_flight.values()) < BULK_BYTES_MAX
+
+    @property
     def unordered_bytes(self) -> int:
-        """What clients wanted and the bus has not taken yet."""
-        return self._waiting_bytes + self._size
+        """What clients wanted and the bus has not taken yet.
+
+        Bulk counts for a quarter: many clients may have their windows of it here before nobody is read any more.
+        """
+        return self._waiting_bytes + self._size + self._bulk_bytes // 4
 
     def committed(self, handle: int, sequence: int) -> None:
         """An own entry is in the log under this number, and all before it has been heard."""
         self.committing = sequence
+        self._bulk_in_flight.pop(handle, None)
         for then in self.in_flight.pop(handle, ()):
             then()
+
+    def lost(self, handle: int) -> None:
+        """Nobody knows what became of an own entry."""
+        self._bulk_in_flight.pop(handle, None)
+        self.in_flight.pop(handle, None)
 
     def answered(self, answer: Answered) -> None:
         """The primary tells an outcome; one that nobody waits for is old news."""
@@ -187,6 +254,7 @@ class Channel:
             "links": sorted(self.links),
             "in_flight": len(self.in_flight),
             "waiting": len(self.waiting),
+            "bulk_waiting": len(self._bulk),
             "requests": len(self.pending),
             "cache": self.cache.describe(),
         }

@@ -7,7 +7,7 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 from collections import deque
 from collections.abc import Callable
 
-from alphorn.model.commands import Publish
+from alphorn.model.commands import Abandon, Fragment, Publish
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
@@ -17,17 +17,28 @@ PLACES_MAX = 10_000  # remembered of one connection, or of one producer
 class Batch:
     """A publish under way."""
 
-    __slots__ = ("command", "connection", "place", "producer", "size", "state")
+    __slots__ = ("command", "connection", "count", "counter", "is_judged", "place", "producer", "size", "state")
 
     def __init__(
-        self, connection: "Connection", producer: int, state: "Producer", place: int, command: Publish
+        self,
+        connection: "Connection",
+        producer: int,
+        state: "Producer",
+        place: int,
+        command: Publish | Fragment | Abandon,
+        count: int,
+        *,
+        is_judged: bool,
     ) -> None:
+        self.counter = command.counter
+        self.count = count
+        self.is_judged = is_judged  # the primary's answer decides
         self.connection = connection
         self.producer = producer
         self.state = state
         self.place = place
         self.command = command
-        self.size = len(command.blob)
+        self.size = 0 if isinstance(command, Abandon) else len(command.blob)
 
 
 class Producer:
@@ -82,6 +93,7 @@ class Consumer:
         "is_volatile",
         "key",
         "number",
+        "on_begun",
         "on_settled",
         "place",
         "postponed",
@@ -121,11 +133,18 @@ class Consumer:
         self.is_attached = False  # wants messages; False until its subscription exists
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
+        self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
     def turn_to(self, place: int, channel: int, destination: int) -> None:
         """Its destination is at this place."""
         self.place, self.channel, self.destination = place, channel, destination
+
+    def begin(self) -> None:
+        """It receives, or is over before it could."""
+        then, self.on_begun = self.on_begun, None
+        if then is not None:
+            then()
 
     def settle(self, positions: list[int]) -> None:
         """These are acknowledged in the log."""

@@ -54,6 +54,17 @@ class Consuming:
 
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
+        consumer = self._open(connection, frame)
+        begin = partial(self._begin, connection, consumer, frame)
+        self._moving.when(consumer.place, partial(self._finding.find, consumer.place, begin))
+
+    def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
+        """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
+        consumer = self._open(connection, frame)
+        consumer.on_begun = on_begun
+        self._begin(connection, consumer, frame, listed)
+
+    def _open(self, connection: Connection, frame: Consume) -> Consumer:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
@@ -78,18 +89,16 @@ class Consuming:
         consumer.request = frame.request
         consumer.held = RangeSet(held)
         connection.consumers[number] = desk.consumers[key] = consumer
-        find = partial(self._finding.find, place, lambda listed: self._begin(connection, consumer, frame, listed))
-        self._moving.when(place, find)
+        return consumer
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
         if not self.is_current(connection, consumer):
             return
-        if listed is not None:
-            consumer.turn_to(listed.place, *parts_of(listed.place))
         if listed is None:
             reason = "this destination is gone; resolve it anew"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
             return
+        consumer.turn_to(listed.place, *parts_of(listed.place))
         found = listed.destination
         if found.is_temporary and not found.name.startswith(temporary_prefix(connection.id)):
             reason = f"{found} belongs to another connection; only that one receives from it"
@@ -112,7 +121,11 @@ class Consuming:
         self._do_postponed(consumer)
         consumer.held = RangeSet()  # of nothing that is there
         self._forget(connection, consumer)
-        self._desk.reply(connection.stream, refusal)
+        if refusal.request:
+            self._desk.reply(connection.stream, refusal)
+        else:
+            self._desk.reply(connection.stream, ConsumerClosed(consumer.number, refusal.error, refusal.reason))
+        consumer.begin()
 
     @staticmethod
     def _do_postponed(consumer: Consumer) -> None:
@@ -210,6 +223,7 @@ class Consuming:
                 self._answer(connection, request, answer)
             elif answer.error:
                 self._desk.reply(connection.stream, ConsumerClosed(consumer.number, answer.error, answer.reason))
+            consumer.begin()
             if not answer.error and consumer.must_attach_again:
                 self.attach(connection, consumer)
 
@@ -225,6 +239,7 @@ class Consuming:
                 consumer.prefetch if consumer.recovery is None else 0,
                 consumer.claims(),
                 connection.resumption,
+                channel.heard,
             ),
         )
 
@@ -291,6 +306,7 @@ class Consuming:
         for first, last in pairs_of(unseen):
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
+        consumer.begin()
         if consumer.is_volatile:
 
             def unsubscribe(number: int) -> commands.Unsubscribe:
@@ -472,6 +488,7 @@ class Consuming:
             self._desk.reply(consumer.stream, Failed(consumer.request, error, reason))
         else:
             self._desk.reply(consumer.stream, ConsumerClosed(consumer.number, error, reason))
+        consumer.begin()
 
     def describe(self) -> dict[str, object]:
         """For people."""

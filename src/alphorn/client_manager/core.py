@@ -34,6 +34,8 @@ from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
+from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
@@ -54,6 +56,8 @@ class ClientManager:
         finding = Finding(self._desk, self._moving)
         self._publishing = Publishing(self._desk, finding, self._moving)
         self._consuming = Consuming(self._desk, finding, self._moving)
+        self._streaming = Streaming(self._desk, self._publishing)
+        self._wildcards = Wildcards(self._desk, self._consuming, self._moving)
         self._administration = Administration(self._desk, finding, self._consuming, self._moving)
         self._placing = Placing(self._desk, self._moving, self._administration)
         self._waiting: set[int] = set()  # streams that have not said hello
@@ -64,6 +68,8 @@ class ClientManager:
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
             conversation.CloseConsumer: self._consuming.on_close,
+            conversation.ConsumePattern: self._wildcards.on_consume,
+            conversation.ClosePattern: self._wildcards.on_close,
             conversation.Recover: Recovering(self._desk, self._consuming, self._moving).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
@@ -72,6 +78,9 @@ class ClientManager:
             conversation.Unsubscribe: self._administration.on_unsubscribe,
             conversation.Browse: self._administration.on_browse,
             conversation.Status: self._administration.on_status,
+            conversation.SendFragment: self._streaming.on_fragment,
+            conversation.AbandonStream: self._streaming.on_abandon,
+            conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             conversation.Move: self._placing.on_move,
             conversation.Drain: self._placing.on_drain,
@@ -106,18 +115,26 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others."""
+        """Fetches that are not answered are asked of others; new patterns are compared with what there is."""
         self._desk.now = now
         self._desk.on_time(now)
         self._consuming.fetching.on_time(now)
+        self._streaming.fetching.on_time(now)
+        self._wildcards.on_time(now)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue."""
-        return min(self._consuming.fetching.next_deadline(), self._desk.next_deadline())
+        """When a fetch is overdue, or at once where something is to be compared."""
+        return min(
+            self._consuming.fetching.next_deadline(),
+            self._streaming.fetching.next_deadline(),
+            self._wildcards.next_deadline(),
+            self._desk.next_deadline(),
+        )
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
         self._consuming.fetching.flush()
+        self._streaming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
@@ -138,6 +155,8 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "streaming": self._streaming.describe(),
+            "wildcards": self._wildcards.describe(),
             "moving": self._moving.describe(),
             "carrying": self._carrying.describe(),
         }
@@ -227,11 +246,13 @@ class ClientManager:
         connection = desk.connections.pop(stream, None)
         if connection is None:
             return
+        self._streaming.forget(connection)
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
+        self._wildcards.on_closed(connection)
         for number in range(len(desk.channels)):
             desk.ask_primary(number, link.ConnectionLost(connection.id))
         desk.log("info", "disconnected", f"connection={connection.id.hex()}")
@@ -249,6 +270,7 @@ class ClientManager:
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
+        self._wildcards.close_session(connection, frame.session)
         ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
         left = len(ending)
 
@@ -270,6 +292,7 @@ class ClientManager:
         connection = self._desk.connections.get(item.stream)
         if connection is not None:
             connection.is_writable = item.is_writable
+            self._streaming.go_on(connection)
 
     # --- the log ---
 
@@ -278,7 +301,8 @@ class ClientManager:
         entry = None
         if item.payload:
             entry = self._learn(item.channel, item.sequence, item.payload)
-            channel.cache.put(item.sequence, item.payload, entry)
+            if entry is None or not is_bulk(entry):
+                channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
@@ -312,7 +336,7 @@ class ClientManager:
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
-        self._desk.channels[item.channel].in_flight.pop(item.handle, None)
+        self._desk.channels[item.channel].lost(item.handle)
         self._moving.on_lost(item.channel)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
@@ -332,6 +356,7 @@ class ClientManager:
             channel.primary = ""
             self._moving.on_primary_gone(item.channel)
         self._consuming.fetching.on_link_lost(item.channel, item.name)
+        self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
 
     def _on_joined(self, item: Joined) -> None:
@@ -358,6 +383,7 @@ class ClientManager:
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
             self._consuming.fetching.on_entries(item.channel, frame)
+            self._streaming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
@@ -368,8 +394,12 @@ class ClientManager:
             channel.answered(frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
+        elif isinstance(frame, link.FragmentsLocated):
+            self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):
             self._administration.on_browsed(item.channel, frame)
+        elif isinstance(frame, link.Advertised):
+            self._wildcards.on_advertised(item.channel, frame)
         elif isinstance(frame, link.Exported):
             if not self._placing.on_exported(item.channel, frame):
                 self._carrying.on_exported(item.channel, frame)
@@ -401,4 +431,6 @@ class ClientManager:
         self._introduce(number, channel.primary)
         channel.repeat_requests()
         self._consuming.attach_all(number)
+        self._streaming.ask_again(number)
+        self._wildcards.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))

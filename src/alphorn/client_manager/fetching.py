@@ -31,13 +31,22 @@ class _Wish:
 
 
 class Fetching:
-    """What is asked for. `on_fetched` hears of each entry that has come; it is in the cache until that returns."""
+    """What is asked for. `on_fetched` hears of each entry that has come; it is in the cache until that returns.
 
-    __slots__ = ("_desk", "_on_fetched", "_turn", "_unasked", "_wishes", "fetched")
+    `on_missing` hears of each that no Message Manager has; it is asked for again until somebody forgets it.
+    """
 
-    def __init__(self, desk: Desk, on_fetched: Callable[[int, int], None]) -> None:
+    __slots__ = ("_desk", "_on_fetched", "_on_missing", "_turn", "_unasked", "_wishes", "fetched")
+
+    def __init__(
+        self,
+        desk: Desk,
+        on_fetched: Callable[[int, int], None],
+        on_missing: Callable[[int, int], None] = lambda channel, sequence: None,
+    ) -> None:
         self._desk = desk
         self._on_fetched = on_fetched
+        self._on_missing = on_missing
         self._wishes: dict[tuple[int, int], _Wish] = {}  # by channel and sequence
         self._unasked: dict[tuple[int, int], _Wish] = {}  # those of them that this turn asks for
         self._turn = 0
@@ -61,6 +70,10 @@ class Fetching:
             for start in range(0, len(sequences), ENTRIES_MAX):
                 self._ask(channel, turn, tries, sequences[start : start + ENTRIES_MAX])
         self._turn += bool(groups)
+
+    def forget(self, channel: int, sequence: int) -> None:
+        """Nobody waits for this entry any more."""
+        self._wishes.pop((channel, sequence), None)
 
     def on_entries(self, channel: int, frame: Entries) -> None:
         """An answer. What it should have had is asked of another, what had no room in it of the same one."""
@@ -107,6 +120,7 @@ class Fetching:
             self._unasked[(channel, sequence)] = wish
         else:  # all were asked
             self._wait(wish)
+            self._on_missing(channel, sequence)
 
     def _wait(self, wish: _Wish) -> None:
         wish.whom, wish.request, wish.due = "", 0, self._desk.now + AGAIN_S

@@ -72,6 +72,12 @@ class Moving:
             place = redirect.place
         return place
 
+    def leads_to(self, place: int, target: int) -> bool:
+        """Whether the destination of this place is, or is to be, at that one."""
+        while place != target and (redirect := self._redirects.get(place)) is not None:
+            place = redirect.place
+        return place == target
+
     def when(self, place: int, then: Then, size: int = 0) -> None:
         """Goes on at once, or when a destination on its way is there."""
         redirect = self._redirects.get(self.current(place)) if self._redirects else None

@@ -14,12 +14,15 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
 from alphorn.model import commands
-from alphorn.model.conversation import Confirmed, Publish, Refused, parts_of
+from alphorn.model.conversation import AbandonStream, Confirmed, Publish, Refused, SendFragment, parts_of
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
-from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, count_of, headers_of
 
 _check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
+Counted = commands.Publish | commands.Fragment | commands.Abandon
 
 
 class Publishing:
@@ -37,6 +40,26 @@ class Publishing:
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
         self._check(connection, frame)
+        command = commands.Publish(
+            parts_of(frame.place)[1],
+            commands.key_of(connection.id, frame.producer),
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+            frame.after,
+        )
+        # Whether a streamed body is whole, and still there, only the log knows.
+        self.order(connection, frame, command, count=frame.count, is_judged=bool(frame.flags & Flag.STREAM))
+
+    def order(
+        self, connection: Connection, frame: Sent, command: Counted, *, count: int = 1, is_judged: bool = False
+    ) -> None:
+        """Takes the next of a producer's counters, orders the command, and tells the producer its outcome.
+
+        It is the primary's answer that decides where the command `is_judged`, and where the log may say otherwise.
+        """
         producer = connection.producers.get(frame.producer)
         if producer is None:
             is_first = frame.counter == 1
@@ -48,21 +71,11 @@ class Publishing:
             )
         if frame.counter > producer.expected:
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
-        producer.expected = frame.counter + frame.count
+        producer.expected = frame.counter + count
         if producer.place != frame.place:
             producer.place = frame.place
             connection.know(frame.place)
-        command = commands.Publish(
-            0,
-            commands.key_of(connection.id, frame.producer),
-            frame.counter,
-            frame.count,
-            frame.flags,
-            frame.timestamp,
-            memoryview(bytes(frame.blob)),
-            frame.after,
-        )
-        batch = Batch(connection, frame.producer, producer, frame.place, command)
+        batch = Batch(connection, frame.producer, producer, frame.place, command, count, is_judged=is_judged)
         producer.open.append(frame.counter)
         self._moving.when(frame.place, lambda: self._order(batch), batch.size)
 
@@ -75,8 +88,9 @@ class Publishing:
         listed = self._desk.directory.at(place)
         if listed is None:
             self._finding.find(place, lambda found: None)  # so that the next ones need no answer
-        is_first = moving.is_possible and batch.command.counter > 1 and not producer.has_sent_to(place)
-        if listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered or is_first:
+        is_first = moving.is_possible and batch.counter > 1 and not producer.has_sent_to(place)
+        is_asked = batch.is_judged or listed is None or listed.may_refuse or not producer.is_proven
+        if is_asked or producer.unanswered or is_first:
             producer.unanswered += 1
             answer, again = partial(self._on_answer, batch), partial(self._order_again, batch)
             moving.request(place, partial(self._command, batch), answer, size=batch.size, again=again)
@@ -88,30 +102,35 @@ class Publishing:
         batch.state.unanswered -= 1
         self._order(batch)
 
-    def _command(self, batch: Batch, number: int) -> commands.Publish:
-        command = batch.command
-        after = command.after
+    def _command(self, batch: Batch, number: int) -> Counted:
+        after = batch.command.after
         if self._moving.is_possible:  # what the client knows of channels may be old
-            after = batch.state.after(self._moving.current(batch.place), command.counter, command.count)
-        return msgspec.structs.replace(command, destination=number, after=after)
+            after = batch.state.after(self._moving.current(batch.place), batch.counter, batch.count)
+        return msgspec.structs.replace(batch.command, destination=number, after=after)
 
-    def _check(self, connection: Connection, frame: Publish) -> None:
-        """Raises `PeerViolation` for what no correct library sends."""
-        settings, size = self._desk.settings, len(frame.blob)
+    def check_sender(self, connection: Connection, frame: Sent) -> None:
+        """Raises `PeerViolation` where a frame names what cannot be."""
         if frame.session not in connection.sessions:
             raise PeerViolation(f"session {frame.session} is not open")
         if not 0 <= frame.producer <= commands.NUMBER_MAX or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation(f"no producer has the number {frame.producer} and comes to the counter {frame.counter}")
-        if not -1 <= frame.after < frame.counter:
-            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+
+    def _check(self, connection: Connection, frame: Publish) -> None:
+        """Raises `PeerViolation` for what no correct library sends."""
+        settings, size = self._desk.settings, len(frame.blob)
+        self.check_sender(connection, frame)
+        if not -1 <= frame.after < frame.counter:
+            raise PeerViolation(f"the counter {frame.counter} does not come after {frame.after}")
         if size > settings.batch_bytes_max:
             raise PeerViolation(f"a batch of {size} bytes is too large; at most {settings.batch_bytes_max} go at once")
         if not 0 < frame.count <= BATCH_MESSAGES_MAX or count_of(frame.blob) != frame.count:
             raise PeerViolation(f"a batch says it has {frame.count} messages, and that is not so")
         if frame.flags:  # servers will look into it, and must not find surprises there
-            headers_of(frame.blob)
+            headers = headers_of(frame.blob)
+            if frame.flags & Flag.STREAM and [header.stream is None for header in headers] != [False]:
+                raise PeerViolation("a batch says that its body came in fragments, and is not such a message")
             return
         try:
             _check_msgpack(frame.blob)
@@ -134,20 +153,19 @@ class Publishing:
             self._confirm(batch)
 
     def _confirm(self, batch: Batch) -> None:
-        self.confirmed += batch.command.count
-        self._close(batch, batch.command.counter + batch.command.count - 1)
+        self.confirmed += batch.count
+        self._close(batch, batch.counter + batch.count - 1)
 
     def _refuse(self, batch: Batch, error: str, reason: str) -> None:
-        command = batch.command
-        self.refused += command.count
+        self.refused += batch.count
         if self._desk.is_there(batch.connection):
-            refused = Refused(batch.producer, command.counter, command.count, error, reason)
+            refused = Refused(batch.producer, batch.counter, batch.count, error, reason)
             self._desk.reply(batch.connection.stream, refused)
         self._close(batch, 0)
 
     def _close(self, batch: Batch, confirmed: int) -> None:
         """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
-        through = batch.state.close(batch.command.counter, confirmed)
+        through = batch.state.close(batch.counter, confirmed)
         if through and self._desk.is_there(batch.connection):
             self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 

@@ -2,8 +2,8 @@
 
 What is newer must not overtake it. So the primary pauses the consumer first; its answer comes after everything that it
 gave out before, which is kept from the client. Then all of that comes back by the log: what the program was handed, and
-the rest, which does not count as delivered. When the primary has applied it, the consumer attaches again, and whatever
-there is comes in the order of positions.
+the rest, which does not count as delivered. When that is committed the consumer attaches again, and whatever there is
+comes in the order of positions.
 
 A primary that is lost meanwhile changes nothing: with the next one the consumer attaches paused, until this is over.
 """
@@ -80,12 +80,9 @@ class Recovering:
                     self._consuming.attach(connection, consumer)
 
         parts = [(positions, is_unseen) for positions, is_unseen in ((seen, False), (unseen, True)) if positions]
-        for positions, is_unseen in parts[:-1]:
+        for place, (positions, is_unseen) in enumerate(parts, 1):
             make = partial(self._return, consumer, positions, is_unseen)
-            self._moving.want(consumer.place, make, size=bytes_of(positions))
-        for positions, is_unseen in parts[-1:]:
-            make = partial(self._return, consumer, positions, is_unseen)
-            self._moving.request(consumer.place, make, lambda answer: done(), size=bytes_of(positions))
+            self._moving.want(consumer.place, make, done if place == len(parts) else None, size=bytes_of(positions))
         if not parts:
             done()
 

@@ -9,7 +9,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.model.conversation import AnyClientFrame, AnyServerFrame, ClientFrame, Delivered, ServerFrame
+from alphorn.model.conversation import (
+    AnyClientFrame,
+    AnyServerFrame,
+    ClientFrame,
+    Delivered,
+    FragmentRead,
+    SendFragment,
+    ServerFrame,
+)
 from alphorn.model.errors import PeerViolation
 
 VERSION = 1
@@ -31,8 +39,8 @@ def encode(frame: ClientFrame | ServerFrame) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def encode_delivered(frame: Delivered) -> tuple[bytes, memoryview]:
-    """A delivery with its length, in two parts: the batch itself is not copied."""
+def encode_parts(frame: Delivered | FragmentRead | SendFragment) -> tuple[bytes, memoryview]:
+    """A frame that ends with bulk, with its length, in two parts: the bulk itself is not copied."""
     blob = frame.blob
     head = _encode(msgspec.structs.replace(frame, blob=_EMPTY))[: -len(_EMPTY_MARK)] + _BIN32 + _U32(len(blob))
     return (len(head) + len(blob)).to_bytes(LENGTH_BYTES, "big") + head, blob

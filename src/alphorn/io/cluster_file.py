@@ -21,6 +21,7 @@ relative to the file.
     name = "cm1"
     kind = "client_manager"
     clients = "10.0.0.3:7700"           # where clients reach it
+    http = "10.0.0.3:80"                # the same inside of a WebSocket; leave out for none
     witness = "10.0.0.3:7730"           # hosts a commit server of each channel; leave out for none
 """
 
@@ -70,6 +71,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
     rank: int = 0  # of a Message Manager: lower is asked first to be primary
     clients: str = ""  # "host:port" of a Client Manager's native door
+    http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
     hosts: tuple[str, ...] = ()  # addresses of a Client Manager on the buses that it is on; else that of `clients`
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
 
@@ -155,7 +157,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             faults += [f"node {node.name} needs {field}" for field in needed if not getattr(node, field)]
             if node.channel and node.channel not in channels:
                 faults.append(f"node {node.name} is of channel {node.channel}, which is not listed")
-            for field in ("bus", "link", "clients", "witness"):
+            for field in ("bus", "link", "clients", "http", "witness"):
                 address = getattr(node, field)
                 if address and not address.rpartition(":")[2].isdigit():
                     faults.append(f"{field} of node {node.name} is {address!r}; write host:port")

@@ -7,6 +7,8 @@ layout of ports, from the base port on:
     +20 ... 39   bus of each Message Manager (UDP and TCP)
     +40 ... 59   link of each Message Manager
     +60 ... 79   the first Client Manager's witness of each channel (UDP and TCP)
+    +80 ... 99   nothing yet
+   +100 ...119   HTTP port of each Client Manager
 
 All of it binds to the loopback interface. Every channel gets a group id derived from the directory and the base port:
 clusters on one machine do not hear each other.
@@ -30,7 +32,7 @@ FILE_NAME = "cluster.toml"
 HOST = "127.0.0.1"
 BASE_PORT = 7700
 NODES_MAX = 20  # of each kind; the distance of the ranges of ports
-BUS_PORTS, LINK_PORTS, WITNESS_PORTS, END_OF_PORTS = 20, 40, 60, 80
+BUS_PORTS, LINK_PORTS, WITNESS_PORTS, HTTP_PORTS, END_OF_PORTS = 20, 40, 60, 100, 120
 
 Kinds = tuple[socket.SocketKind, ...]
 PortUse = tuple[str, str, Kinds]  # address, what for, TCP and UDP
@@ -108,6 +110,7 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
             name=f"cm{place + 1}",
             kind="client_manager",
             clients=f"{host}:{shape.base_port + place}",
+            http=f"{host}:{shape.base_port + HTTP_PORTS + place}",
             witness=f"{host}:{shape.base_port + WITNESS_PORTS}" if place == 0 and replicas % 2 == 0 else "",
         )
         for place in range(shape.client_managers)
@@ -155,6 +158,12 @@ def open_local_cluster(directory: Path, wish: Wish, *, default: LocalShape, host
 def url_of(file: ClusterFile) -> str:
     """What clients connect to."""
     return f"alphorn://{','.join(node.clients for node in file.client_managers)}"
+
+
+def tunnel_url_of(file: ClusterFile) -> str:
+    """What clients connect to whose way leads through HTTP; empty where no Client Manager has a port for that."""
+    addresses = [node.http for node in file.client_managers if node.http]
+    return f"alphorn+ws://{','.join(addresses)}" if addresses else ""
 
 
 def take_directory(directory: Path) -> int:
@@ -240,7 +249,7 @@ def _ports_of(file: ClusterFile) -> list[PortUse]:
     both: Kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
     found: list[PortUse] = []
     for node in file.nodes:
-        for field, kinds in (("clients", stream), ("bus", both), ("link", stream)):
+        for field, kinds in (("clients", stream), ("http", stream), ("bus", both), ("link", stream)):
             if getattr(node, field):
                 found.append((getattr(node, field), f"{field} of {node.name}", kinds))
         if node.witness:

@@ -41,6 +41,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 from alphorn.io import records, store_files
 from alphorn.io.overlay import Overlay
+from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Retention, last_outside
 from alphorn.io.store_writes import WriteTransaction, count_retained
 from alphorn.model.errors import Corruption, Unavailable
@@ -49,6 +50,7 @@ from alphorn.model.ranges import RangeSet
 MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
+READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
 EMPTY_BOUNDS: Final = (1, 0)
 
 
@@ -99,6 +101,8 @@ class Store:
         except BaseException:
             os.close(self._owner)
             raise
+        self._mapped = MappedFile(self.path / store_files.DATA_FILE)
+        self._read_bytes = 0  # since its pages were given back
         self._reader: lmdb.Transaction[memoryview] | None = None
         self._overlay = Overlay()
         self._retention = Retention()
@@ -165,6 +169,9 @@ class Store:
         if self._reader is not None:
             self._reader.abort()
             self._reader = None
+            if self._read_bytes >= READ_BYTES_HELD_MAX:
+                self._read_bytes = 0
+                self._mapped.release()
         self._overlay.forget(self._committed)
 
     def flush(self) -> None:
@@ -278,6 +285,7 @@ class Store:
         if head is DAMAGED or payload is None or payload is DAMAGED:
             return DAMAGED
         digest, size = head
+        self._read_bytes += size
         return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
 
     def _enqueue(self, token: int, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
@@ -381,6 +389,8 @@ class Store:
         if self._commits % COMMITS_BETWEEN_READER_CHECKS == 0:
             self._environment.reader_check()  # an inspecting process that was killed must not keep pages for ever
         self._committed = jobs[-1].number
+        if has_dropped:
+            self._mapped.release()  # the first page of each entry that was dropped was read
 
     def _report(self, jobs: list[_Job]) -> None:
         token = max(job.token for job in jobs)

@@ -19,6 +19,7 @@ from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import MoveStage
 from alphorn.model.destinations import Destination, Policy
@@ -87,6 +88,32 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
     texts: list[str] = []
 
 
+class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """A body whose fragments are still coming; its pieces follow."""
+
+    producer: bytes
+    destination: int
+    size: int
+    due_ms: int
+    is_active: bool
+
+
+class SealedKept(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """The body of a message, in fragments; its pieces follow."""
+
+    producer: bytes
+    counter: int
+    size: int
+    sequence: int
+    command: int
+
+
+class PiecesKept(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """Some runs of fragments of the body before."""
+
+    columns: list[bytes]
+
+
 class LeavingKept(msgspec.Struct, frozen=True, array_like=True, tag=55):
     """A destination on its way to another channel; it is among the destinations."""
 
@@ -136,6 +163,9 @@ Record = (
     | DestinationKept
     | SubscriptionKept
     | Part
+    | OpenKept
+    | SealedKept
+    | PiecesKept
     | LeavingKept
     | IncomingKept
     | PieceKept
@@ -195,6 +225,8 @@ def _records(state: State) -> Iterator[Record]:
         yield from _records_of(destination, is_awaiting=number in state.awaiting)
     yield from _parts_of_expirations(items)
     yield from _records_of_moves(state.moves)
+    state.sweep_streams()
+    yield from _records_of_streams(state.streams)
 
 
 def _records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: bool = True) -> Iterator[Record]:
@@ -218,6 +250,20 @@ def _records_of_producers(producers: Producers, table: int) -> Iterator[Record]:
 def _parts_of_expirations(items: list[Item]) -> Iterator[Part]:
     rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
     yield from _parts(0, 0, "expirations", rows)
+
+
+def _records_of_streams(streams: Streams) -> Iterator[Record]:
+    for producer, opened in sorted(streams.open.items()):
+        yield OpenKept(producer, opened.destination, opened.pieces.size, opened.due_ms, opened.is_active)
+        yield from _records_of_pieces(opened.pieces)
+    for (producer, counter), sealed in sorted(streams.sealed.items()):
+        yield SealedKept(producer, counter, sealed.pieces.size, sealed.sequence, sealed.command)
+        yield from _records_of_pieces(sealed.pieces)
+
+
+def _records_of_pieces(pieces: Pieces) -> Iterator[Record]:
+    for start in range(0, pieces.runs, _ROWS):
+        yield PiecesKept(pieces.encode(start, start + _ROWS))
 
 
 def _records_of_leaving(state: State, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[Record]:

@@ -10,8 +10,19 @@ from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Subscribe, connection_of
 from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.link import Answered, Claim, FindSubscription
 
 IsLost = Callable[[bytes], bool]  # of a connection
+
+
+def judge(
+    engine: Engine, dispatcher: Dispatcher, frame: FindSubscription | Claim, is_lost: IsLost
+) -> tuple[Answered, list[bytes]]:
+    """The answer to one who wants to use a subscription or to end it, and the lost consumers that make way."""
+    if isinstance(frame, Claim):
+        return Answered(frame.request), claim(engine, dispatcher, frame.subscribe, is_lost)
+    found, lost = find_unused(engine, dispatcher, frame.client, frame.name, is_lost)
+    return Answered(frame.request, found[0] << 32 | found[1]), lost
 
 
 def claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe, is_lost: IsLost) -> list[bytes]:

@@ -7,14 +7,17 @@ Being primary ends without notice; nothing that only the primary knew is missed,
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
-from alphorn.message_manager.claiming import claim, find_unused
+from alphorn.message_manager.advertising import Advertising
+from alphorn.message_manager.claiming import judge
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
-from alphorn.message_manager.effects import Answer, Effect, Landed
+from alphorn.message_manager.early import Early
+from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.machine import (
     Asked,
@@ -38,7 +41,7 @@ from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import Question, answer_question, asked_of, outcome, refusal
 from alphorn.message_manager.status import About, status_of
-from alphorn.message_manager.travelling import Travelling
+from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.model import link
 from alphorn.model.commands import (
     AnyCommand,
@@ -84,7 +87,9 @@ class MessageManager:
         self._absent = Absent()
         self._presence = Presence()
         self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
+        self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
+        self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._own_log = OwnLog()
@@ -108,6 +113,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item, now)
+                self._early.serve(self.engine.sequence, partial(self._serve, now))
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -126,6 +132,7 @@ class MessageManager:
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
+                self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
         if self._claims:
             self._decide_claims(now)
@@ -140,6 +147,7 @@ class MessageManager:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
         if self._dispatcher is None:
             return
+        self._advertising.on_time(now)
         self._presence.now = now
         for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
             self._on_client_manager_left(origin)
@@ -162,7 +170,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), *self._unlinked.values(), _NEVER)
+        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         due = self.engine.next_due()
@@ -174,6 +182,7 @@ class MessageManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
         if self._dispatcher is not None:
+            self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
                 self._tell_client_manager(delivery.client_manager, delivery.deliver)
             for number, detached in self._dispatcher.take_detached():
@@ -197,28 +206,23 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
-        is_doubtful = now < self._doubtful_until
-        self._travelling.on_effects(self.engine, self._dispatcher, effects, is_doubtful=is_doubtful)
-        self._await_owners(effects, now)
+        self._travelling.on_effects(self.engine, self._dispatcher, effects, is_doubtful=now < self._doubtful_until)
+        for connection in owners_away(effects, self.engine, self._presence):
+            self._absent.lose(connection, now)
+        self._advertising.on_effects(effects)
         if entry.requests:
-            self._answer(item.origin, entry, effects)
+            self._answer(item.origin, entry, effects, now)
 
-    def _await_owners(self, effects: list[Effect], now: float) -> None:
-        """What came from another channel may belong to connections that nobody has any more."""
-        if any(isinstance(effect, Landed) for effect in effects):
-            for connection in self.engine.connections():
-                if not self._presence.is_here(connection):
-                    self._absent.lose(connection, now)
-
-    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect]) -> None:
+    def _answer(self, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
         answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
         for place, request in enumerate(entry.requests):
             if request:
-                answer = answers.get(place) or Answer(place)
-                self._tell_origin(origin, outcome(self.engine, request, entry.commands[place], answer))
+                command = entry.commands[place]
+                answered = outcome(self.engine, request, command, answers.get(place) or Answer(place))
+                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -256,7 +260,9 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
         self._absent = Absent()
         self._presence = Presence()
+        self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
+        self._early.clear()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         self._travelling.on_promoted(self.engine, item.client_managers)
@@ -290,12 +296,15 @@ class MessageManager:
         elif isinstance(frame, link.Describe):
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
         elif self._dispatcher is not None:
-            self._serve(self._dispatcher, number, frame, now)
+            self._early.add(number, frame)
+            self._early.serve(self.engine.sequence, partial(self._serve, now))
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
 
-    def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
-        introduced = self._links.get(number)
+    def _serve(self, now: float, number: int, frame: link.AnyAsked) -> None:
+        introduced, dispatcher = self._links.get(number), self._dispatcher
+        if dispatcher is None:
+            return
         if introduced is None and not isinstance(frame, link.Introduce):
             self._outbox.append(Break(number, "a Client Manager introduces itself first"))
             return
@@ -326,12 +335,15 @@ class MessageManager:
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name():
                 self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
-            case link.FindSubscription():
-                self._attempt(number, frame, lambda: self._find(dispatcher, frame))
-            case link.Claim():
-                self._attempt(number, frame, lambda: self._claim(dispatcher, frame))
+            case link.FindSubscription() | link.Claim():
+                self._attempt(number, frame, lambda: self._judge(dispatcher, frame))
+            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
+                places = self.engine.locate_fragments(producer, counter, index)
+                self._tell(number, link.FragmentsLocated(request, places))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
+            case link.Watch() | link.Noted() if introduced is not None:
+                self._advertising.on_asked(number, introduced.origin, frame)
             case link.Export():
                 self._travelling.export(self.engine, dispatcher, number, frame, self._read)
             case link.Followed() if introduced is not None:
@@ -376,7 +388,8 @@ class MessageManager:
     def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
-            self._refuse(number, frame.request, Misuse("this connection goes on through another Client Manager"))
+            error = Misuse("this connection goes on through another Client Manager")
+            self._tell(number, refusal(self.engine, frame.request, error))
             return
         try:
             dispatcher.attach(
@@ -410,6 +423,8 @@ class MessageManager:
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
+        self._advertising.lose(number)
+        self._early.drop(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -429,19 +444,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _find(self, dispatcher: Dispatcher, frame: link.FindSubscription) -> list[link.Told]:
-        found, lost = find_unused(self.engine, dispatcher, frame.client, frame.name, self._presence.is_lost)
-        self._give_up(lost)
-        return [link.Answered(frame.request, found[0] << 32 | found[1])]
-
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim) -> list[link.Told]:
-        self._give_up(claim(self.engine, dispatcher, frame.subscribe, self._presence.is_lost))
-        return [link.Answered(frame.request)]
-
-    def _give_up(self, consumers: list[bytes]) -> None:
-        for consumer in consumers:
+    def _judge(self, dispatcher: Dispatcher, frame: link.FindSubscription | link.Claim) -> list[link.Told]:
+        answer, lost = judge(self.engine, dispatcher, frame, self._presence.is_lost)
+        for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
+        return [answer]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
@@ -474,9 +482,6 @@ class MessageManager:
 
     def _tell_role(self, number: int) -> None:
         self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
-
-    def _refuse(self, number: int, request: int, error: Error) -> None:
-        self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
 
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))

@@ -12,7 +12,7 @@ from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Move, MoveStage
-from alphorn.model.errors import AccessDenied, InvalidDestination, Misuse, Moved
+from alphorn.model.errors import AccessDenied, InvalidDestination, Misuse, Moved, Unavailable
 
 
 def move(state: State, command: Move, place: int, effects: list[Effect]) -> None:
@@ -68,6 +68,8 @@ def _begin(state: State, command: Move, place: int, effects: list[Effect]) -> No
     if leaving is None:
         raise InvalidDestination("this destination is not to be moved (any more); plan it first")
     if leaving.source is None:
+        if state.has_streams(command.destination):
+            raise Unavailable("messages of this destination have bodies in fragments, which do not move; wait for them")
         found = state.destinations[command.destination]
         leaving.stage, leaving.number, leaving.begun_at = MoveStage.BEGUN, command.number, state.sequence
         if found.producers is None:

@@ -25,10 +25,12 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
 from alphorn.message_manager.ticking import tick
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import (
+    Abandon,
     Acknowledge,
     Arrive,
     Carried,
@@ -38,6 +40,7 @@ from alphorn.model.commands import (
     Entry,
     Expect,
     Forget,
+    Fragment,
     Move,
     Publish,
     Purge,
@@ -51,6 +54,7 @@ from alphorn.model.commands import (
 )
 from alphorn.model.destinations import Destination
 from alphorn.model.errors import Error
+from alphorn.model.patterns import belongs_to
 from alphorn.model.ranges import RangeSet
 
 # Each raises an error of the model before it has changed anything, or changes what it says.
@@ -67,6 +71,8 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Tick: tick,
     Redrive: redrive,
     Purge: purge,
+    Fragment: fragment,
+    Abandon: abandon,
     Move: move,
     Expect: expect,
     Carried: carried,
@@ -133,16 +139,24 @@ class Engine:
         return found - {NOBODY}
 
     def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
-        """The topic and the number of the subscription with this name: the durable one, else the shared one."""
+        """The topic and the number of the subscription with this name: the durable one, else the shared one.
+
+        Where there is neither, one that a subscription of this name to a pattern has.
+        """
         names = self._state.names
-        return names.get((True, client, name)) or names.get((False, client, name))
+        exact = names.get((True, client, name)) or names.get((False, client, name))
+        if exact is not None:
+            return exact
+        return next(
+            (place for (_, of, known), place in names.items() if of == client and belongs_to(known, name)), None
+        )
 
     def find_claimed(self, command: Subscribe) -> tuple[int, Subscription, bool] | None:
         """Topic and subscription that this would use, and whether as it is; None for a new one. Raises an `Error`."""
         return find_named(self._state, command)
 
     def retained(self) -> RangeSet:
-        """The numbers of the log entries that hold messages still needed."""
+        """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
         numbers: set[int] = set()
         for destination in self._state.destinations.values():
             if len(destination.segments):
@@ -151,10 +165,16 @@ class Engine:
         for destination in self._state.moves.kept():
             if len(destination.segments):
                 numbers |= destination.segments.sequences()
+        self._state.sweep_streams()
         found = RangeSet()
-        for number in sorted(numbers):
-            found.add(number, number)
+        for first, last in sorted([*((number, number) for number in numbers), *self._state.streams.entries()]):
+            found.add(first, last)
         return found
+
+    def locate_fragments(self, producer: bytes, counter: int, index: int) -> list[int]:
+        """Log entry and command (flat pairs) of the next pieces of a message's body; none where there is no such."""
+        body = self._state.streams.sealed.get((producer, counter))
+        return body.pieces.places(index, PLACES_MAX) if body is not None and index >= 0 else []
 
     def export(self, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
         """All that is known of a destination that has begun to leave, but its messages; for `Arrive`.
@@ -183,5 +203,6 @@ class Engine:
             "next_due": state.next_due(),
             "producers": sum(len(producers) for producers in state.producers.of.values()),
             "connections": len(self.connections()),
+            "streams": state.streams.describe(),
             "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
         }

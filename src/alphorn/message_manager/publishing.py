@@ -12,11 +12,12 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, Moved, PeerViolation, Unavailable
-from alphorn.model.messages import BATCH_MESSAGES_MAX, PackedHeader, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
 _KEY_BYTES = CONNECTION_BYTES + 4
@@ -33,9 +34,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     destination = state.destinations.get(command.destination)
     if destination is None and state.moves.home_of(command.destination) is not None:
         raise Moved(f"destination {command.destination} is on another channel now, or on its way there; try again")
-    producers = destination.producers if destination is not None else None
-    if producers is None:
-        producers = state.producers
+    producers = state.producers_of(command.destination)
     producer = producers.find(key)
     expected = 1 if producer is None else producer.next
     after = counter - 1 if command.after < 0 else command.after
@@ -53,12 +52,17 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
             return
     if refusal is None:
         refusal = _refusal(destination, command.destination, count - skip)
+    is_streamed = bool(command.flags & Flag.STREAM)
+    if is_streamed and refusal is None:
+        refusal = refusal_of_stream(state, command)
     headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
     producer = producer or producers.add(key)
     producer.used_ms = state.now_ms
     producer.note(command.destination)
     if refusal is not None or destination is None:
         assert refusal is not None
+        if is_streamed:
+            state.streams.give_up(key)
         producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
@@ -66,6 +70,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     size = len(command.blob)
     if skip:
         size = size * (count - skip) // count
+    if is_streamed:
+        size += state.streams.seal((key, counter), state.sequence, place)
     run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
     if isinstance(destination, Queue):
         _to_queue(state, destination, command, run, headers, effects)

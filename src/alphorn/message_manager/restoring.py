@@ -15,10 +15,13 @@ from alphorn.message_manager.checkpoint import (
     IncomingKept,
     LandingKept,
     LeavingKept,
+    OpenKept,
     Part,
     PieceKept,
+    PiecesKept,
     ProducerKept,
     Record,
+    SealedKept,
     SubscriptionKept,
 )
 from alphorn.message_manager.columns import from_column
@@ -30,6 +33,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.selector import parse
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, SealedBody, Streams
 from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import MoveStage
@@ -108,6 +112,29 @@ def _take(state: State, record: Record) -> None:
                 state.schedule.push(Item(due_ms, Kind.EXPIRE, number, 0, first, last))
         case Part():
             _take_part(state, record)
+        case OpenKept() | SealedKept():
+            _take_body(state.streams, record)
+        case PiecesKept():
+            _newest_pieces(state.streams).extend(record.columns)
+
+
+def _take_body(streams: Streams, kept: OpenKept | SealedKept) -> None:
+    if isinstance(kept, OpenKept):
+        body = streams.begin(kept.producer, kept.destination)
+        body.due_ms, body.is_active = kept.due_ms, kept.is_active
+        body.pieces.size = kept.size
+        return
+    pieces = Pieces()
+    pieces.size = kept.size
+    streams.sealed[kept.producer, kept.counter] = SealedBody(pieces, kept.sequence, kept.command)
+
+
+def _newest_pieces(streams: Streams) -> Pieces:
+    """Those of the body whose record came last: sealed ones follow the open ones."""
+    newest = next(reversed(streams.sealed.values()), None) or next(reversed(streams.open.values()), None)
+    if newest is None:
+        raise msgspec.ValidationError("fragments belong to no body")
+    return newest.pieces
 
 
 def _table(state: State, number: int) -> Producers:

@@ -1,6 +1,6 @@
 """Where the messages of a destination are: runs of positions, each within one batch of one log entry.
 
-Bodies stay in the log. A segment costs 32 bytes whatever the number of its messages. Positions grow; sequence numbers
+Bodies stay in the log. A segment costs 36 bytes whatever the number of its messages. Positions grow; sequence numbers
 do so too, except where dead messages were moved here or back.
 """
 
@@ -36,7 +36,7 @@ class Segments:
         self._commands = array("I")
         self._indexes = array("I")
         self._counts = array("I")
-        self._sizes = array("I")
+        self._sizes = array("Q")  # a streamed body may be larger than any batch
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -85,6 +85,10 @@ class Segments:
     def sequences(self) -> set[int]:
         """The log entries that hold any of these messages."""
         return set(self._sequences)
+
+    def among(self, places: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Those of these batches (log entry and command) that hold any of these messages."""
+        return places.intersection(zip(self._sequences, self._commands, strict=True))
 
     def sweep(self, needed: Iterable[RangeSet]) -> None:
         """Drops the segments that hold no position of any of these sets; costs by intervals."""

@@ -12,6 +12,7 @@ from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind, Schedule
+from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import connection_of
@@ -38,6 +39,7 @@ class State:
         "returning",
         "schedule",
         "sequence",
+        "streams",
     )
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class State:
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.producers = Producers()
         self.moves = Moves()
+        self.streams = Streams()
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
@@ -79,6 +82,11 @@ class State:
                 f"{found.destination} has no subscription {subscription} any more; subscribe again"
             )
         return found, backlog
+
+    def producers_of(self, number: int) -> Producers:
+        """The table that has the counters of what is sent to a destination."""
+        found = self.destinations.get(number)
+        return self.producers if found is None or found.producers is None else found.producers
 
     def tables(self) -> list[Producers]:
         """The producers of destinations that count for themselves."""
@@ -165,9 +173,24 @@ class State:
             else:
                 self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
 
+    def has_streams(self, number: int) -> bool:
+        """Whether a message of a destination has its body in fragments, or such a body is just coming."""
+        found = self.find(number)
+        found.sweep()
+        sequences = found.segments.sequences()
+        return any(body.destination == number for body in self.streams.open.values()) or any(
+            body.sequence in sequences for body in self.streams.sealed.values()
+        )
+
+    def sweep_streams(self) -> None:
+        """Lets go of streamed bodies whose messages nobody has any more. Destinations must be swept before."""
+        kept = [*self.destinations.values(), *self.moves.kept()]
+        self.streams.sweep(destination.segments for destination in kept)
+
     def next_due(self) -> int | None:
         """When a Tick would do something."""
-        dues = [self.schedule.next_due(), self.producers.next_idle()]
+        streams_due = self.streams.next_due(self.now_ms + RESOLUTION_MS_MIN)
+        dues = [self.schedule.next_due(), self.producers.next_idle(), streams_due]
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

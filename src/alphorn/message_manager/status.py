@@ -89,4 +89,5 @@ def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int,
         "consumers": sum(consumers.get((source.number, subscription), 0) for subscription, _ in backlogs),
         "subscriptions": len(backlogs) if isinstance(source, Topic) else 0,
         "messages": source.next_position - 1,
+        "policy": msgspec.to_builtins(source.policy),
     }

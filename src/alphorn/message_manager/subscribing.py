@@ -79,6 +79,7 @@ def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> 
     state.producers.forget(command.connection)
     for producers in state.tables():
         producers.forget(command.connection)
+    state.streams.forget(command.connection)
     for number, subscription in sorted(state.owned.get(command.connection, ())):
         found = state.destinations.get(number)
         if found is None:

@@ -45,6 +45,7 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
         _release(state, number, subscription, released[number, subscription], effects)
     for producers in (state.producers, *state.tables()):
         producers.forget_idle(now_ms)
+    state.streams.tick(now_ms)
 
 
 def review_later(state: State, destination: Queue | Topic) -> None:

@@ -13,6 +13,7 @@ from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Effect, Landed, Left, Planned
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.exporting import Read, export_page
+from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.topic import Topic
 from alphorn.model import link
 from alphorn.model.commands import AnyCommand, Return, Settle
@@ -178,3 +179,10 @@ def _departed(engine: Engine, number: int) -> link.Departed:
 def _landed(engine: Engine, number: int) -> link.Landed:
     landing = engine.moves.landing[number]
     return link.Landed(number, *landing.home, landing.begun_at)
+
+
+def owners_away(effects: Sequence[Effect], engine: Engine, presence: Presence) -> list[bytes]:
+    """What came from another channel may belong to connections that nobody has any more; these are they."""
+    if not any(isinstance(effect, Landed) for effect in effects):
+        return []
+    return [connection for connection in sorted(engine.connections()) if not presence.is_here(connection)]

@@ -157,6 +157,30 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     destination: int
 
 
+class Fragment(Command, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a body that is too large for one batch. A `Publish` of the same producer follows the last one.
+
+    Until then nobody is given anything of it. Counters are as for messages; index 0 begins a body and gives up one of
+    this producer that was not finished.
+    """
+
+    destination: int
+    producer: bytes  # key
+    counter: int
+    index: int  # of this piece within the body
+    blob: memoryview
+    after: int = -1  # as of a `Publish`
+
+
+class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
+    """The sender gives up the body that its fragments have begun."""
+
+    producer: bytes
+    counter: int  # its own, after that of the last fragment
+    destination: int = 0
+    after: int = -1  # as of a `Publish`
+
+
 class MoveStage(enum.IntEnum):
     """How far a destination is on its way to another channel, as the log that it leaves has it."""
 
@@ -223,6 +247,8 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | Fragment
+    | Abandon
     | Move
     | Expect
     | Carried

@@ -170,6 +170,73 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
+    """The next piece of a large body; `Confirmed` or `Refused` follows, as for messages.
+
+    After the last one a `Publish` with `Flag.STREAM` of the same producer makes it a message.
+    """
+
+    session: int
+    producer: int  # one that sends one body at a time and nothing else
+    place: int
+    counter: int
+    index: int  # of this piece within the body; 0 begins another one
+    blob: memoryview
+
+
+class AbandonStream(ClientFrame, frozen=True, array_like=True, gc=False, tag=41):
+    """The body that was begun will not be finished. `Confirmed` follows."""
+
+    session: int
+    producer: int
+    place: int
+    counter: int
+
+
+class ReadFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks for one piece of the body of a message that this client was given. Answered by `FragmentRead` or `Failed`.
+
+    A client asks for as many ahead as it has room for.
+    """
+
+    request: int
+    place: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int  # the log entry of the message: whoever has not come so far cannot know
+    index: int
+
+
+class ConsumePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=50):
+    """Begins to receive from all destinations that match, those that come later included.
+
+    Each is told in `Joined`, and then receives like a consumer of its own; `Done` follows when all that are there now
+    have begun. The numbers of such consumers are as model/joining.py says.
+    """
+
+    request: int
+    session: int
+    watch: int  # number of this wish
+    pattern: str  # "glob:topic:prices.*"
+    prefetch: int  # of each destination
+    selector: str = ""
+    subscription: str = ""
+    is_durable: bool = False
+    is_shared: bool = False
+    no_local: bool = False
+    start: int = -1
+    start_ms: int = 0
+    joined: list[int] = []  # places that receive already, after a reconnection; they consume again before this
+
+
+class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
+    """Ends a wish and all its consumers; what they had not acknowledged comes back. Answered by `Done`."""
+
+    request: int
+    watch: int
+    unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
+
+
 class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
     """All that a consumer has comes back and is given out again, the oldest first. Answered by `Done`.
 
@@ -222,6 +289,11 @@ AnyClientFrame = (
     | Status
     | Ping
     | Close
+    | SendFragment
+    | AbandonStream
+    | ReadFragment
+    | ConsumePattern
+    | ClosePattern
     | Recover
     | Move
     | Drain
@@ -323,6 +395,23 @@ class Goodbye(ServerFrame, frozen=True, array_like=True, gc=False, tag=111):
     reason: str
 
 
+class FragmentRead(ServerFrame, frozen=True, array_like=True, gc=False, tag=142):
+    """One piece of a large body."""
+
+    request: int
+    blob: memoryview
+
+
+class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
+    """A destination matches a pattern: this consumer receives from it. It ends as others do (`ConsumerClosed`)."""
+
+    watch: int
+    consumer: int
+    place: int
+    destination: str
+    is_new: bool  # it came after the wish, so its consumer begins with its first message
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -341,5 +430,7 @@ AnyServerFrame = (
     | StatusAnswer
     | Pong
     | Goodbye
+    | FragmentRead
+    | Joined
     | Vanished
 )

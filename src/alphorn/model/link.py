@@ -48,7 +48,11 @@ class ConnectionLost(Asked, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
-    """A consumer wants messages, up to `prefetch` unacknowledged at a time; `held` it has already."""
+    """A consumer wants messages, up to `prefetch` unacknowledged at a time; `held` it has already.
+
+    That is so after what the Client Manager has heard of the log. The log may be slower here: the primary attaches the
+    consumer when it has applied as much.
+    """
 
     request: int
     consumer: bytes  # key (model.commands.key_of)
@@ -58,6 +62,7 @@ class Attach(Asked, frozen=True, array_like=True, gc=False, tag=4):
     prefetch: int
     held: list[int]
     resumption: int = 0  # how often its client has come back: whoever attaches it for an earlier stream is refused
+    heard: int = 0  # the newest entry of the log that the Client Manager has heard
 
 
 class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
@@ -127,6 +132,22 @@ class Claim(Asked, frozen=True, array_like=True, gc=False, tag=13):
     subscribe: Subscribe
 
 
+class Watch(Asked, frozen=True, array_like=True, gc=False, tag=50):
+    """Asks for all destinations of the channel and, from now on, for each that comes or goes; or no more of it.
+
+    Told in `Advertised` frames; `Answered` follows the last one of those that are there now.
+    """
+
+    request: int
+    is_on: bool = True
+
+
+class Noted(Asked, frozen=True, array_like=True, gc=False, tag=51):
+    """Whoever waited here for destinations that were advertised up to this turn receives from them now."""
+
+    turn: int
+
+
 class Pause(Asked, frozen=True, array_like=True, gc=False, tag=15):
     """A consumer wants nothing until it attaches again; it keeps what it has. `Answered` after all it was given."""
 
@@ -153,6 +174,19 @@ class Settled(Asked, frozen=True, array_like=True, gc=False, tag=11):
     """
 
     loose: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions
+
+
+class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
+    """Asks the primary where the pieces of a streamed body are, from one of them on. Answered by `FragmentsLocated`.
+
+    One that has not applied the log entry of the message is primary no more, and says nothing.
+    """
+
+    request: int
+    producer: bytes  # key of who sent the message,
+    counter: int  # and its counter
+    sequence: int
+    index: int
 
 
 class Export(Asked, frozen=True, array_like=True, gc=False, tag=55):
@@ -193,6 +227,9 @@ AnyAsked = (
     | Settled
     | Name
     | Claim
+    | LocateFragments
+    | Watch
+    | Noted
     | ClaimClient
     | Pause
     | Export
@@ -274,6 +311,21 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
+class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
+    """Where pieces of a streamed body are; no places where there is no such body (any more)."""
+
+    request: int
+    places: list[int]  # flat pairs: log entry, command within it; of the piece asked for and those after it
+
+
+class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
+    """Destinations that are there, and numbers of those that are not any more; temporary ones are not told of."""
+
+    turn: int
+    made: list[tuple[int, Destination]]
+    gone: list[int] = []
+
+
 class Home(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where a destination that has left a channel is."""
 
@@ -331,7 +383,21 @@ class Landed(Told, frozen=True, array_like=True, gc=False, tag=158):
     begun_at: int  # the log entry there from which on it takes nothing
 
 
-AnyTold = Role | Deliver | Answered | Detached | Entries | Described | Looked | Exported | Carry | Departed | Landed
+AnyTold = (
+    Role
+    | Deliver
+    | Answered
+    | Detached
+    | Entries
+    | Described
+    | Looked
+    | FragmentsLocated
+    | Advertised
+    | Exported
+    | Carry
+    | Departed
+    | Landed
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_asked: Callable[[bytes | memoryview], AnyAsked] = msgspec.msgpack.Decoder(AnyAsked).decode

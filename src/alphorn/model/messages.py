@@ -17,6 +17,8 @@ _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 PRIORITY_DEFAULT = 4
 BATCH_MESSAGES_MAX = 65_536
 BATCH_BYTES_MAX = 3 << 20  # with what else one log entry holds it must fit a batch of the bus
+FRAGMENT_BYTES_MAX = 1 << 20  # of a streamed body
+STREAM_DIGEST_BYTES = 16
 
 Properties = dict[str, Any]  # values are bool, int, float, str, bytes or None; senders' libraries see to it
 
@@ -31,6 +33,15 @@ class Flag(enum.IntFlag):
     KEY = 16
     VOLATILE = 32  # need not survive all that a persistent message survives
     OTHER = 64  # type, correlation id, reply-to, content type: for the receiver alone
+    STREAM = 128  # the body came before, in fragments; such a batch is one message
+
+
+class Streamed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A body that was sent in fragments: what receivers check it by."""
+
+    fragments: int
+    size: int  # bytes
+    digest: bytes  # of all bytes (`STREAM_DIGEST_BYTES`, xxh3)
 
 
 class Packed(msgspec.Struct, array_like=True, gc=False):
@@ -46,6 +57,7 @@ class Packed(msgspec.Struct, array_like=True, gc=False):
     correlation_id: str | None = None
     reply_to: str | None = None
     content_type: str | None = None
+    stream: Streamed | None = None  # where the body came before, in fragments
 
 
 class PackedHeader(msgspec.Struct, array_like=True, gc=False):
@@ -61,6 +73,7 @@ class PackedHeader(msgspec.Struct, array_like=True, gc=False):
     correlation_id: str | None = None
     reply_to: str | None = None
     content_type: str | None = None
+    stream: Streamed | None = None  # where the body came before, in fragments
 
 
 _decode_headers = msgspec.msgpack.Decoder(list[PackedHeader]).decode

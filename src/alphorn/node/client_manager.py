@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from alphorn.bus.config import Budget, MemberConfig, Role
@@ -39,13 +40,15 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.doors import native
+from alphorn.doors.tunnel import Tunnel
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.topology import link_from, seat_of
+from alphorn.io.tunnel import TunnelStream
 from alphorn.model import link
-from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, Goodbye
+from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -76,6 +79,7 @@ class ClientManagerNode:
         self._next_stream = 0
         self._is_reading = True
         self._shared = read_buffer()
+        self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
         self._channels = [_Reader(self, number) for number, channel in enumerate(file.channels) if not channel.removed]
         self._by_number = {channel.number: channel for channel in self._channels}
@@ -86,20 +90,16 @@ class ClientManagerNode:
         loop = asyncio.get_running_loop()
         self.stopped: asyncio.Future[str] = loop.create_future()
         host, _, port = self._me.clients.rpartition(":")
-        try:
-            self._server = await loop.create_server(self._accept, host, int(port), start_serving=False)
-        except OSError as error:
-            raise Unavailable(
-                f"{self._me.name} cannot listen for clients at {self._me.clients}: {error.strerror}; "
-                "end what uses the port, or choose another"
-            ) from None
+        await self._listen(self._me.clients, self._accept)
+        if self._me.http:
+            await self._listen(self._me.http, self._accept_tunnel)
         started: list[BusNode] = []
         try:
             for member in (*self._witnesses, *(channel.bus for channel in self._channels)):
                 await member.start()
                 started.append(member)
         except BaseException:
-            self._server.close()
+            self._close_doors()
             for member in started:
                 await member.stop()
             raise
@@ -120,11 +120,12 @@ class ClientManagerNode:
                 keeper = _Link(self, channel.number, node.name, address)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
 
     async def stop(self) -> None:
         """Says goodbye to clients, who turn to another Client Manager, and leaves the groups in good order."""
-        self._server.close()
+        self._close_doors()
         for stream in list(self._streams.values()):
             stream.send(native.encode(Goodbye("Unavailable", f"{self._me.name} stops; another one serves you")))
             stream.close("the node stops")
@@ -194,10 +195,26 @@ class ClientManagerNode:
 
     # --- clients ---
 
-    def _accept(self) -> FrameStream:
+    async def _listen(self, address: str, accept: Callable[[], FrameStream]) -> None:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            self._servers.append(await loop.create_server(accept, host, int(port), start_serving=False))
+        except OSError as error:
+            self._close_doors()
+            raise Unavailable(
+                f"{self._me.name} cannot listen for clients at {address}: {error.strerror}; "
+                "end what uses the port, or choose another"
+            ) from None
+
+    def _close_doors(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    def _accept(self, make: Callable[..., FrameStream] = FrameStream) -> FrameStream:
         self._next_stream += 1
         number = self._next_stream
-        return FrameStream(
+        return make(
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, reason),
@@ -206,6 +223,9 @@ class ClientManagerNode:
             frame_bytes_max=FRAME_BYTES_MAX,
             shared=self._shared,
         )
+
+    def _accept_tunnel(self) -> FrameStream:
+        return self._accept(partial(TunnelStream, Tunnel.to_client()))
 
     def _on_open(self, number: int, stream: FrameStream) -> None:
         self._streams[number] = stream
@@ -233,8 +253,8 @@ class ClientManagerNode:
                 stream = self._streams.get(number)
                 if stream is None:
                     return
-                if isinstance(frame, Delivered):
-                    stream.send(*native.encode_delivered(frame))
+                if isinstance(frame, Delivered | FragmentRead):
+                    stream.send(*native.encode_parts(frame))
                 else:
                     stream.send(native.encode(frame))
                 self._dirty.add(stream)
@@ -423,25 +443,30 @@ class _Link:
         while True:
             closed: asyncio.Future[str] = loop.create_future()
             try:
-                _, stream = await loop.create_connection(self._maker(closed), host, int(port))
+                await loop.create_connection(self._maker(closed), host, int(port))
             except OSError:
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
                 wait_s = min(2 * wait_s, longest_s)
                 continue
             wait_s = RELINK_S[0]
-            self._stream = stream
-            self._owner.receive(Linked(self._channel, self._name, True))
             reason = await closed
             self._stream = None
             _log.info("event=link_lost to=%s reason=%s", self._name, reason)
             self._owner.receive(Linked(self._channel, self._name, False))
 
     def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
+        def on_open(stream: FrameStream) -> None:
+            # Before the first frame is heard: what is said in answer to it must find the stream.
+            self._stream = stream
+            self._owner.receive(Linked(self._channel, self._name, True))
+
         def on_closed(stream: FrameStream, reason: str) -> None:
             if not closed.done():
                 closed.set_result(reason)
 
-        return lambda: FrameStream(on_frames=self._on_frames, on_closed=on_closed, frame_bytes_max=link.FRAME_BYTES_MAX)
+        return lambda: FrameStream(
+            on_frames=self._on_frames, on_closed=on_closed, on_open=on_open, frame_bytes_max=link.FRAME_BYTES_MAX
+        )
 
     def _on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
         for frame in frames:

@@ -42,6 +42,7 @@ from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.completing import complete
 from alphorn.node.fetching import fetch_entries
 
 REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
@@ -166,23 +167,15 @@ class MessageManagerNode:
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> Awaitable[None] | None:
         """See `Upper`."""
         engine = Engine.restore(chunks)
-        missing = [
-            number
-            for first, last in engine.retained()
-            for number in range(first, last + 1)
-            if self._bus.read_entry(number) is None
-        ]
-        if not missing:
+        needed = engine.retained()
+        if not needed:
             self._machine.restore(engine)
             return None
-        return self._complete(engine, missing)
+        return self._complete(engine, needed)
 
-    async def _complete(self, engine: Engine, missing: list[int]) -> None:
+    async def _complete(self, engine: Engine, needed: RangeSet) -> None:
         peers = [node for node in self._file.message_managers(self._me.channel) if node.name != self._me.name]
-        writing = [
-            self._bus.put_retained(sequence, payload) async for sequence, payload in fetch_entries(peers, missing)
-        ]
-        await asyncio.gather(*writing)
+        await complete(self._bus, needed, lambda missing: fetch_entries(peers, missing))
         self._machine.restore(engine)
 
     def on_stop(self, reason: str) -> None:

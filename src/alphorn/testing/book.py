@@ -47,11 +47,13 @@ class Book:
     __slots__ = (
         "_entries",
         "acknowledged",
+        "bodies",
         "by_counter",
         "consumers",
         "covered",
         "dead",
         "on_acknowledged",
+        "on_body",
         "on_confirmed",
         "on_entry",
         "on_receipt",
@@ -67,6 +69,7 @@ class Book:
         """`watches` are those of all channels."""
         self._entries: dict[tuple[int, int], Entry] = {}  # by channel and number
         self.sent: dict[int, Sent] = {}
+        self.bodies: dict[int, bytes] = {}  # token → what was streamed
         self.by_counter: dict[tuple[bytes, int], Sent] = {}
         self.receipts: dict[tuple[str, int], list[Receipt]] = {}  # by source and token
         self.sources: dict[bytes, str] = {}  # of consumers
@@ -80,6 +83,7 @@ class Book:
         self.on_receipt: list[Callable[[Receipt], None]] = []
         self.on_confirmed: list[Callable[[Sent], None]] = []
         self.on_acknowledged: list[Callable[[bytes, list[int]], None]] = []  # a client heard that it is done
+        self.on_body: list[Callable[[int, bytes], None]] = []
         self.on_entry: list[Callable[[Entry], None]] = []
         for channel, watch in enumerate(watches):
             watch.delivered.append(partial(self._on_delivered, channel))
@@ -112,6 +116,11 @@ class Book:
         for callback in self.on_receipt:
             callback(receipt)
         self.receipts.setdefault((receipt.source, receipt.token), []).append(receipt)
+
+    def read(self, token: int, data: bytes) -> None:
+        """A program has read the body of a message to its end."""
+        for callback in self.on_body:
+            callback(token, data)
 
     def wish(self, consumer: bytes, positions: list[int]) -> None:
         """A client acknowledges these."""

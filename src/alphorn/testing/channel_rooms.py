@@ -11,7 +11,7 @@ from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.doors import native
 from alphorn.model import link
-from alphorn.model.conversation import Delivered
+from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import CACHE_BYTES, RELINK_S, MessageManagerRoom
@@ -228,8 +228,8 @@ class ChannelsRoom:
         match output:
             case cm.Reply(number, frame):
                 end = self._clients.get(number)
-                if end is not None and isinstance(frame, Delivered):
-                    end.send(b"".join(native.encode_delivered(frame)))
+                if end is not None and isinstance(frame, Delivered | FragmentRead):
+                    end.send(b"".join(native.encode_parts(frame)))
                 elif end is not None:
                     end.send(native.encode(frame))
             case cm.Order(channel, handle, payload):

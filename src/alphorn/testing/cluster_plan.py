@@ -77,7 +77,9 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_draw_clients(stream, [members + place for place in range(managers)]),
+        clients=_with_patterns(
+            _draw_clients(stream, [members + place for place in range(managers)]), Random(f"{seed}/patterns")
+        ),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
         safety_s=stream.uniform(4.0, 8.0),
@@ -110,6 +112,19 @@ def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
             )
         )
     return tuple(clients)
+
+
+def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
+    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway."""
+    found = []
+    for client in clients:
+        readings = list(client.readings)
+        if stream.random() < 0.3:
+            readings.append(_draw_reading(stream, "glob:queue:?"))
+        if stream.random() < 0.3:
+            readings.append(_draw_reading(stream, "glob:topic:*", subscription="all", is_shared=not client.client_id))
+        found.append(msgspec.structs.replace(client, readings=tuple(readings)))
+    return tuple(found)
 
 
 def _draw_reading(stream: Random, destination: str, *, subscription: str = "", is_shared: bool = False) -> Reading:

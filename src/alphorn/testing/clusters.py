@@ -31,6 +31,7 @@ from alphorn.io.local_cluster import (
     LocalShape,
     check_ports,
     lay_out,
+    tunnel_url_of,
     url_of,
     write_cluster_file,
 )
@@ -89,6 +90,11 @@ class Cluster:
     def url(self) -> str:
         """What clients connect to: every Client Manager."""
         return url_of(self._file)
+
+    @property
+    def tunnel_url(self) -> str:
+        """The same through HTTP: every Client Manager's WebSocket."""
+        return tunnel_url_of(self._file)
 
     @property
     def directory(self) -> Path:

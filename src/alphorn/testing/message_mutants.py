@@ -7,7 +7,7 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.publishing import Publishing
-from alphorn.message_manager import engine
+from alphorn.message_manager import checkpoint, engine
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Effect
@@ -15,7 +15,9 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.grace import Grace
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.publishing import publish
+from alphorn.message_manager.segments import Segments
 from alphorn.message_manager.state import State
+from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.model.commands import Publish
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
@@ -93,6 +95,28 @@ def _requests_not_repeated() -> list[Patch]:
     return [(Channel, "repeat_requests", lambda self: None)]
 
 
+def _fragments_not_retained() -> list[Patch]:
+    return [(Streams, "entries", lambda self: iter(()))]
+
+
+def _fragments_not_kept() -> list[Patch]:
+    return [(checkpoint, "_records_of_streams", lambda streams: iter(()))]
+
+
+def _fragments_swept_early() -> list[Patch]:
+    return [(Segments, "among", lambda self, places: set())]
+
+
+def _pieces_run_on() -> list[Patch]:
+    original = Pieces.append
+
+    def append(self: Pieces, sequence: int, command: int, size: int) -> None:
+        follows = self.places(self.count - 1, 1) if self.count else []
+        original(self, follows[0] + 1 if follows else sequence, command, size)
+
+    return [(Pieces, "append", append)]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -106,6 +130,10 @@ MESSAGE_MUTANTS = tuple(
         ("nothing-retained", "Entries with messages are dropped when the log is collected.", _nothing_retained),
         ("loose-not-told", "A new primary does not hear what consumers had that are gone.", _loose_not_told),
         ("absent-kept", "What lost clients hold never comes back.", _absent_kept),
+        ("fragments-not-retained", "Entries with fragments are dropped with the log.", _fragments_not_retained),
+        ("fragments-not-kept", "Checkpoints do not say where fragments are.", _fragments_not_kept),
+        ("fragments-swept-early", "A body is let go before its message is consumed.", _fragments_swept_early),
+        ("pieces-run-on", "Fragments are taken to follow each other in the log.", _pieces_run_on),
         ("requests-not-repeated", "What a lost primary was asked is not asked again.", _requests_not_repeated),
     )
 )

@@ -17,13 +17,16 @@ from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.message import Message
 from alphorn.client.outbox import Outbox
 from alphorn.client.packing import pack_body
+from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, Done, Resolve
+from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, ConsumePattern, Done, Resolve
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
 from alphorn.testing.node import UNIX_START_S, SimulatedNode
+from alphorn.testing.pouring import Pouring
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
 
@@ -45,9 +48,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str = ""
     is_shared: bool = False
 
-    def source(self, client: str) -> str:
-        """What its messages have in common with those of no other subscription."""
-        return f"{self.destination}/{self.subscription}/{client}" if self.subscription else self.destination
+    def source(self, client: str, destination: str) -> str:
+        """What its messages from a destination have in common with those of no other subscription."""
+        return f"{destination}/{self.subscription}/{client}" if self.subscription else destination
 
 
 class Reached(Protocol):
@@ -73,6 +76,12 @@ class _Consumer:
         self.is_busy = False  # opening or closing
         self.kept: list[Message] = []  # handed out, and not decided upon
 
+    def inboxes(self) -> list[Inbox]:
+        """What it receives by: one, or one for each destination that matches a pattern."""
+        if isinstance(self.inbox, PatternInbox):
+            return list(self.inbox.joined.values())
+        return [] if self.inbox is None else [self.inbox]
+
 
 class SimulatedClient:
     """One client and its program, through all its runs."""
@@ -86,6 +95,7 @@ class SimulatedClient:
         "_managers",
         "_outboxes",
         "_places",
+        "_pouring",
         "_readings",
         "_requests",
         "_run",
@@ -133,6 +143,7 @@ class SimulatedClient:
         self._run += 1
         self.core = Core(client_id=self._client_id)
         self._places: dict[str, int] = {}
+        self._pouring = Pouring(self.name, self.core, self._book, self._stream)
         self._outboxes: dict[str, Outbox] = {}
         self._requests: dict[int, tuple[bytes, list[int]]] = {}  # acknowledgements under way
         self._consumers = [_Consumer(reading, self.core.open_session(reading.mode)) for reading in self._readings]
@@ -164,10 +175,12 @@ class SimulatedClient:
             outbox = self._outboxes.get(destination)
             if outbox is None or not outbox.is_flushed:
                 return f"{self.name} has unconfirmed messages to {destination}"
+        if unfinished := self._pouring.find_unfinished():
+            return unfinished
         for consumer in self._consumers:
             if consumer.inbox is None or consumer.is_busy or not consumer.inbox.is_open:
                 return f"{self.name} does not receive from {consumer.reading.destination}"
-            if len(consumer.inbox.held) or len(consumer.inbox.acknowledging) or consumer.kept:
+            if consumer.kept or any(len(inbox.held) or len(inbox.acknowledging) for inbox in consumer.inboxes()):
                 return f"{self.name} has messages of {consumer.reading.destination} that are not acknowledged"
         return ""
 
@@ -220,6 +233,8 @@ class SimulatedClient:
             self._on_failed(self.core.failure)
             return
         self._look_at_outboxes()
+        self._pouring.look()
+        self._look_at_inboxes()
         self._leave_if_wanted(run, end)
         self._flush()
 
@@ -244,7 +259,7 @@ class SimulatedClient:
     def _flush(self) -> None:
         if self._end is None:
             return
-        for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
+        for frame in self._take_output():
             if frame[TAG_PLACE] == ACKNOWLEDGE_TAG:
                 said = native.decode_client(frame[native.LENGTH_BYTES :])
                 if isinstance(said, Acknowledge):
@@ -252,6 +267,14 @@ class SimulatedClient:
                     self._book.wish(consumer, said.positions)
                     self._requests[said.request] = (consumer, said.positions)
             self._end.send(frame)
+
+    def _take_output(self) -> list[bytes]:
+        """All there is to say; a lane gives one frame at a time."""
+        now_ms = int((UNIX_START_S + self._now) * 1000)
+        frames = self.core.take_output(now_ms)
+        while self.core.has_output:
+            frames += self.core.take_output(now_ms)
+        return frames
 
     @property
     def _now(self) -> float:
@@ -263,7 +286,8 @@ class SimulatedClient:
     # --- the program ---
 
     def _find_places(self) -> None:
-        for destination in sorted({*self._targets, *(reading.destination for reading in self._readings)}):
+        wanted = {*self._targets, *(reading.destination for reading in self._readings)}
+        for destination in sorted(name for name in wanted if not is_pattern(name)):
             self._find_place(destination)
 
     def _find_place(self, destination: str) -> None:
@@ -288,6 +312,7 @@ class SimulatedClient:
                 if self._stream.random() < 0.5:
                     for _ in range(self._stream.randint(1, BURST_MAX)):
                         self._send(destination)
+        self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
         for consumer in self._consumers:
             self._consume(consumer)
         if self._end is not None:
@@ -322,26 +347,38 @@ class SimulatedClient:
             self._open(consumer)
         elif not self.is_calm and self._stream.random() < 0.02:
             self._close(consumer, inbox)
-        else:
+        elif not self._pouring.is_reading(inbox):
             self._take(consumer, inbox)
 
     def _open(self, consumer: _Consumer) -> None:
         reading = consumer.reading
         place = self._places.get(reading.destination)
-        if place is None:
+        if place is None and not is_pattern(reading.destination):
             return
-        source = reading.source(self._client_id)
 
         def on_answer(answer: Answer | Error) -> None:
             consumer.is_busy = False
             if isinstance(answer, Error):
-                self.tell(self.name, f"cannot receive from {source}: {answer}")
+                self.tell(self.name, f"cannot receive from {reading.destination}: {answer}")
                 consumer.inbox = None
-            else:
-                self._book.cover(source, self._now)
+            for inbox in consumer.inboxes():
+                self._book.cover(reading.source(self._client_id, inbox.destination), self._now)
 
         consumer.is_busy = True
         consumer.kept = []
+        if place is None:
+            wish = ConsumePattern(
+                0,
+                0,
+                0,
+                reading.destination,
+                reading.prefetch,
+                subscription=reading.subscription,
+                is_durable=bool(reading.subscription),
+                is_shared=reading.is_shared,
+            )
+            consumer.inbox = self.core.patterns.open(consumer.session, wish, on_answer)
+            return
         consume = Consume(
             0,
             0,
@@ -353,7 +390,15 @@ class SimulatedClient:
             is_shared=reading.is_shared,
         )
         consumer.inbox = self.core.open_inbox(consumer.session, consume, reading.destination, on_answer)
-        self._book.open(key_of(self.core.connection, consumer.inbox.number), source)
+        self._look_at_inboxes()
+
+    def _look_at_inboxes(self) -> None:
+        """Notes consumers that begin; those of patterns do so when the server says it."""
+        for consumer in self._consumers:
+            for inbox in consumer.inboxes():
+                key = key_of(self.core.connection, inbox.number)
+                if key not in self._book.sources:
+                    self._book.open(key, consumer.reading.source(self._client_id, inbox.destination))
 
     def _close(self, consumer: _Consumer, inbox: Inbox) -> None:
         def on_answer(answer: Answer | Error) -> None:
@@ -365,16 +410,18 @@ class SimulatedClient:
         self.core.close_inbox(inbox, on_answer)
 
     def _take(self, consumer: _Consumer, inbox: Inbox) -> None:
-        source = consumer.reading.source(self._client_id)
         taken = inbox.take(self._stream.randint(0, TAKE_MAX))
         for message in taken:
             arrival = message._arrival
+            is_streamed = message.size is not None
+            source = consumer.reading.source(self._client_id, message.destination)
+            token = self._pouring.read(arrival.keeper, source, message) if is_streamed else message.body
             self._book.receive(
                 Receipt(
                     source,
-                    inbox.destination,
-                    key_of(self.core.connection, inbox.number),
-                    message.body,
+                    message.destination,
+                    key_of(self.core.connection, arrival.keeper.number),
+                    token,
                     arrival.position + message._index,
                     arrival.delivery_count,
                     arrival.producer,
@@ -382,9 +429,9 @@ class SimulatedClient:
                 )
             )
         consumer.kept += taken
-        self._decide(consumer, inbox, source)
+        self._decide(consumer, inbox)
 
-    def _decide(self, consumer: _Consumer, inbox: Inbox, source: str) -> None:
+    def _decide(self, consumer: _Consumer, inbox: Inbox) -> None:
         kept, draw = consumer.kept, self._stream.random
         match inbox.mode:
             case AckMode.CLIENT:
@@ -403,6 +450,7 @@ class SimulatedClient:
                     elif choice < 0.8:
                         message.reject()
                     elif choice < 0.83:
+                        source = consumer.reading.source(self._client_id, message.destination)
                         self._book.dead.add((source, message._arrival.position + message._index))
                         message.reject(requeue=False)
                     else:

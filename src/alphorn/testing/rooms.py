@@ -17,7 +17,7 @@ from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
 from alphorn.model import link
-from alphorn.model.conversation import Delivered
+from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource, origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import UNIX_START_S, SimulatedNode
@@ -278,8 +278,8 @@ class ClientManagerRoom(Upper):
         match output:
             case cm.Reply(number, frame):
                 end = self._clients.get(number)
-                if end is not None and isinstance(frame, Delivered):
-                    end.send(b"".join(native.encode_delivered(frame)))
+                if end is not None and isinstance(frame, Delivered | FragmentRead):
+                    end.send(b"".join(native.encode_parts(frame)))
                 elif end is not None:
                     end.send(native.encode(frame))
             case cm.Order(_, handle, payload):

@@ -7,12 +7,16 @@ was added within one turn of the loop leaves together.
 import asyncio
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import Any
 
 import msgspec
 
+from alphorn.client.aio.streaming import open_body
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
@@ -20,9 +24,11 @@ from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
-from alphorn.client.url import Address, Target
+from alphorn.client.url import Address, Target, format_address
+from alphorn.doors.tunnel import Tunnel
 from alphorn.io.streams import FrameStream
 from alphorn.io.tasks import Tasks
+from alphorn.io.tunnel import TunnelStream
 from alphorn.model.conversation import FRAME_BYTES_MAX, AnyClientFrame, Consume
 from alphorn.model.errors import Error, PeerViolation, Unavailable
 
@@ -38,8 +44,19 @@ OnEvent = Callable[[str, str], None]
 class AsyncLine:
     """The stream, its tasks, and who waits."""
 
-    def __init__(self, target: Target, core: Core, *, connect_timeout: float, reconnect_timeout: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        core: Core,
+        *,
+        context: ssl.SSLContext | None = None,
+        connect_timeout: float,
+        reconnect_timeout: float,
+    ) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
+        self._path = target.path  # of the WebSocket that leads there; empty where none does
+        self._context = context  # how that is sealed
         self.forks = FORKS.number
         self._on_event: OnEvent | None = None
         self._route = Route(target.addresses, Random(os.urandom(16)))
@@ -190,18 +207,26 @@ class AsyncLine:
         lost = self._loop.create_future()
         self._lost = lost
 
+        def on_closed(stream: FrameStream, reason: str) -> None:
+            if not lost.done():
+                lost.set_result(reason)
+            self.notify()
+
         def make() -> FrameStream:
-            return FrameStream(
-                on_frames=self._on_frames,
-                on_closed=lambda stream, reason: None if lost.done() else lost.set_result(reason),
-                on_writable=self._on_writable,
-                frame_bytes_max=FRAME_BYTES_MAX,
-                buffered_bytes_max=UNSENT_BYTES_MAX,
-            )
+            choices: dict[str, Any] = {
+                "on_frames": self._on_frames,
+                "on_closed": on_closed,
+                "on_writable": self._on_writable,
+                "frame_bytes_max": FRAME_BYTES_MAX,
+                "buffered_bytes_max": UNSENT_BYTES_MAX,
+            }
+            if self._path:
+                return TunnelStream(Tunnel.to_server(format_address(address), self._path), **choices)
+            return FrameStream(**choices)
 
         try:
             async with asyncio.timeout(timeout):
-                _, stream = await self._loop.create_connection(make, *address)
+                _, stream = await self._loop.create_connection(make, *address, ssl=self._context)
                 self._stream, self._is_full = stream, False
                 self.core.on_connected(time.monotonic())
                 self._flush()
@@ -209,7 +234,10 @@ class AsyncLine:
                     lambda: lost.done() or self.core.state is not State.CONNECTING or not stream.is_open, None
                 )
         except OSError as error:  # TimeoutError is one
-            self._route.on_failure(address, error.strerror or "no answer")
+            if isinstance(error, TimeoutError):
+                self._route.on_silence(address)
+            else:
+                self._route.on_failure(address, error.strerror or str(error))
             if self._stream is not None:
                 self._stream.abort("no welcome")
                 self._stream = None
@@ -247,7 +275,8 @@ class AsyncLine:
             stream.abort(str(error))
         if self.core.state is State.OPEN:
             self._give_up_s = self._reconnect_timeout
-            self._route.on_open(time.monotonic(), self.core.addresses)
+            # Behind a wall the addresses that Client Managers know of each other lead nowhere.
+            self._route.on_open(time.monotonic(), [] if self._path else self.core.addresses)
         self.notify()
         if self.core.has_output:
             self._flush()

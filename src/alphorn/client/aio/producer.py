@@ -10,14 +10,17 @@ import msgspec
 
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
+from alphorn.client.aio.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
 from alphorn.client.refusals import again
+from alphorn.model.conversation import parts_of
 from alphorn.model.errors import Blocked, Error, Misuse
 
 BODIES_AT_ONCE = 5_000
+FIELDS = ("properties", "priority", "ttl", "delay", "key", "type", "correlation_id", "reply_to")
 
 
 class Receipt(msgspec.Struct, gc=False, eq=False):
@@ -92,6 +95,7 @@ class Producer:
         self._sending = sending
         self._destination = destination
         self._is_plain = sending.is_plain and destination is not None
+        self._streams: list[BodySending] = []
         self._forks = FORKS.number
 
     def __repr__(self) -> str:
@@ -167,6 +171,32 @@ class Producer:
             await receipt.result()
         return receipt
 
+    async def send_stream(
+        self, readable: Any, *, destination: DestinationLike | None = None, **fields: Any
+    ) -> StreamReceipt:
+        """Sends all that can be read from `readable` as one message of any size; other fields are those of `send`.
+
+        The stream is read as the cluster takes it, never far ahead, and small messages on the same connection pass by.
+        Nobody receives anything of it before this returns, which is when the message is committed. Whatever `readable`
+        raises is raised here, and what was sent of it is given up; so it is when the sending program ends. The message
+        comes after all that this producer sent before.
+        """
+        self._check()
+        if destination is None and self._outbox.is_stale:
+            destination = self._destination  # it was deleted, and is created anew
+        place = await self._place_of(destination)
+        fields.pop("wait", None)  # it always does
+        if unknown := sorted(set(fields) - set(FIELDS)):
+            raise Misuse(f"send_stream has no {', '.join(unknown)}; it has {', '.join(FIELDS)} and destination")
+        given = {name: fields.get(name) for name in FIELDS}
+        sending = self._take_sending(parts_of(place)[0])
+        last = self._outbox.counter
+        try:
+            return await sending.send(readable, place, self._sending, given, lambda: self._await_confirmed(last))
+        finally:
+            if sending.is_usable:
+                self._streams.append(sending)
+
     async def try_send(self, body: Any, **fields: Any) -> Receipt | None:
         """Like `send`, but gives None at once, with nothing sent, when the producer is blocked."""
         self._check()
@@ -234,6 +264,20 @@ class Producer:
             await self.flush()
         finally:
             self._line.core.close_outbox(self._outbox)
+            for sending in self._streams:
+                self._line.core.close_outbox(sending.lane)
+
+    def _take_sending(self, channel: int) -> BodySending:
+        """One that sends no body at the moment; there are as many as were ever used at once."""
+        for sending in self._streams:
+            if sending.channel == channel:
+                self._streams.remove(sending)
+                return sending
+        return BodySending(self._line, self._line.core.open_lane(self._outbox.session), channel)
+
+    async def _await_confirmed(self, counter: int) -> None:
+        outbox = self._outbox
+        await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, None)
 
     async def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
@@ -253,10 +297,9 @@ class Producer:
         return self._outbox.place
 
     def _parcels(self, place: int, bodies: list[Any], fields: dict[str, Any]) -> list[Parcel]:
-        names = ("properties", "priority", "ttl", "delay", "key", "type", "correlation_id", "reply_to")
-        if unknown := sorted(set(fields) - set(names)):
-            raise Misuse(f"send_many has no {', '.join(unknown)}; it has {', '.join(names)}, destination and wait")
-        given = {name: fields.get(name) for name in names}
+        if unknown := sorted(set(fields) - set(FIELDS)):
+            raise Misuse(f"send_many has no {', '.join(unknown)}; it has {', '.join(FIELDS)}, destination and wait")
+        given = {name: fields.get(name) for name in FIELDS}
         now_ms = time.time_ns() // 1_000_000
         return [self._sending.parcel(place, body, now_ms=now_ms, **given) for body in bodies]
 

@@ -13,11 +13,15 @@ from alphorn.client.aio.producer import Producer
 from alphorn.client.choices import (
     PREFETCH_DEFAULT,
     DestinationLike,
+    Source,
     check_destination,
     choose_consume,
+    choose_pattern,
     choose_sending,
+    pattern_of,
 )
 from alphorn.client.flow import SessionState
+from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.packing import check_text
 from alphorn.client.replies import Replies
@@ -26,6 +30,7 @@ from alphorn.model.conversation import Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT
+from alphorn.model.patterns import Pattern
 
 
 class Session:
@@ -107,7 +112,7 @@ class Session:
 
     async def consumer(
         self,
-        destination: DestinationLike,
+        destination: Source,
         *,
         selector: str | None = None,
         no_local: bool = False,
@@ -121,31 +126,48 @@ class Session:
 
         On topics: `subscription` names a subscription that stays when the consumer is gone (unless `durable=False`);
         `shared=True` lets several consumers share it; `start` is "new", "earliest", a sequence number or a datetime.
+
+        `alphorn.glob` and `alphorn.regex` name many destinations at once, those that are created later included; then
+        `prefetch` counts for each of them, and `message.destination` tells which it was.
         """
         self._check()
-        name = check_destination(destination)
-        consume = choose_consume(
-            name,
-            selector=selector,
-            no_local=no_local,
-            prefetch=prefetch,
-            subscription=subscription,
-            shared=shared,
-            durable=durable,
-            start=start,
+        choices: dict[str, Any] = {
+            "selector": selector,
+            "no_local": no_local,
+            "prefetch": prefetch,
+            "subscription": subscription,
+            "shared": shared,
+            "durable": durable,
+            "start": start,
+        }
+        pattern = pattern_of(destination)
+        inbox = (
+            await self._open_pattern(pattern, choices)
+            if pattern is not None
+            else await self._open(destination, choices)
         )
-        is_known = name in self._line.core.places
-        try:
-            inbox = await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
-        except InvalidDestination:
-            if not is_known:
-                raise
-            # It was deleted since this connection used it: looked up again, it is created anew.
-            inbox = await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
         consumer = Consumer(self._line, inbox, self._listening)
         self._consumers = [known for known in self._consumers if known._inbox.is_open]
         self._consumers.append(consumer)
         return consumer
+
+    async def _open_pattern(self, pattern: Pattern, choices: dict[str, Any]) -> Inbox:
+        wish, line = choose_pattern(pattern, **choices), self._line
+        made: list[Inbox] = []
+        await line.await_answer(lambda answer: made.append(line.core.patterns.open(self._state, wish, answer)))
+        return made[0]
+
+    async def _open(self, destination: Source, choices: dict[str, Any]) -> Inbox:
+        name = check_destination(destination)
+        consume = choose_consume(name, **choices)
+        is_known = name in self._line.core.places
+        try:
+            return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
+        except InvalidDestination:
+            if not is_known:
+                raise
+            # It was deleted since this connection used it: looked up again, it is created anew.
+            return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
 
     async def browser(self, queue: DestinationLike, selector: str | None = None) -> Browser:
         """Looks at a queue without consuming."""

@@ -12,7 +12,7 @@ from alphorn.client.blocking.session import Session
 from alphorn.client.choices import DestinationLike, check_destination, check_mode, choose_policy
 from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
-from alphorn.client.url import choose_url, parse_url
+from alphorn.client.url import choose_tls, choose_url, parse_url
 from alphorn.model.conversation import Administer, Done, Drain, Move, Status, StatusAnswer
 from alphorn.model.errors import Error, Misuse, PeerViolation
 
@@ -39,8 +39,7 @@ def connect(
     Raises `Unavailable` when no Client Manager answers within `connect_timeout` seconds, `AccessDenied`, `Misuse`.
     """
     target = parse_url(choose_url(url, os.environ))
-    if tls is not None:
-        raise Misuse("tls comes with a later version; leave it out on a network you trust")
+    context = choose_tls(target, tls)
     if on_event is not None and not callable(on_event):
         raise Misuse("on_event is something to call with a name and a detail")
     core = Core(
@@ -49,7 +48,7 @@ def connect(
         client_id=client_id,
         on_event=lambda name, detail: line.note_event(name, detail),
     )
-    line = Line(target, core, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+    line = Line(target, core, context=context, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
     line.start(on_event)
     return Connection(line)
 

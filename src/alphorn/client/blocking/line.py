@@ -9,14 +9,18 @@ import logging
 import os
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import msgspec
 
 from alphorn.client.blocking.intake import Intake
+from alphorn.client.blocking.streaming import open_body
+from alphorn.client.blocking.tunnel import open_tunnel
 from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
@@ -39,8 +43,19 @@ OnEvent = Callable[[str, str], None]
 class Line:
     """The thread, the stream, and the lock."""
 
-    def __init__(self, target: Target, core: Core, *, connect_timeout: float, reconnect_timeout: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        core: Core,
+        *,
+        context: ssl.SSLContext | None = None,
+        connect_timeout: float,
+        reconnect_timeout: float,
+    ) -> None:
         self.core = core
+        core.opener = partial(open_body, self)
+        self._path = target.path  # of the WebSocket that leads there; empty where none does
+        self._context = context  # how that is sealed
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.is_asleep = False
@@ -189,12 +204,18 @@ class Line:
 
     def _open(self, address: Address, timeout: float) -> socket.socket | None:
         try:
-            stream = socket.create_connection(address, timeout)
-        except OSError as error:
-            self._route.on_failure(address, error.strerror or str(error))
+            if self._path:
+                stream = open_tunnel(address, self._path, self._context, timeout)
+            else:
+                stream = socket.create_connection(address, timeout)
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except TimeoutError:
+            self._route.on_silence(address)
+            return None
+        except (OSError, PeerViolation) as error:
+            self._route.on_failure(address, getattr(error, "strerror", None) or str(error))
             return None
         stream.setblocking(False)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._route.on_failure(address, "it said nothing")
         return stream
 
@@ -281,7 +302,8 @@ class Line:
                 self.core.receive(frames, time.monotonic())
                 if self.core.state is State.OPEN:
                     self._give_up_s = self._reconnect_timeout
-                    self._route.on_open(time.monotonic(), self.core.addresses)
+                    # Behind a wall the addresses that Client Managers know of each other lead nowhere.
+                    self._route.on_open(time.monotonic(), [] if self._path else self.core.addresses)
                 self.changed.notify_all()
             self._tell_events()
         return True

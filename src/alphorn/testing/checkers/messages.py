@@ -266,6 +266,21 @@ class NothingIsLocked(_Checker):
             raise Violation(self.name, f"nothing is left in {place}, and the primary has {held}")
 
 
+class BodiesAreWhole(_Checker):
+    """What is read of a streamed body is what was sent, all of it."""
+
+    __slots__ = ()
+    name = "bodies are whole"
+
+    def __init__(self, cluster: Watched) -> None:
+        super().__init__(cluster)
+        self._book.on_body.append(self._on_body)
+
+    def _on_body(self, token: int, data: bytes) -> None:
+        if data != self._book.bodies.get(token):
+            raise Violation(self.name, f"the body of message {token} has {len(data)} bytes that are not what was sent")
+
+
 MESSAGE_CHECKERS = (
     ConfirmedIsStored,
     ReceivedWasSent,
@@ -274,6 +289,7 @@ MESSAGE_CHECKERS = (
     AcknowledgedIsConsumed,
     EnginesAgree,
     NothingIsLocked,
+    BodiesAreWhole,
 )
 
 

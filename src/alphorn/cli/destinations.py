@@ -1,0 +1,113 @@
+"""`alphorn destinations`: lists, shows, creates and deletes queues and topics."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from alphorn.cli.status import COLUMNS, WIDTH, table_of
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.client.url import DEFAULT_URL
+from alphorn.model.destinations import Policy, parse_destination
+from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.pattern_index import PatternIndex
+from alphorn.model.patterns import is_pattern, parse_pattern
+
+DestinationArgument = Annotated[
+    str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    destinations = typer.Typer(no_args_is_help=True, help="List, show, create and delete queues and topics.")
+    destinations.command("list")(list_all)
+    for command in (show, create, delete):
+        destinations.command()(command)
+    app.add_typer(destinations, name="destinations")
+
+
+def list_all(
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[PATTERN]", help="Only these, as glob:topic:prices.* or regex:a|b.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """List destinations with their depths and consumers; those of the system only where PATTERN begins with _."""
+    index: PatternIndex[None] = PatternIndex()
+    index.add(None, parse_pattern(_pattern_of(pattern)))
+    with connected(url) as connection:
+        rows = [row for row in connection.destinations.list() if index.match(parse_destination(row["name"]))]
+    rows.sort(key=lambda row: str(row["name"]))
+    if as_json:
+        print(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        _console().print(table_of("destinations", COLUMNS["destinations"], rows))
+
+
+def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+    """Show one destination: where it is, what it holds, and its policy."""
+    target = str(parse_destination(destination_of(destination)))
+    with connected(url) as connection:
+        found = next((row for row in connection.destinations.list() if row["name"] == target), None)
+    if found is None:
+        raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+        return
+    policy = found.pop("policy", {})
+    rows = [*found.items(), *((f"policy: {name}", value) for name, value in policy.items())]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:{width}}  {value}")
+
+
+def create(
+    destination: DestinationArgument,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help=f"Something of its policy, may be repeated: retain, {', '.join(Policy.__struct_fields__)}.",
+        ),
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Create a destination; one that exists keeps its policy."""
+    target = destination_of(destination)
+    chosen = dict(map(_read_policy, policy or ()))
+    with connected(url) as connection:
+        connection.destinations.create(target, **chosen)
+
+
+def delete(destination: DestinationArgument, *, url: UrlOption = DEFAULT_URL) -> None:
+    """Delete a destination and everything it holds."""
+    with connected(url) as connection:
+        connection.destinations.delete(destination_of(destination))
+
+
+def _pattern_of(text: str | None) -> str:
+    if text is None:
+        return "glob:*"
+    return text if is_pattern(text) else f"glob:{text}"
+
+
+def _read_policy(text: str) -> tuple[str, Any]:
+    """`name=value`; numbers and true or false are what they look like, everything else is text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Misuse(f"--policy {text!r} has no name or no value; write it like --policy delivery_limit=5")
+    try:
+        return name, msgspec.json.decode(value, type=int | float | bool)
+    except msgspec.MsgspecError:
+        return name, value
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)

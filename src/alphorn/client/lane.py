@@ -1,0 +1,179 @@
+"""The way of large bodies into the cluster: one lane carries one body at a time, in fragments.
+
+A lane is a producer of its own for the cluster, so what it has under way never stands before small messages of the
+program's producers. Only `WINDOW_BYTES` of it are under way at a time, and one fragment leaves with each write:
+whatever else the connection has to say comes in between. Everything unconfirmed is kept as it was sent; a resend is the
+same bytes with the same counters and is stored once. The owner calls everything under the connection's lock.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import xxhash
+
+from alphorn.client.message import message_id
+from alphorn.client.packing import batch_of
+from alphorn.doors.native import encode, encode_parts
+from alphorn.model.commands import key_of
+from alphorn.model.conversation import AbandonStream, Publish, SendFragment
+from alphorn.model.errors import Error, UnknownOutcome
+from alphorn.model.messages import Streamed
+
+FRAGMENT_BYTES = 256 << 10
+WINDOW_BYTES = 1 << 20  # of one body, sent and not confirmed
+
+
+class _Sent(msgspec.Struct, frozen=True, gc=False):
+    """A frame that is not confirmed."""
+
+    counter: int
+    size: int
+    frame: bytes
+
+
+class Lane:
+    """Fragments on their way, and the message they become."""
+
+    __slots__ = (
+        "_digest",
+        "_index",
+        "_sent",
+        "_size",
+        "_under_way",
+        "_waiting",
+        "confirmed",
+        "counter",
+        "failure",
+        "is_open",
+        "number",
+        "on_progress",
+        "place",
+        "refusal",
+        "session",
+    )
+
+    def __init__(self, *, number: int, session: int) -> None:
+        self.number = number
+        self.session = session
+        self.place = 0
+        self.counter = 0  # of the newest frame
+        self.confirmed = 0  # through this counter everything is answered
+        self.failure: Error | None = None  # of the connection
+        self.refusal: Error | None = None  # of the body
+        self.is_open = True
+        self.on_progress: Callable[[], None] = lambda: None
+        self._waiting: deque[_Sent] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._under_way = 0
+        self.begin(0)
+
+    # For who sends a body.
+
+    def begin(self, place: int) -> None:
+        """Another body, for this destination."""
+        self.place = place
+        self._index = self._size = 0
+        self._digest = xxhash.xxh3_128()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next fragment may be added now."""
+        return self._under_way + FRAGMENT_BYTES <= WINDOW_BYTES
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._under_way
+
+    def add(self, blob: bytes | bytearray | memoryview) -> None:
+        """The next piece of the body."""
+        self._digest.update(blob)
+        frame = SendFragment(self.session, self.number, self.place, self.counter + 1, self._index, memoryview(blob))
+        self._add(b"".join(encode_parts(frame)), len(blob))
+        self._index += 1
+        self._size += len(blob)
+
+    def streamed(self) -> Streamed:
+        """The body that was added, as its message names it."""
+        return Streamed(self._index, self._size, self._digest.digest())
+
+    def finish(self, message: bytes, flags: int, now_ms: int) -> int:
+        """The packed message that the body belongs to; gives its counter."""
+        blob = memoryview(batch_of([message]))
+        publish = Publish(self.session, self.number, self.place, self.counter + 1, 1, flags, now_ms, blob)
+        self._add(encode(publish), len(message))
+        return self.counter
+
+    def abandon(self) -> None:
+        """The body will not be finished; what has not left stays here."""
+        if self._index:
+            self._add(encode(AbandonStream(self.session, self.number, self.place, self.counter + 1)), 0)
+
+    def id_of(self, connection: bytes, counter: int) -> str:
+        """The id of a message."""
+        return message_id(key_of(connection, self.number), counter)
+
+    # For the core, as an outbox.
+
+    @property
+    def wants_packing(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._waiting)
+
+    def pack(self, now_ms: int) -> list[bytes]:
+        """The next frame to send: one at a time, so that others have their turns."""
+        sent = self._waiting.popleft()
+        self._sent.append(sent)
+        return [sent.frame]
+
+    def unconfirmed_frames(self) -> list[bytes]:
+        """What must be sent again on a new connection, in order."""
+        return [sent.frame for sent in self._sent]
+
+    def on_confirmed(self, counter: int) -> None:
+        """Everything through this counter is committed."""
+        while self._sent and self._sent[0].counter <= counter:
+            self._under_way -= self._sent.popleft().size
+        self._move()
+
+    def on_refused(self, counter: int, count: int, error: Error) -> None:
+        """This was not taken, and so the body is not."""
+        kept = deque(sent for sent in self._sent if not counter <= sent.counter < counter + count)
+        self._under_way -= sum(sent.size for sent in self._sent) - sum(sent.size for sent in kept)
+        self._sent = kept
+        self.refusal = self.refusal or error
+        self._move()
+
+    def on_vanished(self) -> None:
+        """Its destination was deleted. The body is refused; who sends the next one looks for the destination first."""
+
+    def on_failed(self, error: Error) -> None:
+        """The library gives up."""
+        self.failure = error
+        self.is_open = False
+        self.on_progress()
+
+    def outcome(self, counter: int) -> Error | bool:
+        """Of one frame: why it was not taken, True when it is committed, False when that is not known yet."""
+        if self.refusal is not None:
+            return self.refusal
+        if counter <= self.confirmed:
+            return True
+        if self.failure is None:
+            return False
+        return UnknownOutcome(f"whether the message was committed cannot be found out any more: {self.failure}")
+
+    def describe(self) -> dict[str, int]:
+        """The printable state."""
+        return {"number": self.number, "counter": self.counter, "confirmed": self.confirmed, "bytes": self._under_way}
+
+    def _add(self, frame: bytes, size: int) -> None:
+        self.counter += 1
+        self._under_way += size
+        self._waiting.append(_Sent(self.counter, size, frame))
+
+    def _move(self) -> None:
+        first = self._sent or self._waiting
+        self.confirmed = first[0].counter - 1 if first else self.counter
+        self.on_progress()

@@ -1,0 +1,98 @@
+"""`alphorn destinations`, and patterns for `receive` and `tail`, against a real cluster."""
+
+import json
+
+import pytest
+
+import alphorn.testing
+from tests.cli.commands import run
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def url():
+    with alphorn.testing.cluster(backups=0) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture
+def ask(url, capsys):
+    """Runs a command at the cluster; gives its exit code, what it printed, and its complaint."""
+
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        code = run(*arguments, "--url", url)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return ask
+
+
+def names(printed: str) -> list[str]:
+    return [row["name"] for row in json.loads(printed)]
+
+
+def test_destinations_are_created_with_a_policy_shown_and_deleted(ask):
+    policy = ["--policy", "delivery_limit=3", "--policy", "dead_letter=bad", "--policy", "exclusive=true"]
+    assert ask("destinations", "create", "queue:made", *policy) == (0, "", "")
+    code, printed, _ = ask("destinations", "show", "made", "--json")
+    assert code == 0
+    assert json.loads(printed)["policy"] == {"delivery_limit": 3, "dead_letter": "bad", "exclusive": True}
+    assert "policy: delivery_limit  3" in ask("destinations", "show", "queue:made")[1]
+    assert ask("destinations", "delete", "made") == (0, "", "")
+    code, _, complaint = ask("destinations", "show", "made")
+    assert (code, "there is no queue:made" in complaint) == (1, True)
+
+
+def test_destinations_are_listed_by_pattern_and_those_of_the_system_when_asked_for(ask):
+    for name in ("topic:list.b", "queue:list.a", "queue:other"):
+        assert ask("destinations", "create", name)[0] == 0
+    assert names(ask("destinations", "list", "list.*", "--json")[1]) == ["queue:list.a", "topic:list.b"]
+    assert names(ask("destinations", "list", "regex:topic:list[.].", "--json")[1]) == ["topic:list.b"]
+    everything = names(ask("destinations", "list", "--json")[1])
+    assert {"queue:list.a", "topic:list.b", "queue:other"} <= set(everything)
+    assert not [name for name in everything if ":_" in name]
+    assert names(ask("destinations", "list", "_*", "--json")[1]) == ["topic:_LOG"]
+    assert "topic:list.b" in ask("destinations", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("destinations", "create", "queue:x", "--policy", "delivery_limit"), "has no name or no value"),
+        (("destinations", "create", "queue:x", "--policy", "colour=red"), "a policy has no colour"),
+        (("destinations", "create", "queue:x", "--policy", "ttl=soon"), "does not fit"),
+        (("destinations", "create", "queue:_mine"), "belong to the system"),
+        (("destinations", "delete", "queue:never.there"), "there is no queue:never.there"),
+        (("destinations", "list", "regex:("), "is not taken"),
+        (("receive", "regex:("), "is not taken"),
+        (("tail", "glob:queue:a*"), "is no topic"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(ask, arguments, words):
+    code, printed, complaint = ask(*arguments)
+    assert (code, printed) == (1, "")
+    assert words in complaint
+    assert len(complaint.strip().splitlines()) == 1
+
+
+@pytest.mark.requirement("WLD-1", "WLD-2")
+def test_messages_are_received_by_pattern(ask):
+    for name in ("queue:take.a", "queue:take.b"):
+        assert ask("send", name, f"to {name}")[0] == 0
+    code, printed, _ = ask("receive", "glob:take.*", "--count", "2", "--json")
+    assert code == 0
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert sorted((line["destination"], line["body"]) for line in lines) == [
+        ("queue:take.a", "to queue:take.a"),
+        ("queue:take.b", "to queue:take.b"),
+    ]
+    code, _, complaint = ask("receive", "regex:take[.].", "--timeout", "0.1")
+    assert (code, "0 of 1 messages came from regex:take[.]." in complaint) == (1, True)
+
+
+def test_topics_are_followed_by_pattern(ask, url):
+    ask("destinations", "create", "topic:follow.a", "--policy", "retain=3600")
+    ask("send", "topic:follow.a", "retained")
+    code, printed, _ = ask("tail", "glob:follow.*", "--start", "earliest", "--count", "1")
+    assert (code, printed) == (0, "retained\n")

@@ -1,0 +1,129 @@
+"""A lane: fragments on their way, one with each write, and the same again after a reconnection."""
+
+import pytest
+import xxhash
+
+from alphorn.client.inbox import AckMode
+from alphorn.client.lane import FRAGMENT_BYTES, WINDOW_BYTES, Lane
+from alphorn.client.packing import flags_of, pack_body, pack_message
+from alphorn.model import conversation as c
+from alphorn.model.errors import InvalidDestination, UnknownOutcome
+from alphorn.model.messages import Flag, Packed, Streamed
+from tests.client.test_core import Script
+
+PLACE = 7
+PIECE = bytes(FRAGMENT_BYTES)
+
+
+def lane_of(script: Script) -> Lane:
+    lane = script.core.open_lane(script.core.open_session(AckMode.AUTO).number)
+    lane.begin(PLACE)
+    return lane
+
+
+def finish(lane: Lane) -> int:
+    message = Packed(None, stream=lane.streamed())
+    return lane.finish(pack_message(message), flags_of(message), 1000)
+
+
+def fragments(frames: list[c.ClientFrame]) -> list[tuple[int, int, bytes]]:
+    return [(frame.counter, frame.index, bytes(frame.blob)) for frame in frames if isinstance(frame, c.SendFragment)]
+
+
+@pytest.mark.requirement("VLM-2")
+def test_small_messages_leave_between_fragments() -> None:
+    script = Script()
+    lane, outbox = lane_of(script), script.producer()
+    lane.add(b"one")
+    lane.add(b"two")
+    outbox.add_plain(pack_body("small"))
+    first, second = script.said(), script.said()
+    assert fragments(first) == [(1, 0, b"one")]
+    assert any(isinstance(frame, c.Publish) for frame in first)
+    assert fragments(second) == [(2, 1, b"two")]
+    assert not script.core.has_output
+
+
+@pytest.mark.requirement("VLM-5")
+def test_only_a_window_is_under_way() -> None:
+    script = Script()
+    lane = lane_of(script)
+    added = 0
+    while lane.has_room:
+        lane.add(PIECE)
+        added += 1
+    assert added == WINDOW_BYTES // FRAGMENT_BYTES
+    while script.core.has_output:
+        script.said()
+    script.hear(c.Confirmed(lane.number, 1))
+    assert lane.has_room
+    assert not lane.is_idle
+
+
+def test_the_message_names_what_was_sent() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"one")
+    lane.add(b"three")
+    assert lane.streamed() == Streamed(2, 8, xxhash.xxh3_128_digest(b"onethree"))
+    counter = finish(lane)
+    frames = [frame for _ in range(3) for frame in script.said()]
+    [publish] = [frame for frame in frames if isinstance(frame, c.Publish)]
+    assert (publish.counter, publish.count, publish.flags) == (counter, 1, int(Flag.STREAM))
+    assert lane.outcome(counter) is False
+    script.hear(c.Confirmed(lane.number, counter))
+    assert lane.outcome(counter) is True
+
+
+def test_what_was_not_confirmed_is_sent_again_the_same_and_then_the_rest() -> None:
+    script = Script()
+    lane = lane_of(script)
+    for piece in (b"one", b"two", b"three", b"four"):
+        lane.add(piece)
+    for _ in range(3):
+        script.said()
+    script.hear(c.Confirmed(lane.number, 1))
+    script.cut()
+    assert fragments(script.said()) == [(2, 1, b"two"), (3, 2, b"three"), (4, 3, b"four")]
+    script.hear(c.Confirmed(lane.number, 4))
+    assert lane.is_idle
+
+
+def test_a_refused_fragment_ends_the_body() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"one")
+    lane.add(b"two")
+    script.said()
+    script.said()
+    script.hear(c.Refused(lane.number, 2, 1, "InvalidDestination", "it is gone"))
+    assert isinstance(lane.refusal, InvalidDestination)
+    assert lane.confirmed == 0
+    script.hear(c.Confirmed(lane.number, 1))
+    assert lane.confirmed == 2
+    assert lane.is_idle
+
+
+def test_an_abandoned_body_is_said_once_and_another_follows() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.abandon()
+    assert not lane.wants_packing, "nothing was begun"
+    lane.add(b"one")
+    lane.abandon()
+    lane.begin(PLACE)
+    lane.add(b"new")
+    frames = [frame for _ in range(3) for frame in script.said()]
+    assert [type(frame) for frame in frames][-2:] == [c.AbandonStream, c.SendFragment]
+    assert fragments(frames) == [(1, 0, b"one"), (3, 0, b"new")]
+
+
+def test_a_library_that_gives_up_does_not_know_what_became_of_the_body() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"one")
+    script.said()
+    script.core.fail(InvalidDestination("over"))
+    assert isinstance(lane.outcome(1), UnknownOutcome)
+    assert not lane.is_open
+    assert lane.describe()["bytes"] == 3
