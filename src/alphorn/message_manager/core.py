@@ -256,8 +256,7 @@ class MessageManager:
         self._awaited = set(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
         known = [self._number_of(origin) for origin in item.client_managers]
-        is_doubtful = now < self._doubtful_until
-        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=now < self._doubtful_until)
         self._absent = Absent()
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
