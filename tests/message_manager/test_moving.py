@@ -5,6 +5,7 @@ from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import (
+    Abandon,
     Acknowledge,
     Arrive,
     Carried,
@@ -12,6 +13,7 @@ from alphorn.model.commands import (
     DeleteDestination,
     Expect,
     Forget,
+    Fragment,
     Move,
     MoveStage,
     Publish,
@@ -337,3 +339,14 @@ def test_what_comes_late_of_a_connection_that_has_ended_is_not_stored_again(here
     assert here.answer(publish(busy, 9, after=0)).error == "Unavailable"
     assert here.engine.destinations[busy].count == depth
     assert not here.answer(publish(busy, 1)).error  # it may come back with another producer
+
+
+def test_a_destination_does_not_leave_while_a_body_comes_in_fragments(here: Side, there: Side, busy: int) -> None:
+    travel = Travel(here, there, busy)
+    for step in travel.steps()[:3]:
+        step()
+    here.order(Fragment(busy, OTHER, 1, 0, memoryview(b"piece")))
+    assert here.answer(Move(busy, MoveStage.BEGUN, 1, travel.target)).error == "Unavailable"
+    here.order(Abandon(OTHER, 2, busy))
+    travel.begin()
+    assert here.answer(Fragment(busy, OTHER, 3, 0, memoryview(b"piece"))).error == "Moved"
