@@ -47,6 +47,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "nothing-retained": {"progress after healing"},
     "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
+    "late-not-joined": {"progress after healing"},
     "fragments-not-retained": {"progress after healing"},
     "fragments-not-kept": {"engines are equal"},
     "fragments-swept-early": {"bodies are whole"},

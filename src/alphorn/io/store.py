@@ -51,6 +51,7 @@ MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address spa
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
 READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
+COMMITS_BETWEEN_RELEASES: Final = 64
 EMPTY_BOUNDS: Final = (1, 0)
 
 
@@ -372,7 +373,7 @@ class Store:
 
     def _commit(self, jobs: list[_Job]) -> None:
         with self._environment.begin(write=True) as txn:
-            transaction = WriteTransaction(txn, self._tables)
+            transaction = WriteTransaction(txn, self._tables, self._mapped.release)
             has_dropped = False
             for job in jobs:
                 for write, dropped in job.writes:
@@ -389,8 +390,8 @@ class Store:
         if self._commits % COMMITS_BETWEEN_READER_CHECKS == 0:
             self._environment.reader_check()  # an inspecting process that was killed must not keep pages for ever
         self._committed = jobs[-1].number
-        if has_dropped:
-            self._mapped.release()  # the first page of each entry that was dropped was read
+        if has_dropped or self._commits % COMMITS_BETWEEN_RELEASES == 0:
+            self._mapped.release()  # writes read pages all over the file, and the kernel maps their neighbours too
 
     def _report(self, jobs: list[_Job]) -> None:
         token = max(job.token for job in jobs)

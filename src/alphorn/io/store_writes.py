@@ -30,16 +30,24 @@ from alphorn.io.store_files import Tables
 from alphorn.model.ranges import RangeSet
 
 Item = tuple[bytes, bytes | memoryview]
+DELETIONS_BETWEEN_RELEASES = 256  # each may map 64 KiB
 
 
 class WriteTransaction:
-    """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's."""
+    """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's.
 
-    __slots__ = ("_gathered", "_tables", "_txn")
+    Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
+    """
 
-    def __init__(self, txn: "lmdb.Transaction[bytes]", tables: Tables) -> None:
+    __slots__ = ("_deleted", "_gathered", "_release", "_tables", "_txn")
+
+    def __init__(
+        self, txn: "lmdb.Transaction[bytes]", tables: Tables, release: Callable[[], None] = lambda: None
+    ) -> None:
         self._txn = txn
         self._tables = tables
+        self._release = release
+        self._deleted = 0
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
 
     def apply(self, write: Write, dropped: RangeSet | None) -> None:
@@ -131,6 +139,9 @@ class WriteTransaction:
             found = cursor.set_range(start)
             while found and is_within(cursor.key()):
                 found = cursor.delete() and bool(cursor.key())
+                self._deleted += 1
+                if self._deleted % DELETIONS_BETWEEN_RELEASES == 0:
+                    self._release()
 
 
 def count_retained(txn: "lmdb.Transaction[Any]", tables: Tables, through: int) -> tuple[int, int]:

@@ -15,14 +15,17 @@ from alphorn.model.link import Answered, Claim, FindSubscription
 IsLost = Callable[[bytes], bool]  # of a connection
 
 
-def judge(
-    engine: Engine, dispatcher: Dispatcher, frame: FindSubscription | Claim, is_lost: IsLost
+def answer_claim(
+    engine: Engine, dispatcher: Dispatcher, wanted: Claim | FindSubscription, is_lost: IsLost
 ) -> tuple[Answered, list[bytes]]:
-    """The answer to one who wants to use a subscription or to end it, and the lost consumers that make way."""
-    if isinstance(frame, Claim):
-        return Answered(frame.request), claim(engine, dispatcher, frame.subscribe, is_lost)
-    found, lost = find_unused(engine, dispatcher, frame.client, frame.name, is_lost)
-    return Answered(frame.request, found[0] << 32 | found[1]), lost
+    """What to say to somebody who wants to use a subscription or to end it, and the lost consumers that make way.
+
+    Raises an `Error` that is the answer.
+    """
+    if isinstance(wanted, Claim):
+        return Answered(wanted.request), claim(engine, dispatcher, wanted.subscribe, is_lost)
+    (topic, number), lost = find_unused(engine, dispatcher, wanted.client, wanted.name, is_lost)
+    return Answered(wanted.request, topic << 32 | number), lost
 
 
 def claim(engine: Engine, dispatcher: Dispatcher, wanted: Subscribe, is_lost: IsLost) -> list[bytes]:

@@ -13,7 +13,7 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
-from alphorn.message_manager.claiming import judge
+from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.early import Early
@@ -39,7 +39,7 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import Question, answer_question, asked_of, outcome, refusal
+from alphorn.message_manager.questions import Wish, answer_question, outcome_of, refusal
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.model import link
@@ -113,7 +113,7 @@ class MessageManager:
         match item:
             case Committed():
                 self._on_committed(item, now)
-                self._early.serve(self.engine.sequence, partial(self._serve, now))
+                self._serve_early(now)
                 if self._own_log.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -221,7 +221,7 @@ class MessageManager:
         for place, request in enumerate(entry.requests):
             if request:
                 command = entry.commands[place]
-                answered = outcome(self.engine, request, command, answers.get(place) or Answer(place))
+                answered = outcome_of(self.engine, request, command, answers.get(place) or Answer(place))
                 self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
@@ -261,7 +261,7 @@ class MessageManager:
         self._presence = Presence()
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
-        self._early.clear()
+        self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         self._travelling.on_promoted(self.engine, item.client_managers)
@@ -296,14 +296,18 @@ class MessageManager:
             self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
         elif self._dispatcher is not None:
             self._early.add(number, frame)
-            self._early.serve(self.engine.sequence, partial(self._serve, now))
+            self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
 
-    def _serve(self, now: float, number: int, frame: link.AnyAsked) -> None:
-        introduced, dispatcher = self._links.get(number), self._dispatcher
-        if dispatcher is None:
-            return
+    def _serve_early(self, now: float) -> None:
+        """Serves what Client Managers said, in their order, as far as the log has come."""
+        if self._dispatcher is not None:
+            for number, frame in self._early.take(self.engine.sequence):
+                self._serve(self._dispatcher, number, frame, now)
+
+    def _serve(self, dispatcher: Dispatcher, number: int, frame: link.AnyAsked, now: float) -> None:
+        introduced = self._links.get(number)
         if introduced is None and not isinstance(frame, link.Introduce):
             self._outbox.append(Break(number, "a Client Manager introduces itself first"))
             return
@@ -325,20 +329,18 @@ class MessageManager:
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
-                self._attach(dispatcher, number, self._number_of(introduced.origin), frame)
+                mine = self._number_of(introduced.origin)
+                self._attempt(number, frame, lambda: self._attach(dispatcher, number, mine, frame))
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
             case link.Pause(request, consumer):
                 dispatcher.suspend([consumer])
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription() | link.Claim():
-                self._attempt(number, frame, lambda: self._judge(dispatcher, frame))
-            case link.LocateFragments(request, producer, counter, sequence, index) if sequence <= self.engine.sequence:
-                places = self.engine.locate_fragments(producer, counter, index)
-                self._tell(number, link.FragmentsLocated(request, places))
+                self._attempt(number, frame, lambda: self._claim(dispatcher, frame))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
@@ -384,31 +386,25 @@ class MessageManager:
             self._dispatcher.leave(self._numbers[origin])
             self._travelling.on_left(self.engine, self._dispatcher, origin)
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> None:
+    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
-            error = Misuse("this connection goes on through another Client Manager")
-            self._tell(number, refusal(self.engine, frame.request, error))
-            return
-        try:
-            dispatcher.attach(
-                frame.consumer,
-                client_manager=client_manager,
-                destination=frame.destination,
-                subscription=frame.subscription,
-                selector=frame.selector,
-                prefetch=frame.prefetch,
-                held=frame.held,
-            )
-        except Error as error:
-            self._tell(number, refusal(self.engine, frame.request, error, frame.destination))
-        else:
-            self._presence.enter(connection, number)
-            self._absent.back(connection)
-            self._absent.consumer_back(frame.consumer)
-            if number in self._attached:
-                self._attached[number].add(frame.consumer)
-            self._tell(number, link.Answered(frame.request))
+            raise Misuse("this connection goes on through another Client Manager")
+        dispatcher.attach(
+            frame.consumer,
+            client_manager=client_manager,
+            destination=frame.destination,
+            subscription=frame.subscription,
+            selector=frame.selector,
+            prefetch=frame.prefetch,
+            held=frame.held,
+        )
+        self._presence.enter(connection, number)
+        self._absent.back(connection)
+        self._absent.consumer_back(frame.consumer)
+        if number in self._attached:
+            self._attached[number].add(frame.consumer)
+        return [link.Answered(frame.request)]
 
     def _detach(self, consumer: bytes, then: Callable[[], None] | None, seen: RangeSet | None = None) -> None:
         """Ends a consumer; `then` is called once what it held has come back."""
@@ -423,7 +419,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self._attached.pop(number, None)
         self._advertising.lose(number)
-        self._early.drop(number)
+        self._early.forget(number)
         if introduced is None:
             return
         for connection in self._presence.leave_all(number, introduced.origin):
@@ -443,12 +439,12 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _judge(self, dispatcher: Dispatcher, frame: link.FindSubscription | link.Claim) -> list[link.Told]:
-        answer, lost = judge(self.engine, dispatcher, frame, self._presence.is_lost)
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+        answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
         for consumer in lost:
             self._absent.consumer_back(consumer)
             self._detach(consumer, None)
-        return [answer]
+        return [answered]
 
     def _decide_claims(self, now: float) -> None:
         """Client ids are given only when every Client Manager has said which are in use."""
@@ -459,15 +455,13 @@ class MessageManager:
                 self._absent.back(wanted.connection)
             self._tell(number, answer)
 
-    def _attempt(
-        self, number: int, asked: Question | link.FindSubscription | link.Claim, do: Callable[[], list[link.Told]]
-    ) -> None:
+    def _attempt(self, number: int, asked: Wish, do: Callable[[], list[link.Told]]) -> None:
         """Says what this gives, or why it cannot be."""
         try:
             for frame in do():
                 self._tell(number, frame)
         except Error as error:
-            self._tell(number, refusal(self.engine, asked.request, error, asked_of(asked)))
+            self._tell(number, refusal(self.engine, asked, error))
 
     # --- saying ---
 

@@ -1,13 +1,16 @@
-"""What Client Managers said before the log has come as far here as they had heard it."""
+"""What Client Managers said and the log here has not come to yet.
+
+What a consumer holds is true after an entry of the log that its Client Manager has heard. A primary that is slower
+attaches it when it has applied as much, and serves what that Client Manager said afterwards behind it.
+"""
 
 from collections import deque
-from collections.abc import Callable
 
 from alphorn.model.link import AnyAsked, Attach
 
 
 class Early:
-    """Frames by link, in order, from an `Attach` on that is ahead of the log."""
+    """Frames by link, each link's in their order."""
 
     __slots__ = ("_frames",)
 
@@ -15,24 +18,19 @@ class Early:
         self._frames: dict[int, deque[AnyAsked]] = {}
 
     def add(self, link: int, frame: AnyAsked) -> None:
-        """A Client Manager said this."""
+        """A Client Manager said something."""
         self._frames.setdefault(link, deque()).append(frame)
 
-    def serve(self, sequence: int, serve: Callable[[int, AnyAsked], None]) -> None:
-        """Serves what was said, as far as the log has come: to this number."""
-        for link in list(self._frames):
-            frames = self._frames.get(link)
-            while frames:
-                if isinstance(frames[0], Attach) and frames[0].heard > sequence:
-                    break
-                serve(link, frames.popleft())
+    def take(self, applied: int) -> list[tuple[int, AnyAsked]]:
+        """Takes out and gives what can be served when the log has been applied through this number."""
+        taken: list[tuple[int, AnyAsked]] = []
+        for link, frames in list(self._frames.items()):
+            while frames and not (isinstance(frames[0], Attach) and frames[0].heard > applied):
+                taken.append((link, frames.popleft()))
             if not frames:
-                self._frames.pop(link, None)
+                del self._frames[link]
+        return taken
 
-    def drop(self, link: int) -> None:
-        """A Client Manager's link is gone."""
+    def forget(self, link: int) -> None:
+        """A link is gone."""
         self._frames.pop(link, None)
-
-    def clear(self) -> None:
-        """All links begin anew."""
-        self._frames.clear()

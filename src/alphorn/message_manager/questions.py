@@ -1,4 +1,4 @@
-"""Questions that the state alone answers: where a destination is, what its number means, what a queue holds."""
+"""What the state alone answers: where a destination is, what a number means, what a queue holds, how a wish ended."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,23 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.errors import Error, InvalidDestination, Moved
-from alphorn.model.link import Answered, Claim, FindSubscription, Home, Locate, Look, Looked, Name, Told
+from alphorn.model.link import (
+    Answered,
+    Attach,
+    Claim,
+    FindSubscription,
+    FragmentsLocated,
+    Home,
+    Locate,
+    LocateFragments,
+    Look,
+    Looked,
+    Name,
+    Told,
+)
 
-Question = Look | Locate | Name
+Question = Look | Locate | Name | LocateFragments
+Wish = Question | FindSubscription | Claim | Attach
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -18,6 +32,11 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         runs, after = look(engine, question, read)
         answered = Answered(question.request, after)
         return [Looked(question.request, runs), answered] if runs else [answered]
+    if isinstance(question, LocateFragments):
+        if question.sequence > engine.sequence:
+            return []  # this one is primary no more, and whoever is will be asked
+        places = engine.locate_fragments(question.producer, question.counter, question.index)
+        return [FragmentsLocated(question.request, places)]
     if isinstance(question, Locate):
         destination = question.destination
         channel = engine.moves.elsewhere.get(destination)
@@ -32,23 +51,19 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
 
 
-def refusal(engine: Engine, request: int, error: Error, number: int = 0) -> Answered:
-    """Why not; where the destination has left, with its new home."""
-    return Answered(request, 0, type(error).__name__, str(error), home=home_of(engine, number))
-
-
-def asked_of(frame: Question | FindSubscription | Claim) -> int:
-    """The number of the destination that a question is about; 0 where it names none."""
-    match frame:
-        case Look() | Name():
-            return frame.destination
+def refusal(engine: Engine, asked: Wish, error: Error) -> Answered:
+    """Why not; where the destination that was asked for has left, with its new home."""
+    number = 0
+    match asked:
+        case Look() | Name() | Attach():
+            number = asked.destination
         case Claim():
-            return frame.subscribe.destination
-    return 0
+            number = asked.subscribe.destination
+    return Answered(asked.request, 0, type(error).__name__, str(error), home=home_of(engine, number))
 
 
-def outcome(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
-    """What became of a command, for whoever ordered it."""
+def outcome_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
+    """What came of a command in the log, for the Client Manager that wanted it."""
     policy = None
     if isinstance(command, CreateDestination) and not answer.error:
         policy = engine.destinations[answer.number].policy

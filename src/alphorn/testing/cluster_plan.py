@@ -13,6 +13,7 @@ from alphorn.testing.schedule import Streams
 
 SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
+ALL_QUEUES = "glob:queue:?"
 STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
@@ -26,6 +27,7 @@ class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     home: int  # place of its Client Manager's machine: partitions treat both alike
     targets: tuple[str, ...]
+    late: tuple[str, ...] = ()  # what it sends to later on, and nobody had before
     readings: tuple[Reading, ...]
 
 
@@ -115,15 +117,21 @@ def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
 
 
 def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
-    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway."""
+    """Some clients receive from all queues, or have a subscription to all topics, besides what they want anyway.
+
+    Where one receives from all queues, somebody makes another one later, which nobody receives from by its name.
+    """
     found = []
     for client in clients:
         readings = list(client.readings)
         if stream.random() < 0.3:
-            readings.append(_draw_reading(stream, "glob:queue:?"))
+            readings.append(_draw_reading(stream, ALL_QUEUES))
         if stream.random() < 0.3:
             readings.append(_draw_reading(stream, "glob:topic:*", subscription="all", is_shared=not client.client_id))
         found.append(msgspec.structs.replace(client, readings=tuple(readings)))
+    if any(reading.destination == ALL_QUEUES for client in found for reading in client.readings):
+        place = stream.randrange(len(found))
+        found[place] = msgspec.structs.replace(found[place], late=("queue:z",))
     return tuple(found)
 
 

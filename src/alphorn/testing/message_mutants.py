@@ -7,6 +7,7 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.message_manager import checkpoint, engine
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
@@ -117,6 +118,10 @@ def _pieces_run_on() -> list[Patch]:
     return [(Pieces, "append", append)]
 
 
+def _late_not_joined() -> list[Patch]:
+    return [(Wildcards, "_match", lambda self, channel, place, destination, turn: None)]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -134,6 +139,7 @@ MESSAGE_MUTANTS = tuple(
         ("fragments-not-kept", "Checkpoints do not say where fragments are.", _fragments_not_kept),
         ("fragments-swept-early", "A body is let go before its message is consumed.", _fragments_swept_early),
         ("pieces-run-on", "Fragments are taken to follow each other in the log.", _pieces_run_on),
+        ("late-not-joined", "A consumer of a pattern does not hear of destinations that come later.", _late_not_joined),
         ("requests-not-repeated", "What a lost primary was asked is not asked again.", _requests_not_repeated),
     )
 )

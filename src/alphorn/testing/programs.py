@@ -35,6 +35,7 @@ CALM_THINK_S = 0.02
 RECONNECT_S = (0.02, 0.4)
 TAKE_MAX = 8
 BURST_MAX = 4
+LATE_SHARE = 0.05  # of steps in which a program first uses a destination that nobody had before
 ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
 TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
 
@@ -92,6 +93,7 @@ class SimulatedClient:
         "_consumers",
         "_end",
         "_home",
+        "_late",
         "_managers",
         "_outboxes",
         "_places",
@@ -102,6 +104,7 @@ class SimulatedClient:
         "_stream",
         "_streams",
         "_targets",
+        "_unsought",
         "core",
         "is_calm",
         "name",
@@ -119,6 +122,7 @@ class SimulatedClient:
         stream: random.Random,
         managers: Sequence[Reached],
         targets: tuple[str, ...],
+        late: tuple[str, ...],
         readings: tuple[Reading, ...],
         tell: Callable[[str, str], None],
     ) -> None:
@@ -131,7 +135,8 @@ class SimulatedClient:
         self._streams = streams
         self._stream = stream
         self._managers = managers
-        self._targets = targets
+        self._targets = targets + late
+        self._late = late
         self._readings = readings
         self._run = 0
         self._end: StreamEnd | None = None
@@ -286,7 +291,8 @@ class SimulatedClient:
     # --- the program ---
 
     def _find_places(self) -> None:
-        wanted = {*self._targets, *(reading.destination for reading in self._readings)}
+        self._unsought = list(self._late)
+        wanted = {*self._targets, *(reading.destination for reading in self._readings)} - {*self._late}
         for destination in sorted(name for name in wanted if not is_pattern(name)):
             self._find_place(destination)
 
@@ -307,6 +313,8 @@ class SimulatedClient:
         if run != self._run:
             return
         self.core.on_time(self._now)
+        if self._unsought and (self.is_calm or self._stream.random() < LATE_SHARE):
+            self._find_place(self._unsought.pop())
         if not self.is_calm:
             for destination in self._targets:
                 if self._stream.random() < 0.5:
@@ -398,7 +406,10 @@ class SimulatedClient:
             for inbox in consumer.inboxes():
                 key = key_of(self.core.connection, inbox.number)
                 if key not in self._book.sources:
-                    self._book.open(key, consumer.reading.source(self._client_id, inbox.destination))
+                    source = consumer.reading.source(self._client_id, inbox.destination)
+                    self._book.open(key, source)
+                    if source == inbox.destination:
+                        self._book.cover(source, self._now)  # a queue gives all that it ever got
 
     def _close(self, consumer: _Consumer, inbox: Inbox) -> None:
         def on_answer(answer: Answer | Error) -> None:

@@ -78,6 +78,7 @@ class SimulatedCluster:
                 stream=Random(f"{plan.seed}/{client.name}"),
                 managers=self.client_managers,
                 targets=client.targets,
+                late=client.late,
                 readings=client.readings,
                 tell=self._tell,
             )
