@@ -124,6 +124,7 @@ class ChannelCluster:
                 managers=self.client_managers,
                 targets=client.targets,
                 readings=client.readings,
+                late=client.late,
                 tell=self._tell,
             )
             for client in plan.clients
