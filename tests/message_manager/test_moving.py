@@ -341,12 +341,11 @@ def test_what_comes_late_of_a_connection_that_has_ended_is_not_stored_again(here
     assert not here.answer(publish(busy, 1)).error  # it may come back with another producer
 
 
-def test_a_destination_does_not_leave_while_a_body_comes_in_fragments(here: Side, there: Side, busy: int) -> None:
-    travel = Travel(here, there, busy)
-    for step in travel.steps()[:3]:
-        step()
+def test_a_destination_with_bodies_in_fragments_stays_and_takes_none_when_it_is_to_leave(here: Side, busy: int) -> None:
     here.order(Fragment(busy, OTHER, 1, 0, memoryview(b"piece")))
-    assert here.answer(Move(busy, MoveStage.BEGUN, 1, travel.target)).error == "Unavailable"
+    assert here.answer(Move(busy, MoveStage.PLANNED, 1)).error == "Unavailable"
     here.order(Abandon(OTHER, 2, busy))
-    travel.begin()
-    assert here.answer(Fragment(busy, OTHER, 3, 0, memoryview(b"piece"))).error == "Moved"
+    assert not here.answer(Move(busy, MoveStage.PLANNED, 1)).error
+    assert here.answer(Fragment(busy, OTHER, 3, 0, memoryview(b"piece"))).error == "Unavailable"
+    here.order(Move(busy, MoveStage.CANCELLED, 1))
+    assert not here.answer(Fragment(busy, OTHER, 4, 0, memoryview(b"piece"))).error

@@ -1,6 +1,7 @@
 """Applies `Move`: a destination leaves this channel, step by step.
 
-Messages are copied while it is only planned, so that little is left to do once it has begun. Whatever concerns it and
+Messages are copied while it is only planned, so that little is left to do once it has begun. That a move has begun cannot
+fail, because Client Managers go by the log alone: so what would forbid it is refused from the plan on. Whatever concerns it and
 comes after that is refused as moved and changes nothing here, because whoever sent it goes on there.
 """
 
@@ -59,6 +60,10 @@ def _plan(state: State, command: Move, effects: list[Effect]) -> None:
         raise Misuse(f"{found.destination} is temporary and ends with its connection; it cannot be moved")
     if command.destination in state.moves.landing:
         raise Moved(f"{found.destination} has just come here; move it when its consumers have followed")
+    if state.has_streams(command.destination):
+        raise Unavailable(
+            f"messages of {found.destination} have streamed bodies, which do not move; consume them first"
+        )
     state.moves.leaving[command.destination] = Leaving(command.channel)
     effects.append(Planned(command.destination))
 
@@ -68,8 +73,6 @@ def _begin(state: State, command: Move, place: int, effects: list[Effect]) -> No
     if leaving is None:
         raise InvalidDestination("this destination is not to be moved (any more); plan it first")
     if leaving.source is None:
-        if state.has_streams(command.destination):
-            raise Unavailable("messages of this destination have bodies in fragments, which do not move; wait for them")
         found = state.destinations[command.destination]
         leaving.stage, leaving.number, leaving.begun_at = MoveStage.BEGUN, command.number, state.sequence
         if found.producers is None:

@@ -106,6 +106,8 @@ def _refusal(state: State, command: Fragment) -> Refusal | None:
         return InvalidDestination.__name__, reason
     if destination.destination.name == DEAD_MESSAGES:
         return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
+    if command.destination in state.moves.leaving:
+        return Unavailable.__name__, f"{destination.destination} is on its way to another channel; send it again later"
     if command.index == 0:
         return None
     body = state.streams.open.get(command.producer)
