@@ -46,12 +46,13 @@ class Redirect:
 class Moving:
     """All destinations that have moved, and what waits for those on their way."""
 
-    __slots__ = ("_desk", "_followed", "_redirects", "_turn", "_under_way", "on_moved")
+    __slots__ = ("_cancelled", "_desk", "_followed", "_redirects", "_turn", "_under_way", "on_moved")
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._redirects: dict[int, Redirect] = {}  # by old place
         self._under_way: dict[int, int] = {}  # by place: commands that were ordered and not heard of yet
+        self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
         self._followed: set[int] = set()  # places that have come, whose primary waits to hear that all have followed
         self.on_moved: Callable[[list[Consumer], int], Unseen] = lambda consumers, place: []
@@ -178,9 +179,13 @@ class Moving:
 
     def on_move(self, channel: int, sequence: int, command: Move) -> None:
         """The log says that a destination leaves."""
-        if command.stage is MoveStage.BEGUN:
-            place = place_of(channel, command.destination)
-            if self._desk.directory.at(place) is not None or self._has_anything(place):
+        place = place_of(channel, command.destination)
+        if command.stage is MoveStage.CANCELLED:
+            self._cancelled.add(place)
+        elif command.stage is MoveStage.PLANNED:
+            self._cancelled.discard(place)
+        elif command.stage is MoveStage.BEGUN and place not in self._cancelled:
+            if self._desk.directory.at(place) is not None:  # what concerns others is answered by the primary
                 self.learn(place, Home(command.channel, command.number, sequence), is_silent=False)
 
     def on_departed(self, channel: int, frame: Departed) -> None:

@@ -1,8 +1,8 @@
 """Applies `Move`: a destination leaves this channel, step by step.
 
-Messages are copied while it is only planned, so that little is left to do once it has begun. That a move has begun cannot
-fail, because Client Managers go by the log alone: so what would forbid it is refused from the plan on. Whatever concerns it and
-comes after that is refused as moved and changes nothing here, because whoever sent it goes on there.
+Messages are copied while it is only planned, so that little is left to do once it has begun. That a planned move begins
+cannot fail, because Client Managers go by the log alone: so what would forbid it is refused from the plan on. Whatever
+concerns it and comes after that is refused as moved and changes nothing here, because whoever sent it goes on there.
 """
 
 from alphorn.message_manager.effects import Answer, Effect, Left, Planned
