@@ -180,13 +180,13 @@ class Moving:
     def on_move(self, channel: int, sequence: int, command: Move) -> None:
         """The log says that a destination leaves."""
         place = place_of(channel, command.destination)
+        is_known = self._desk.directory.at(place) is not None  # about other places the primary answers
         if command.stage is MoveStage.CANCELLED:
             self._cancelled.add(place)
         elif command.stage is MoveStage.PLANNED:
             self._cancelled.discard(place)
-        elif command.stage is MoveStage.BEGUN and place not in self._cancelled:
-            if self._desk.directory.at(place) is not None:  # what concerns others is answered by the primary
-                self.learn(place, Home(command.channel, command.number, sequence), is_silent=False)
+        elif command.stage is MoveStage.BEGUN and is_known and place not in self._cancelled:
+            self.learn(place, Home(command.channel, command.number, sequence), is_silent=False)
 
     def on_departed(self, channel: int, frame: Departed) -> None:
         """The primary has said its last word about a destination."""
