@@ -130,6 +130,9 @@ class ChannelCluster:
             for client in plan.clients
         ]
 
+        for program in self.clients:
+            program.streams = False  # a destination that is being moved takes none, which these programs do not expect
+
     @property
     def simulation(self) -> Simulation:
         """The first channel's group, on whose network clients are."""

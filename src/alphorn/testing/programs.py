@@ -108,6 +108,7 @@ class SimulatedClient:
         "core",
         "is_calm",
         "name",
+        "streams",
         "tell",
     )
 
@@ -127,6 +128,7 @@ class SimulatedClient:
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
+        self.streams = True  # now and then it sends a body in fragments
         self.is_calm = False  # consumes all, sends nothing by itself, and stays
         self.tell = tell
         self._client_id = client_id
@@ -320,7 +322,8 @@ class SimulatedClient:
                 if self._stream.random() < 0.5:
                     for _ in range(self._stream.randint(1, BURST_MAX)):
                         self._send(destination)
-        self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
+        if self.streams:
+            self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
         for consumer in self._consumers:
             self._consume(consumer)
         if self._end is not None:
