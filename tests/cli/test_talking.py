@@ -351,6 +351,8 @@ COMMANDS = {
     "browse": "QUEUE --selector --json --url",
     "tail": "TOPIC --start --selector --json --url",
     "status": "--json --url",
+    "move": "DEST CHANNEL --json --url",
+    "channel": "drain open",
 }
 
 

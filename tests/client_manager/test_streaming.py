@@ -115,7 +115,7 @@ def test_an_abandoned_body_is_said_to_the_log(managing: Managing) -> None:
     place = client.resolve()
     send(client, place, 1, 0)
     client.say(AbandonStream(1, 3, place, 2))
-    assert ordered(managing)[-1] == commands.Abandon(commands.key_of(client.id, 3), 2)
+    assert ordered(managing)[-1] == commands.Abandon(commands.key_of(client.id, 3), 2, 5)
     answer_all(managing)
     assert client.take(Confirmed) == [Confirmed(3, 1), Confirmed(3, 2)]
 

@@ -24,6 +24,8 @@ COMMANDS = (
     "status",
     "destinations",
     "spark",
+    "move",
+    "channel",
     "demo",
     "sim",
     "chaos",

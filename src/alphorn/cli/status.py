@@ -17,6 +17,7 @@ COLUMNS = {
     "channels": ("name",),
     "destinations": ("name", "channel", "depth", "consumers"),
     "readers": ("name", "channel", "sequence", "lag"),
+    "moves": ("name", "from", "to", "stage"),
 }
 
 WIDTH = 160  # where there is no terminal to ask
@@ -36,6 +37,8 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for title, first in COLUMNS.items():
+        if title == "moves" and not found.get(title):
+            continue  # only while something is on its way
         console.print(table_of(title, first, found.get(title, [])))
 
 

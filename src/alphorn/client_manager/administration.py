@@ -1,17 +1,20 @@
 """What clients ask about destinations: where one is, to create or delete one, to look into a queue, and the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.consuming import Consuming, delivered
+from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import Logged
+from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.runs import delivered
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
@@ -27,10 +30,11 @@ from alphorn.model.conversation import (
     parts_of,
     place_of,
 )
-from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
-from alphorn.model.errors import Error, InvalidDestination, Misuse, PeerViolation, Unavailable
+from alphorn.model.destinations import Destination, Policy, parse_destination, split_channel, temporary_prefix
+from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
+CLOSED = -2  # where a channel says it of itself; -1 where a destination is just coming
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 
 
@@ -46,10 +50,12 @@ class Administration:
         "_flow",
         "_is_asking_for_log",
         "_log_lines",
+        "_moving",
     )
 
-    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, flow: FlowControl) -> None:
+    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, flow: FlowControl, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
         self._finding = finding
         self._flow = flow
         self._consuming = consuming
@@ -100,10 +106,21 @@ class Administration:
         self._create(connection, frame.request, destination, policy, owner)
 
     def _create(
-        self, connection: Connection, request: int, destination: Destination, policy: Policy, owner: bytes
+        self,
+        connection: Connection,
+        request: int,
+        destination: Destination,
+        policy: Policy,
+        owner: bytes,
+        channel: int | None = None,
     ) -> None:
         desk = self._desk
-        channel = desk.directory.channel_for(destination)
+        try:
+            wanted, channel = self._home(destination, channel)
+        except Error as error:
+            desk.fail(connection.stream, request, error)
+            return
+        again = partial(self._create, connection, request, destination, policy, owner)
 
         def on_created(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
@@ -113,8 +130,37 @@ class Administration:
             else:
                 self._resolved(connection, request, listed)
 
-        command = commands.CreateDestination(destination, policy, owner)
-        desk.channels[channel].request(command, desk.answer_to(connection, request, on_created))
+        command = commands.CreateDestination(wanted, policy, owner)
+        answered = desk.answer_to(connection, request, on_created)
+        desk.channels[channel].request(command, self._elsewhere(channel, answered, again))
+
+    def _home(self, destination: Destination, channel: int | None) -> tuple[Destination, int]:
+        """A destination as its channel knows it, and where to look for it; raises `InvalidDestination`."""
+        desk = self._desk
+        wanted, name = split_channel(destination)
+        if not name:
+            return destination, desk.directory.channel_for(destination) if channel is None else channel
+        if name not in desk.settings.channel_names:
+            raise InvalidDestination(f"there is no {destination}: no channel is named {name}; see alphorn status")
+        return wanted, desk.settings.channel_names.index(name)
+
+    def _elsewhere(
+        self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int | None], None]
+    ) -> Callable[[link.Answered], None]:
+        """Asks the channel that has a destination by now, where this one says so; below 0 it is just coming here."""
+
+        def on_answer(answer: link.Answered) -> None:
+            if answer.error != Moved.__name__:
+                answered(answer)
+            elif answer.number >= 0:
+                again(answer.number)
+            elif answer.number == CLOSED:
+                self._desk.directory.closed.add(channel)
+                again(None)
+            else:
+                self._desk.later(lambda: again(channel))
+
+        return on_answer
 
     def _resolved(self, connection: Connection, request: int, listed: Listed) -> None:
         self._flow.enter(connection, listed.place)
@@ -144,10 +190,15 @@ class Administration:
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
-        self._locate(connection, frame.request, destination, lambda place: self._do(connection, frame, place, policy))
+        self.locate(connection, frame.request, destination, lambda place: self._do(connection, frame, place, policy))
 
-    def _locate(
-        self, connection: Connection, request: int, destination: Destination, then: Callable[[int], None]
+    def locate(
+        self,
+        connection: Connection,
+        request: int,
+        destination: Destination,
+        then: Callable[[int], None],
+        channel: int | None = None,
     ) -> None:
         """Goes on with the place of a destination that exists."""
         desk = self._desk
@@ -155,17 +206,23 @@ class Administration:
         if listed is not None:
             then(listed.place)
             return
-        channel = desk.directory.channel_for(destination)
+        try:
+            wanted, channel = self._home(destination, channel)
+        except Error as error:
+            desk.fail(connection.stream, request, error)
+            return
 
         def on_found(answer: link.Answered) -> None:
             place = place_of(channel, answer.number)
             desk.directory.learn(place, destination, answer.policy or Policy())
             then(place)
 
+        answered = desk.answer_to(connection, request, on_found)
+        again = partial(self.locate, connection, request, destination, then)
         number = desk.channels[channel].ask(
-            desk.answer_to(connection, request, on_found), lost=lambda: self._unavailable(connection, request)
+            self._elsewhere(channel, answered, again), lost=lambda: self._unavailable(connection, request)
         )
-        if not desk.ask_primary(channel, link.Locate(number, destination)):
+        if not desk.ask_primary(channel, link.Locate(number, wanted)):
             desk.channels[channel].pending.pop(number)
             self._unavailable(connection, request)
 
@@ -175,37 +232,36 @@ class Administration:
             self._desk.fail(connection.stream, request, error)
 
     def _do(self, connection: Connection, frame: Administer, place: int, policy: Policy) -> None:
-        channel, number = parts_of(place)
-        command: commands.AnyCommand
-        match frame.action:
-            case "delete":
-                command = commands.DeleteDestination(number)
-            case "policy":
-                command = commands.SetPolicy(number, policy)
-            case "purge":
-                command = commands.Purge(number)
-            case "release":
-                command = commands.Release(number, frame.number)
-            case _:
-                command = commands.Redrive(number, [])
+        def make(number: int) -> commands.AnyCommand:
+            match frame.action:
+                case "delete":
+                    return commands.DeleteDestination(number)
+                case "policy":
+                    return commands.SetPolicy(number, policy)
+                case "purge":
+                    return commands.Purge(number)
+                case "release":
+                    return commands.Release(number, frame.number)
+                case _:
+                    return commands.Redrive(number, [])
 
         def on_done(answer: link.Answered) -> None:
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
-        self._desk.channels[channel].request(command, self._desk.answer_to(connection, frame.request, on_done))
+        self._moving.request(place, make, self._desk.answer_to(connection, frame.request, on_done))
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
         listed = self._desk.directory.forget(place)
-        for known in self._flow.on_deleted(place):
-            self._desk.reply(known.stream, Vanished(place))
+        for connection, known in self._flow.on_deleted(place):
+            self._desk.reply(connection.stream, Vanished(known))
         if listed is None:
             return
         for consumer in [consumer for consumer in self._desk.consumers.values() if consumer.place == place]:
-            connection = self._desk.connections.get(consumer.stream)
-            if connection is not None:
+            owner = self._desk.connections.get(consumer.stream)
+            if owner is not None:
                 reason = f"{listed.destination} was deleted"
-                self._consuming.close(connection, consumer, InvalidDestination.__name__, reason)
+                self._consuming.close(owner, consumer, InvalidDestination.__name__, reason)
 
     def on_unsubscribe(self, connection: Connection, frame: Unsubscribe) -> None:
         """Ends a durable or shared subscription of this client; one to a pattern with all that it has to topics.
@@ -247,23 +303,25 @@ class Administration:
         def on_done(answer: link.Answered) -> None:
             self._find_subscription(connection, frame, channel, has_ended=True)
 
-        command = commands.Unsubscribe(destination, subscription)
-        self._desk.channels[channel].request(command, self._desk.answer_to(connection, frame.request, on_done))
+        place = place_of(channel, destination)
+        answered = self._desk.answer_to(connection, frame.request, on_done)
+        self._moving.request(place, lambda number: commands.Unsubscribe(number, subscription), answered)
 
     def on_browse(self, connection: Connection, frame: Browse) -> None:
         """Looks into a queue without consuming."""
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
-        self._finding.find(frame.place, lambda listed: self._browse(connection, frame, is_there=listed is not None))
+        find = partial(self._finding.find, frame.place, partial(self._browse, connection, frame))
+        self._moving.when(frame.place, find)
 
-    def _browse(self, connection: Connection, frame: Browse, *, is_there: bool) -> None:
+    def _browse(self, connection: Connection, frame: Browse, listed: Listed | None) -> None:
         desk = self._desk
-        channel, destination = parts_of(frame.place)
         if not desk.is_there(connection):
             return
-        if not is_there:
+        if listed is None:
             desk.fail(connection.stream, frame.request, InvalidDestination("this destination is gone; resolve it anew"))
             return
+        channel, destination = parts_of(listed.place)
 
         def on_done(answer: link.Answered) -> None:
             self._browsing.pop((channel, number), None)
@@ -320,7 +378,7 @@ class Administration:
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            data = msgspec.json.encode(merge_status(gathering.parts))
+            data = msgspec.json.encode(merge_status(gathering.parts, self._desk.settings.channel_names))
             self._desk.reply(gathering.connection.stream, StatusAnswer(gathering.request, data))
 
 
@@ -346,18 +404,23 @@ class _Gathering:
         self.parts: list[tuple[int, str, dict[str, Any]]] = []
 
 
-def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]:
+def merge_status(parts: list[tuple[int, str, dict[str, Any]]], names: Sequence[str] = ()) -> dict[str, Any]:
     """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations."""
     nodes: dict[str, dict[str, Any]] = {}
     channels: dict[int, dict[str, Any]] = {}
     destinations: list[dict[str, Any]] = []
     readers: list[dict[str, Any]] = []
+    moves: list[dict[str, Any]] = []
     for channel, _, part in sorted(parts, key=lambda part: (part[0], part[1])):
         nodes[part["node"]["name"]] = part["node"]
         if part["node"]["role"] == "primary":
             channels[channel] = part["channel"]
             destinations += part["destinations"]
             readers += part["readers"]
+            moves += [
+                {"name": move["name"], "from": part["channel"]["name"], "to": names[move["to"]], "stage": move["stage"]}
+                for move in part.get("moves", ())
+            ]
             for other in part["client_managers"]:
                 nodes.setdefault(other["name"], other)
     newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
@@ -369,4 +432,5 @@ def merge_status(parts: list[tuple[int, str, dict[str, Any]]]) -> dict[str, Any]
         "channels": list(channels.values()),
         "destinations": destinations,
         "readers": readers,
+        "moves": moves,
     }

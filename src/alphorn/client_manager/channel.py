@@ -21,6 +21,7 @@ from alphorn.model.commands import (
     Entry,
     Forget,
     Fragment,
+    Move,
     Publish,
     Subscribe,
     connection_of,
@@ -81,20 +82,24 @@ class Channel:
         "_then",
         "_waiting_bytes",
         "cache",
+        "committing",
         "epoch",
         "heard",
         "in_flight",
         "is_open",
+        "is_removed",
         "links",
         "pending",
         "primary",
         "waiting",
     )
 
-    def __init__(self, *, cache_bytes: int) -> None:
+    def __init__(self, *, cache_bytes: int, is_removed: bool = False) -> None:
+        self.is_removed = is_removed  # nobody is there any more: nothing is ordered
         self.cache = ReceiveCache(cache_bytes)
         self.primary = ""  # name of the Message Manager that serves, "" while none is known
         self.epoch = 0
+        self.committing = 0  # number of the own entry whose outcome is just being told
         self.heard = 0  # the newest entry of the log that has come
         self.links: set[str] = set()
         self.is_open = True
@@ -167,6 +172,8 @@ class Channel:
             self._close_entry()
 
     def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int) -> None:
+        if self.is_removed:
+            return
         if isinstance(command, Forget):
             self._drop_requests(command.connection)
         if self._goes_with_bulk(command):
@@ -179,7 +186,9 @@ class Channel:
         if then is not None:
             self._then.append(then)
         self._size += size + _COMMAND_BYTES
-        if self._size >= ENTRY_BYTES:
+        if self._size >= ENTRY_BYTES or isinstance(command, Move):
+            # What follows a move is refused where the destination was: so that everybody can tell by the number of the
+            # entry, a move is the last command of its own.
             self._close_entry()
 
     def _drop_requests(self, connection: bytes) -> None:
@@ -245,8 +254,9 @@ class Channel:
         """
         return self._waiting_bytes + self._size + self._bulk_bytes // 4
 
-    def committed(self, handle: int) -> None:
-        """An own entry is in the log, and all before it has been heard."""
+    def committed(self, handle: int, sequence: int) -> None:
+        """An own entry is in the log under this number, and all before it has been heard."""
+        self.committing = sequence
         self._bulk_in_flight.pop(handle, None)
         for then in self.in_flight.pop(handle, ()):
             then()

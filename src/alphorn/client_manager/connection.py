@@ -6,32 +6,73 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
+from alphorn.model.commands import Abandon, Fragment, Publish
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
+PLACES_MAX = 10_000  # whose counters are remembered of one producer
 
-class Unanswered(Protocol):
-    """A batch whose outcome the primary tells."""
 
-    is_void: bool  # whatever is told: it comes again
+class Batch:
+    """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
+
+    __slots__ = (
+        "command",
+        "connection",
+        "count",
+        "counter",
+        "is_audited",
+        "is_judged",
+        "is_void",
+        "place",
+        "producer",
+        "session",
+        "size",
+        "state",
+    )
+
+    def __init__(
+        self,
+        connection: "Connection",
+        session: int,
+        producer: int,
+        state: "Producer",
+        place: int,
+        command: Publish | Fragment | Abandon,
+        count: int,
+        *,
+        is_judged: bool,
+    ) -> None:
+        self.counter = command.counter
+        self.count = count
+        self.is_judged = is_judged  # the primary's answer decides
+        self.is_audited = False
+        self.is_void = False  # an earlier one was postponed: this one comes again after that
+        self.connection = connection
+        self.session = session
+        self.producer = producer
+        self.state = state
+        self.place = place
+        self.command = command
+        self.size = 0 if isinstance(command, Abandon) else len(command.blob)
 
 
 class Producer:
     """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("_closed", "expected", "is_postponed", "is_proven", "open", "place", "session", "unanswered")
+    __slots__ = ("_closed", "_sent", "expected", "is_postponed", "is_proven", "open", "place", "session", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
         self.session = session
         self.place = -1  # of the last batch
         self.is_proven = is_proven
-        self.unanswered: dict[int, Unanswered] = {}  # batches whose outcome the primary tells, by counter
+        self.unanswered: dict[int, Batch] = {}  # batches whose outcome the primary tells, by counter
         self.is_postponed = False  # what it sends is left unheard before the expected counter comes again
         self.open: deque[int] = deque()  # counters of batches that have no outcome, or follow such a one
         self._closed: dict[int, int] = {}  # of these, which have one: the last counter, 0 where it was refused
+        self._sent: dict[int, deque[int]] = {}  # place → last counters of what went there
 
     def close(self, counter: int, confirmed: int) -> int:
         """The batch that begins with a counter has its outcome: confirmed through this one, 0 where it was refused.
@@ -54,6 +95,27 @@ class Producer:
             self._closed.pop(self.open.pop(), None)
         for later in [later for later in self.unanswered if later >= first]:
             self.unanswered.pop(later).is_void = True
+
+    def has_sent_to(self, place: int) -> bool:
+        """Whether it is known what went to this place before."""
+        return place in self._sent
+
+    def after(self, place: int, counter: int, count: int) -> int:
+        """What a publish to this place says of the one before it (model.commands.Publish); it is sent now.
+
+        Of what was postponed and comes again nothing is said: it may not be there.
+        """
+        if place not in self._sent and len(self._sent) >= PLACES_MAX:
+            self._sent.clear()
+        sent = self._sent.setdefault(place, deque())
+        while sent and sent[-1] >= counter:
+            sent.pop()
+        before = sent[-1] if sent else 0
+        oldest = self.open[0] if self.open else counter
+        while len(sent) > 1 and sent[1] < oldest:
+            sent.popleft()
+        sent.append(counter + count - 1)
+        return -1 if before == counter - 1 else before
 
 
 class Consumer:
@@ -113,6 +175,10 @@ class Consumer:
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
+
+    def turn_to(self, place: int, channel: int, destination: int) -> None:
+        """Its destination is at this place."""
+        self.place, self.channel, self.destination = place, channel, destination
 
     def begin(self) -> None:
         """It receives, or is over before it could."""

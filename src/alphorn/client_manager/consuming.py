@@ -5,6 +5,9 @@ it comes with the log or is fetched from a backup, and what came later for the s
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+
+from msgspec import structs
 
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
@@ -12,14 +15,15 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.outflow import Outflow
-from alphorn.model import commands, link
+from alphorn.client_manager.runs import delivered, pairs_of
+from alphorn.model import commands, link, moving_link
 from alphorn.model.conversation import (
     Acknowledge,
     CloseConsumer,
     Consume,
     ConsumerClosed,
-    Delivered,
     Done,
     Failed,
     Regulate,
@@ -28,8 +32,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import DestinationKind, temporary_prefix
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
-from alphorn.model.messages import cut_batch
-from alphorn.model.ranges import Range, RangeSet
+from alphorn.model.ranges import RangeSet
 
 PREFETCH_MAX = 1_000_000
 
@@ -37,10 +40,12 @@ PREFETCH_MAX = 1_000_000
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching", "outflow")
+    __slots__ = ("_desk", "_ending", "_finding", "_moving", "_waiters", "delivered", "fetching", "outflow")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
+        moving.on_moved = self._on_moved
         self._finding = finding
         self.fetching = Fetching(desk, self.on_heard)
         self.outflow = Outflow(desk, self._go_on)
@@ -53,7 +58,8 @@ class Consuming:
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
         consumer = self._open(connection, frame)
-        self._finding.find(frame.place, lambda listed: self._begin(connection, consumer, frame, listed))
+        begin = partial(self._begin, connection, consumer, frame)
+        self._moving.when(consumer.place, partial(self._finding.find, consumer.place, begin))
 
     def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
         """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
@@ -65,7 +71,8 @@ class Consuming:
         desk, number = self._desk, frame.consumer
         if frame.session not in connection.sessions or number in connection.consumers:
             raise PeerViolation(f"consumer {number} is open already, or session {frame.session} is not")
-        channel, destination = parts_of(frame.place)
+        place = self._moving.current(frame.place)
+        channel, destination = parts_of(place)
         if not 0 <= channel < len(desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
         if not 0 <= number <= commands.NUMBER_MAX:
@@ -77,7 +84,7 @@ class Consuming:
             key=key,
             stream=connection.stream,
             session=frame.session,
-            place=frame.place,
+            place=place,
             channel=channel,
             destination=destination,
         )
@@ -94,6 +101,7 @@ class Consuming:
             reason = "this destination is gone; resolve it anew"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
             return
+        consumer.turn_to(listed.place, *parts_of(listed.place))
         found = listed.destination
         if found.is_temporary and not found.name.startswith(temporary_prefix(connection.id)):
             reason = f"{found} belongs to another connection; only that one receives from it"
@@ -106,6 +114,8 @@ class Consuming:
 
     def _enter(self, connection: Connection, consumer: Consumer) -> None:
         """It is known where the consumer belongs: what its client said of it meanwhile is done, and it attaches."""
+        place = self._moving.current(consumer.place)
+        consumer.turn_to(place, *parts_of(place))
         self._do_postponed(consumer)
         if self.is_current(connection, consumer):
             self.attach(connection, consumer)
@@ -130,7 +140,7 @@ class Consuming:
     def _subscribe(self, connection: Connection, consumer: Consumer, frame: Consume) -> None:
         is_named = bool(frame.subscription)
         command = commands.Subscribe(
-            destination=consumer.destination,
+            destination=0,
             name=frame.subscription,
             client=connection.client_id,
             consumer=consumer.key,
@@ -155,7 +165,15 @@ class Consuming:
         if is_named:
             self._claim(connection, consumer, command, on_answer)
         else:
-            self._desk.channels[consumer.channel].request(command, on_answer)
+            self._order(consumer, command, on_answer)
+
+    def _order(
+        self, consumer: Consumer, command: commands.Subscribe, on_answer: Callable[[link.Answered], None]
+    ) -> None:
+        def make(number: int) -> commands.Subscribe:
+            return structs.replace(command, destination=number)
+
+        self._moving.request(consumer.place, make, on_answer)
 
     def _claim(
         self,
@@ -172,10 +190,17 @@ class Consuming:
 
         def subscribe() -> None:
             if self.is_current(connection, consumer):
-                channel.request(command, on_answer)
+                self._order(consumer, command, on_answer)
 
-        request = channel.ask(lambda answer: on_answer(answer) if answer.error else subscribe(), lost=subscribe)
-        if not self._desk.ask_primary(consumer.channel, link.Claim(request, command)):
+        def on_claimed(answer: link.Answered) -> None:
+            if answer.error and answer.home is None:
+                on_answer(answer)
+            else:
+                subscribe()
+
+        request = channel.ask(on_claimed, lost=subscribe)
+        claim = link.Claim(request, structs.replace(command, destination=consumer.destination))
+        if not self._desk.ask_primary(consumer.channel, claim):
             channel.pending.pop(request)
             subscribe()
 
@@ -188,9 +213,12 @@ class Consuming:
         channel = self._desk.channels[consumer.channel]
 
         def on_answer(answer: link.Answered) -> None:
-            if not self.is_current(connection, consumer):
+            if not self.is_current(connection, consumer) or self._desk.channels[consumer.channel] is not channel:
                 return
             consumer.attaching = 0
+            if answer.home is not None:
+                self._follow(consumer, answer.home)
+                return
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
@@ -218,6 +246,30 @@ class Consuming:
             ),
         )
         self.outflow.attach(connection, consumer)
+
+    def _follow(self, consumer: Consumer, home: moving_link.Home) -> None:
+        """The destination has left before the consumer was attached."""
+        redirect = self._moving.learn(consumer.place, home, is_silent=True)
+        if redirect.is_done:
+            self._on_moved([consumer], redirect.place)
+        elif consumer not in redirect.consumers:
+            self._moving.hold(redirect, consumer)
+
+    def _on_moved(self, consumers: list[Consumer], place: int) -> list[tuple[int, list[int]]]:
+        """A destination is at another place: its consumers go on there, with what they have.
+
+        Gives what was on its way to them and cannot reach them any more.
+        """
+        unseen: list[tuple[int, list[int]]] = []
+        for consumer in consumers:
+            never = RangeSet((run.position, run.position + run.count - 1) for run in consumer.waiting)
+            never.update(consumer.recovery or RangeSet())
+            if never:
+                unseen.append((consumer.subscription, never.flat()))
+            connection = self._desk.connections.get(consumer.stream)
+            if connection is not None and self.is_current(connection, consumer):
+                self._enter(connection, consumer)
+        return unseen
 
     def _answer(self, connection: Connection, request: int, answer: link.Answered) -> None:
         if answer.error:
@@ -259,11 +311,15 @@ class Consuming:
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
         consumer.begin()
-        channel = self._desk.channels[consumer.channel]
         if consumer.is_volatile:
-            channel.want(commands.Unsubscribe(consumer.destination, consumer.subscription, consumer.key))
+
+            def unsubscribe(number: int) -> commands.Unsubscribe:
+                return commands.Unsubscribe(number, consumer.subscription, consumer.key)
+
+            self._moving.want(consumer.place, unsubscribe)
 
         def detach() -> None:
+            channel = self._desk.channels[consumer.channel]
             request = channel.ask(lambda answer: then(), lost=then)
             self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, consumer.held.flat()))
 
@@ -297,17 +353,17 @@ class Consuming:
             consumer.postponed.append(lambda: self._acknowledge(connection, consumer, frame))
 
     def _acknowledge(self, connection: Connection, consumer: Consumer, frame: Acknowledge) -> None:
-        channel = self._desk.channels[consumer.channel]
-        command = commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, frame.positions)
+        channel, positions = self._desk.channels[consumer.channel], frame.positions
+
+        def make(number: int) -> commands.Acknowledge:
+            return commands.Acknowledge(number, consumer.subscription, consumer.key, positions)
+
         if frame.request:
-            channel.want(
-                command,
-                lambda: self._acknowledged(connection, consumer, frame.request, frame.positions),
-                size=bytes_of(frame.positions),
-            )
-        elif not channel.join(command):
+            settled = partial(self._acknowledged, connection, consumer, frame.request, positions)
+            self._moving.want(consumer.place, make, settled, size=bytes_of(positions))
+        elif not channel.join(make(consumer.destination)):
             # The list grows with what joins the command, so all of it is settled together.
-            channel.want(command, lambda: consumer.settle(command.positions), size=bytes_of(frame.positions))
+            self._moving.want(consumer.place, make, lambda: consumer.settle(positions), size=bytes_of(positions))
 
     def on_return(self, connection: Connection, frame: Return) -> None:
         """Messages come back, to be given out again or as dead."""
@@ -323,18 +379,19 @@ class Consuming:
         consumer.give_back(frame.positions)
         if not frame.is_unseen:
             self._desk.loose.add(consumer, frame.positions)
-        command = commands.Return(
-            consumer.destination,
-            consumer.subscription,
-            consumer.key,
-            frame.positions,
-            frame.delay_ms,
-            frame.is_dead,
-            frame.is_unseen,
-        )
-        self._desk.channels[consumer.channel].want(
-            command,
-            lambda: self._returned(connection, consumer, frame.request, frame.positions),
+        settled = partial(self._returned, connection, consumer, frame.request, frame.positions)
+        self._moving.want(
+            consumer.place,
+            lambda number: commands.Return(
+                number,
+                consumer.subscription,
+                consumer.key,
+                frame.positions,
+                frame.delay_ms,
+                frame.is_dead,
+                frame.is_unseen,
+            ),
+            settled,
             size=bytes_of(frame.positions),
         )
 
@@ -378,8 +435,8 @@ class Consuming:
     def on_deliver(self, channel: int, frame: link.Deliver) -> None:
         """The primary gives out messages."""
         consumer = self._desk.consumers.get(frame.consumer)
-        if consumer is None:
-            return  # it has ended; the primary hears of that, and the messages come back
+        if consumer is None or consumer.channel != channel:
+            return  # it has ended or turned elsewhere; the primary hears of that, and the messages come back
         if consumer.recovery is not None:
             for run in frame.runs:
                 consumer.recovery.add(run.position, run.position + run.count - 1)
@@ -426,7 +483,8 @@ class Consuming:
     def on_heard(self, channel: int, sequence: int) -> None:
         """An entry is in the cache: what waited for it goes on."""
         for consumer in self._waiters.pop((channel, sequence), ()):
-            self._go_on(consumer)
+            if consumer.channel == channel:  # otherwise it has turned elsewhere since
+                self._go_on(consumer)
 
     def _go_on(self, consumer: Consumer) -> None:
         """Passes on what waits for a consumer, as far as it can be."""
@@ -468,29 +526,3 @@ class Consuming:
             "waiting": len(self._waiters),
             **self.outflow.describe(),
         }
-
-
-def pairs_of(positions: Sequence[int]) -> list[Range]:
-    """The pairs that a client wrote flat; raises `PeerViolation` for what are none."""
-    pairs = list(zip(positions[::2], positions[1::2], strict=False))
-    if len(positions) % 2 or any(not 0 <= first <= last for first, last in pairs):
-        raise PeerViolation("positions come in pairs, the first not after the last")
-    return pairs
-
-
-def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:
-    """What a client hears of a run; the batch is cut only where the run is not all of it."""
-    is_whole = run.index == 0 and run.count == batch.count
-    blob = batch.blob if is_whole else memoryview(cut_batch(batch.blob, range(run.index, run.index + run.count)))
-    return Delivered(
-        number,
-        run.position,
-        run.delivery_count,
-        run.sequence,
-        run.index,
-        batch.producer,
-        batch.counter + run.index,
-        batch.timestamp,
-        run.history,
-        blob,
-    )

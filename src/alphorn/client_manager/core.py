@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alphorn.client_manager.administration import Administration
+from alphorn.client_manager.carrying import Carrying
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
@@ -31,12 +32,14 @@ from alphorn.client_manager.machine import (
     Window,
     Writable,
 )
+from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming, is_bulk
 from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.model import commands, conversation, link
+from alphorn.model import commands, conversation, link, moving_link
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -52,14 +55,17 @@ class ClientManager:
         self._origins = list(origins)  # of this node's member of each channel
         self._desk = Desk(settings, ids)
         self._desk.auditing.begin(self._origins)
-        finding = Finding(self._desk)
-        self._flow = FlowControl(self._desk)
-        self._publishing = Publishing(self._desk, finding, self._flow)
-        self._consuming = Consuming(self._desk, finding)
+        self._moving = Moving(self._desk)
+        self._carrying = Carrying(self._desk)
+        finding = Finding(self._desk, self._moving)
+        self._flow = FlowControl(self._desk, self._moving)
+        self._publishing = Publishing(self._desk, finding, self._flow, self._moving)
+        self._consuming = Consuming(self._desk, finding, self._moving)
         self._streaming = Streaming(self._desk, self._publishing)
-        self._wildcards = Wildcards(self._desk, self._consuming)
-        self._administration = Administration(self._desk, finding, self._consuming, self._flow)
-        self._transactions = Transactions(self._desk, self._publishing, self._consuming)
+        self._wildcards = Wildcards(self._desk, self._consuming, self._moving)
+        self._administration = Administration(self._desk, finding, self._consuming, self._flow, self._moving)
+        self._placing = Placing(self._desk, self._moving, self._administration)
+        self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -71,7 +77,7 @@ class ClientManager:
             conversation.CloseConsumer: self._consuming.on_close,
             conversation.ConsumePattern: self._wildcards.on_consume,
             conversation.ClosePattern: self._wildcards.on_close,
-            conversation.Recover: Recovering(self._desk, self._consuming).on_recover,
+            conversation.Recover: Recovering(self._desk, self._consuming, self._moving).on_recover,
             conversation.OpenSession: self._open_session,
             conversation.CloseSession: self._close_session,
             conversation.Resolve: self._administration.on_resolve,
@@ -83,6 +89,8 @@ class ClientManager:
             conversation.AbandonStream: self._streaming.on_abandon,
             conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
+            conversation.Move: self._placing.on_move,
+            conversation.Drain: self._placing.on_drain,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
             **LogClients(self._desk).handlers(),
@@ -118,6 +126,7 @@ class ClientManager:
     def on_time(self, now: float) -> None:
         """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
         self._desk.now = now
+        self._desk.on_time(now)
         self._consuming.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
         self._wildcards.on_time(now)
@@ -133,6 +142,7 @@ class ClientManager:
             self._wildcards.next_deadline(),
             self._consuming.outflow.next_deadline(),
             self._transactions.next_deadline(),
+            self._desk.next_deadline(),
         )
 
     def watch_steps(self, reach: Callable[[str], None]) -> None:
@@ -154,7 +164,7 @@ class ClientManager:
     @property
     def unordered_bytes(self) -> int:
         """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
-        return max(channel.unordered_bytes for channel in self._desk.channels)
+        return max(channel.unordered_bytes for channel in self._desk.channels) + self._moving.waiting_bytes
 
     @property
     def busiest(self) -> tuple[int, int]:
@@ -177,6 +187,8 @@ class ClientManager:
             "wildcards": self._wildcards.describe(),
             "transactions": self._transactions.describe(),
             "auditing": self._desk.auditing.describe(),
+            "moving": self._moving.describe(),
+            "carrying": self._carrying.describe(),
         }
 
     # --- clients ---
@@ -321,15 +333,15 @@ class ClientManager:
         channel = self._desk.channels[item.channel]
         entry = None
         if item.payload:
-            entry = self._learn(item.channel, item.payload)
+            entry = self._learn(item.channel, item.sequence, item.payload)
             if entry is None or not is_bulk(entry):
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
         if item.handle:
-            channel.committed(item.handle)
+            channel.committed(item.handle, item.sequence)
 
-    def _learn(self, channel: int, payload: bytes) -> commands.Entry | None:
+    def _learn(self, channel: int, sequence: int, payload: bytes) -> commands.Entry | None:
         """Keeps the directory current from what the log says of destinations."""
         try:
             entry = commands.decode_entry(payload)
@@ -348,6 +360,9 @@ class ClientManager:
                     desk.loose.forget_subscription(channel, number, subscription)
                 case commands.SetPolicy(number, policy):
                     desk.directory.set_policy(place_of(channel, number), policy)
+                case commands.Move():
+                    self._moving.on_move(channel, sequence, command)
+                    self._placing.on_moved(channel, command)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
         return entry
@@ -355,6 +370,7 @@ class ClientManager:
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
         self._desk.channels[item.channel].lost(item.handle)
+        self._moving.on_lost(item.channel)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
             self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
@@ -371,6 +387,7 @@ class ClientManager:
         channel.links.discard(item.name)
         if channel.primary == item.name:
             channel.primary = ""
+            self._moving.on_primary_gone(item.channel)
         self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
@@ -423,15 +440,27 @@ class ClientManager:
             self._wildcards.on_advertised(item.channel, frame)
         elif isinstance(frame, link.InDoubt):
             self._transactions.resolve(frame)
+        elif isinstance(frame, moving_link.Exported):
+            if not self._placing.on_exported(item.channel, frame):
+                self._carrying.on_exported(item.channel, frame)
+        elif isinstance(frame, moving_link.Carry):
+            self._carrying.on_carry(item.channel, frame)
+        elif isinstance(frame, moving_link.Departed):
+            self._moving.on_departed(item.channel, frame)
+        elif isinstance(frame, moving_link.Landed):
+            self._moving.on_landed(item.channel, frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]
         if not frame.is_primary:
             if channel.primary == name:
                 channel.primary = ""
+                self._moving.on_primary_gone(number)
             return
         if frame.epoch < channel.epoch:
             return
+        if channel.primary != name or channel.epoch != frame.epoch:
+            self._moving.on_primary_gone(number)
         channel.primary, channel.epoch = name, frame.epoch
         self._desk.log("info", "primary", f"channel={number} name={name}")
         self._greet(number)

@@ -17,6 +17,8 @@ from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_BYTES_MAX
 
+LATER_S = 0.05
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One Client Manager."""
@@ -25,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     address: str = ""  # where clients reach it, "host:port"
     channels: int = 1
+    channel_names: tuple[str, ...] = ()
+    removed: frozenset[int] = frozenset()  # of the channels: they keep their places, and nothing is there
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     servers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of each channel: its name, and the names and
     # link addresses of its Message Managers
@@ -53,14 +57,19 @@ class Desk:
         "outbox",
         "reach",
         "settings",
+        "timers",
     )
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
         self.settings = settings
         self.ids = ids
-        self.channels = [Channel(cache_bytes=settings.cache_bytes) for _ in range(settings.channels)]
+        self.channels = [
+            Channel(cache_bytes=settings.cache_bytes, is_removed=number in settings.removed)
+            for number in range(settings.channels)
+        ]
         self.directory = Directory(settings.channels)
         self.auditing = Auditing(settings.name, self.directory, self.channels, wall_offset_ms=settings.wall_offset_ms)
+        self.directory.closed |= settings.removed
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
@@ -68,6 +77,22 @@ class Desk:
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
         self.reach: Callable[[str], None] = lambda step: None  # hears of every step of a transaction, for tests
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, then: Callable[[], None]) -> None:
+        """Does something in a little while."""
+        self.timers.append((self.now + LATER_S, then))
+
+    def on_time(self, now: float) -> None:
+        """Does what is due."""
+        due = [then for at, then in self.timers if at <= now]
+        self.timers = [timer for timer in self.timers if timer[0] > now]
+        for then in due:
+            then()
+
+    def next_deadline(self) -> float:
+        """When something is due."""
+        return min((at for at, _ in self.timers), default=float("inf"))
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

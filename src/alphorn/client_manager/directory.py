@@ -3,9 +3,11 @@
 A place is a channel and a number within it, as one whole number that clients keep.
 """
 
+import xxhash
+
 from alphorn.model.commands import CONNECTION_BYTES
 from alphorn.model.conversation import parts_of
-from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, temporary_prefix
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, split_channel, temporary_prefix
 
 _PREFIX_CHARACTERS = len(temporary_prefix(bytes(CONNECTION_BYTES)))
 
@@ -26,7 +28,7 @@ class Listed:
 
         Temporary destinations vanish with their owner, which no command names; dead messages come from nobody's client.
         """
-        if self.destination.is_temporary or self.destination.name == DEAD_MESSAGES:
+        if self.destination.is_temporary or split_channel(self.destination)[0].name == DEAD_MESSAGES:
             return True
         return self.policy.max_length > 0
 
@@ -34,10 +36,11 @@ class Listed:
 class Directory:
     """Known destinations by name and by place."""
 
-    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries", "audited")
+    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries", "audited", "closed")
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
+        self.closed: set[int] = set()  # channels that take no new destinations
         self._by_name: dict[Destination, Listed] = {}
         self._by_place: dict[int, Listed] = {}
         self._temporaries: dict[str, set[int]] = {}  # by how the names of one connection's begin
@@ -54,11 +57,14 @@ class Directory:
     def channel_for(self, destination: Destination) -> int:
         """Where a new destination goes: the same on every Client Manager, spread evenly over the channels.
 
+        Each channel draws a lot for each name, and the highest has it: so when one is closed only its own go elsewhere.
         What belongs to the system is on the first channel.
         """
-        if destination.is_reserved:
+        if destination.is_reserved or self._channels == 1:
             return 0
-        return sum(str(destination).encode()) % self._channels if self._channels > 1 else 0
+        name = str(destination).encode()
+        open_ones = [number for number in range(self._channels) if number not in self.closed]
+        return max(open_ones, key=lambda number: xxhash.xxh3_64_intdigest(name, seed=number), default=0)
 
     def learn(self, place: int, destination: Destination, policy: Policy) -> Listed:
         """A destination exists."""

@@ -8,6 +8,8 @@ Rules.
 - What comes all the same is not kept here: it is postponed, and its producer sends it again, in order. So nobody's
   messages wait behind those of a full destination, and memory is bounded whatever clients do.
 - All of it is soft. A primary that comes tells anew which destinations are full.
+- Clients name a destination by the place where they found it. Where it has moved since, what is told of its new place
+  is told to them under the old one.
 """
 
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ from itertools import chain
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.moving import Moving
 from alphorn.model import conversation, link
 from alphorn.model.conversation import parts_of, place_of
 
@@ -24,13 +27,15 @@ PLACES_MAX = 10_000  # that one connection is told of
 class FlowControl:
     """What takes no messages at the moment, and who was told."""
 
-    __slots__ = ("_congested", "_desk", "_full", "_likely", "_stores", "postponed")
+    __slots__ = ("_congested", "_desk", "_full", "_likely", "_moving", "_stores", "postponed")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
+        moving.on_turned = self._on_turned
         self._full: dict[int, str] = {}  # place → reason
         self._stores: list[dict[str, str]] = [{} for _ in desk.channels]  # Message Manager → reason
-        self._likely: dict[int, dict[Connection, None]] = {}  # place → who may send there
+        self._likely: dict[int, dict[Connection, None]] = {}  # place, as they know it → who may send there
         self._congested: list[dict[tuple[Connection, int], None]] = [{} for _ in desk.channels]  # sessions on hold
         self.postponed = 0  # batches
 
@@ -38,6 +43,7 @@ class FlowControl:
 
     def reason_at(self, place: int) -> str:
         """Why a destination takes nothing at the moment; empty when it does."""
+        place = self._moving.current(place)
         reason = self._full.get(place, "")
         if not reason and (stores := self._stores[parts_of(place)[0]]):
             reason = next(iter(stores.values()))
@@ -75,7 +81,8 @@ class FlowControl:
             else:
                 self._full.pop(place, None)
             if bool(self.reason_at(place)) is not bool(before):
-                self._tell(self._likely.get(place, ()), [place])
+                for known in self._known_as(place):
+                    self._tell(self._likely[known], [known])
                 self.report([place])
 
     def on_stored(self, channel: int, name: str, reason: str) -> None:
@@ -88,7 +95,7 @@ class FlowControl:
             stores.pop(name, None)
         if bool(stores) is was_blocked:
             return
-        places = [place for place in self._likely if parts_of(place)[0] == channel and place not in self._full]
+        places = [place for place in self._of_channel(channel) if self._moving.current(place) not in self._full]
         interested = dict.fromkeys(chain.from_iterable(self._likely[place] for place in places))
         for connection in interested:
             self._tell([connection], [place for place in places if place in connection.places])
@@ -97,30 +104,52 @@ class FlowControl:
     def report(self, places: Iterable[int]) -> None:
         """Tells primaries how many producers wait for these destinations; who is free has none."""
         told: dict[int, list[tuple[int, int]]] = {}
-        for place in places:
+        for place in dict.fromkeys(map(self._moving.current, places)):
             channel, number = parts_of(place)
-            interested = self._likely.get(place, ()) if self.reason_at(place) else ()
-            count = sum(producer.place == place for each in interested for producer in each.producers.values())
+            count = sum(
+                producer.place == known
+                for known in (self._known_as(place) if self.reason_at(place) else ())
+                for each in self._likely[known]
+                for producer in each.producers.values()
+            )
             told.setdefault(channel, []).append((number, count))
         for channel, producers in told.items():
             self._desk.ask_primary(channel, link.Waiting(producers))
 
     def greet(self, channel: int) -> None:
         """A primary is there, or another one."""
-        blocked = [place for place in self._likely if parts_of(place)[0] == channel and self.reason_at(place)]
+        blocked = [place for place in self._of_channel(channel) if self.reason_at(place)]
         if blocked:
             self.report(blocked)
 
-    def on_deleted(self, place: int) -> list[Connection]:
-        """A destination is gone: nobody waits for it any more. Gives who knew it."""
-        known = list(self._likely.pop(place, ()))
+    def on_deleted(self, place: int) -> list[tuple[Connection, int]]:
+        """A destination is gone: nobody waits for it any more. Gives who knew it, and as what."""
         is_blocked = bool(self.reason_at(place))
         self._full.pop(place, None)
-        for connection in known:
-            del connection.places[place]
+        known = [(connection, name) for name in self._known_as(place) for connection in self._likely.pop(name)]
+        for connection, name in known:
+            del connection.places[name]
             if is_blocked:
-                self._desk.reply(connection.stream, conversation.Flow([place], ""))
+                self._desk.reply(connection.stream, conversation.Flow([name], ""))
         return known
+
+    def _on_turned(self, old: int, place: int) -> None:
+        """A destination has moved: who knew it hears how its new place stands."""
+        was_blocked = bool(self._full.pop(old, "") or self._stores[parts_of(old)[0]])
+        if was_blocked or self.reason_at(place):
+            for known in self._known_as(place):
+                self._tell(self._likely[known], [known])
+            self.report([place])
+
+    def _known_as(self, place: int) -> list[int]:
+        """The places under which clients know a destination."""
+        if not self._moving.is_possible:
+            return [place] if place in self._likely else []
+        return [known for known in self._likely if self._moving.current(known) == place]
+
+    def _of_channel(self, channel: int) -> list[int]:
+        """The places of destinations that are on a channel now."""
+        return [place for place in self._likely if parts_of(self._moving.current(place))[0] == channel]
 
     def has_room(self, channel: int) -> bool:
         """Whether the disks of a channel have room."""
@@ -154,7 +183,7 @@ class FlowControl:
         """
         if self.reason_at(place):
             return False
-        under_way, channel = connection.under_way.get(session, 0), parts_of(place)[0]
+        under_way, channel = connection.under_way.get(session, 0), parts_of(self._moving.current(place))[0]
         if self._desk.channels[channel].unordered_bytes >= self._desk.settings.channel_bytes_max:
             self._wait_for_channel(connection, session, channel)
             return False
@@ -166,7 +195,7 @@ class FlowControl:
     def begin(self, connection: Connection, session: int, place: int, size: int) -> None:
         """A session's batch is under way."""
         under_way = connection.under_way[session] = connection.under_way.get(session, 0) + size
-        channel = parts_of(place)[0]
+        channel = parts_of(self._moving.current(place))[0]
         if self._desk.channels[channel].unordered_bytes > self._desk.settings.channel_bytes_max // 4:
             self._wait_for_channel(connection, session, channel)
         elif under_way > self._desk.settings.session_bytes_max // 2:

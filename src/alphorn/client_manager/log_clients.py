@@ -94,7 +94,7 @@ class LogClients:
         self, connection: Connection, request: int, channel: int, command: commands.AnyCommand, *, size: int = 0
     ) -> None:
         desk = self._desk
-        if not 0 <= channel < len(desk.channels):
+        if not 0 <= channel < len(desk.channels) or desk.channels[channel].is_removed:
             raise PeerViolation(f"there is no channel {channel}; ask for the channels first")
 
         def on_done(answer: Answered) -> None:

@@ -6,12 +6,15 @@ not agree with the client's counters (after a reconnection), the primary's answe
 (flow.py), or finds its destination full, is postponed: the client sends it again, and nothing after it is heard before.
 """
 
+from functools import partial
+
 import msgspec
 
-from alphorn.client_manager.connection import Connection, Producer
+from alphorn.client_manager.connection import Batch, Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
+from alphorn.client_manager.moving import Moving
 from alphorn.model import commands, errors
 from alphorn.model.conversation import (
     AbandonStream,
@@ -32,28 +35,14 @@ Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
 Counted = commands.Publish | commands.Fragment | commands.Abandon
 
 
-class _Batch(msgspec.Struct, eq=False):
-    """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
-
-    connection: Connection
-    session: int
-    producer: int
-    state: Producer
-    place: int
-    counter: int
-    count: int
-    size: int
-    is_audited: bool = False
-    is_void: bool = False  # an earlier one was postponed: this one comes again after that
-
-
 class Publishing:
     """Takes publishes of all clients."""
 
-    __slots__ = ("_desk", "_finding", "_flow", "confirmed", "refused")
+    __slots__ = ("_desk", "_finding", "_flow", "_moving", "confirmed", "refused")
 
-    def __init__(self, desk: Desk, finding: Finding, flow: FlowControl) -> None:
+    def __init__(self, desk: Desk, finding: Finding, flow: FlowControl, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
         self._finding = finding
         self._flow = flow
         self.confirmed = 0
@@ -79,21 +68,49 @@ class Publishing:
         if not self._let_in(connection, producer, frame, size):
             return
         producer.expected = frame.counter + count
-        channel = self._desk.channels[parts_of(frame.place)[0]]
-        listed = self._desk.directory.at(frame.place)
-        if listed is None:
-            self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        batch = _Batch(connection, frame.session, frame.producer, producer, frame.place, frame.counter, count, size)
-        if isinstance(command, commands.Publish) and self._desk.auditing.covers(frame.place):
+        batch = Batch(
+            connection, frame.session, frame.producer, producer, frame.place, command, count, is_judged=is_judged
+        )
+        place = self._moving.current(frame.place)
+        if isinstance(command, commands.Publish) and self._desk.auditing.covers(place):
             batch.is_audited = True
-            self._desk.auditing.produced(frame.place, command)
+            self._desk.auditing.produced(place, command)
         producer.open.append(frame.counter)
-        if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
-            producer.unanswered[frame.counter] = batch
-            channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
-        else:
-            channel.want(command, lambda: self._on_committed(batch), size=size)
+        self._moving.when(frame.place, partial(self._order, batch), size)
         self._flow.begin(connection, frame.session, frame.place, size)
+
+    def _order(self, batch: Batch) -> None:
+        """Puts a batch into the log that its destination is in. Whoever is gone sends it again elsewhere."""
+        if not self._desk.is_there(batch.connection):
+            return
+        moving, producer = self._moving, batch.state
+        place = moving.current(batch.place)
+        if batch.is_void or (producer.is_postponed and batch.counter >= producer.expected):
+            self._flow.end(batch.connection, batch.session, batch.size)
+            return  # it comes again
+        listed = self._desk.directory.at(place)
+        if listed is None:
+            self._finding.find(place, lambda found: None)  # so that the next ones need no answer
+        is_first = moving.is_possible and batch.counter > 1 and not producer.has_sent_to(place)
+        is_asked = batch.is_judged or listed is None or listed.may_refuse or not producer.is_proven
+        if is_asked or producer.unanswered or is_first:
+            producer.unanswered[batch.counter] = batch
+            answer, again = partial(self._on_answer, batch), partial(self._order_again, batch)
+            moving.request(place, partial(self._command, batch), answer, size=batch.size, again=again)
+        else:
+            then, again = partial(self._on_committed, batch), partial(self._order, batch)
+            moving.want(place, partial(self._command, batch), then, size=batch.size, again=again)
+
+    def _order_again(self, batch: Batch) -> None:
+        if batch.state.unanswered.get(batch.counter) is batch:
+            del batch.state.unanswered[batch.counter]
+        self._order(batch)
+
+    def _command(self, batch: Batch, number: int) -> Counted:
+        after = batch.command.after
+        if self._moving.is_possible:  # what the client knows of channels may be old
+            after = batch.state.after(self._moving.current(batch.place), batch.counter, batch.count)
+        return msgspec.structs.replace(batch.command, destination=number, after=after)
 
     def enter(self, connection: Connection, place: int) -> None:
         """A client sends to this destination, and is to hear of its state."""
@@ -181,9 +198,9 @@ class Publishing:
         if self._desk.is_there(connection):
             self._desk.reply(connection.stream, Postponed(number, counter, -1 if taken is None else taken))
 
-    def _on_committed(self, batch: _Batch) -> None:
+    def _on_committed(self, batch: Batch) -> None:
         self._flow.end(batch.connection, batch.session, batch.size)
-        producer, listed = batch.state, self._desk.directory.at(batch.place)
+        producer, listed = batch.state, self._desk.directory.at(self._moving.current(batch.place))
         if producer.is_postponed and batch.counter >= producer.expected:
             return  # it comes again
         if listed is not None and listed.may_refuse:
@@ -195,7 +212,7 @@ class Publishing:
         else:
             self._confirm(batch)
 
-    def _on_answer(self, batch: _Batch, answer: Answered) -> None:
+    def _on_answer(self, batch: Batch, answer: Answered) -> None:
         self._flow.end(batch.connection, batch.session, batch.size)
         if batch.is_void:
             return
@@ -213,22 +230,21 @@ class Publishing:
         else:
             self._confirm(batch)
 
-    def _confirm(self, batch: _Batch) -> None:
+    def _confirm(self, batch: Batch) -> None:
         self.confirmed += batch.count
         if batch.is_audited:
             key = commands.key_of(batch.connection.id, batch.producer)
-            self._desk.auditing.confirmed(batch.place, key, batch.counter, batch.count)
+            self._desk.auditing.confirmed(self._moving.current(batch.place), key, batch.counter, batch.count)
         self._close(batch, batch.counter + batch.count - 1)
 
-    def _refuse(self, batch: _Batch, error: str, reason: str) -> None:
+    def _refuse(self, batch: Batch, error: str, reason: str) -> None:
         self.refused += batch.count
         if self._desk.is_there(batch.connection):
-            self._desk.reply(
-                batch.connection.stream, Refused(batch.producer, batch.counter, batch.count, error, reason)
-            )
+            refused = Refused(batch.producer, batch.counter, batch.count, error, reason)
+            self._desk.reply(batch.connection.stream, refused)
         self._close(batch, 0)
 
-    def _close(self, batch: _Batch, confirmed: int) -> None:
+    def _close(self, batch: Batch, confirmed: int) -> None:
         """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
         through = batch.state.close(batch.counter, confirmed)
         if through and self._desk.is_there(batch.connection):
@@ -239,7 +255,7 @@ class Publishing:
         found: dict[str, list[tuple[str, int]]] = {}
         for connection in self._desk.connections.values():
             for producer in connection.producers.values():
-                listed = self._desk.directory.at(producer.place)
+                listed = self._desk.directory.at(self._moving.current(producer.place))
                 if listed is not None:
                     found.setdefault(str(listed.destination), []).append((connection.id.hex(), producer.session))
         return found

@@ -8,10 +8,14 @@ comes in the order of positions.
 A primary that is lost meanwhile changes nothing: with the next one the consumer attaches paused, until this is over.
 """
 
+from functools import partial
+
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
-from alphorn.client_manager.consuming import Consuming, pairs_of
+from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.runs import pairs_of
 from alphorn.model import commands, link
 from alphorn.model.conversation import Done, Recover
 from alphorn.model.errors import Misuse, PeerViolation
@@ -21,10 +25,11 @@ from alphorn.model.ranges import RangeSet
 class Recovering:
     """Recoveries of all consumers."""
 
-    __slots__ = ("_consuming", "_desk")
+    __slots__ = ("_consuming", "_desk", "_moving")
 
-    def __init__(self, desk: Desk, consuming: Consuming) -> None:
+    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving) -> None:
         self._desk = desk
+        self._moving = moving
         self._consuming = consuming
 
     def on_recover(self, connection: Connection, frame: Recover) -> None:
@@ -71,18 +76,16 @@ class Recovering:
             if self._consuming.is_current(connection, consumer):
                 consumer.recovery = None
                 self._desk.reply(connection.stream, Done(request))
-                self._consuming.attach(connection, consumer)
+                if consumer.is_attached:  # else it does so where its destination goes
+                    self._consuming.attach(connection, consumer)
 
-        returns = [self._return(consumer, seen, is_unseen=False), self._return(consumer, unseen, is_unseen=True)]
-        wanted = [command for command in returns if command.positions]
-        channel = self._desk.channels[consumer.channel]
-        for place, command in enumerate(wanted, 1):
-            channel.want(command, done if place == len(wanted) else None, size=bytes_of(command.positions))
-        if not wanted:
+        parts = [(positions, is_unseen) for positions, is_unseen in ((seen, False), (unseen, True)) if positions]
+        for place, (positions, is_unseen) in enumerate(parts, 1):
+            make = partial(self._return, consumer, positions, is_unseen)
+            self._moving.want(consumer.place, make, done if place == len(parts) else None, size=bytes_of(positions))
+        if not parts:
             done()
 
     @staticmethod
-    def _return(consumer: Consumer, positions: list[int], *, is_unseen: bool) -> commands.Return:
-        return commands.Return(
-            consumer.destination, consumer.subscription, consumer.key, positions, is_unseen=is_unseen
-        )
+    def _return(consumer: Consumer, positions: list[int], is_unseen: bool, number: int) -> commands.Return:
+        return commands.Return(number, consumer.subscription, consumer.key, positions, is_unseen=is_unseen)

@@ -6,6 +6,9 @@ repeated, by this Client Manager or another: so a client that was cut off asks a
 Message Manager that waits for the end of one asks any Client Manager to see to it (`resolve`), by the same steps.
 
 Nobody waits for a transaction but its own session: other commands go past it, in every log.
+
+What became of a transaction stands in the logs of the places that it names. So one that names a place which its
+destination has left is never done: it is rolled back at its home, which knows if it was done before the move.
 """
 
 import enum
@@ -13,11 +16,14 @@ from collections.abc import Callable
 
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
-from alphorn.client_manager.consuming import Consuming, pairs_of
+from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.publishing import Publishing
+from alphorn.client_manager.runs import pairs_of
 from alphorn.model import commands, link
-from alphorn.model.conversation import CommitTransaction, Done, Failed, parts_of
+from alphorn.model.conversation import CommitTransaction, Done, Failed, Vanished, parts_of
 from alphorn.model.errors import Misuse, PeerViolation, TransactionRolledBack
 from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
@@ -65,7 +71,7 @@ class Transaction:
         self.counter = counter
         self.channels = channels  # that take part; the first one is home
         self.parts: Parts = {}
-        self.consumed: list[tuple[Consumer, list[int]]] = []
+        self.consumed: list[tuple[Consumer, list[int], int]] = []  # with the channel where they were received
         self.connection: Connection | None = None
         self.request = 0
         self.step = Step.WAITING
@@ -80,10 +86,14 @@ class Transaction:
 class Transactions:
     """All transactions under way."""
 
-    __slots__ = ("_consuming", "_desk", "_open", "_publishing", "counts")
+    __slots__ = ("_consuming", "_desk", "_finding", "_moving", "_open", "_publishing", "counts")
 
-    def __init__(self, desk: Desk, publishing: Publishing, consuming: Consuming) -> None:
+    def __init__(
+        self, desk: Desk, publishing: Publishing, consuming: Consuming, finding: Finding, moving: Moving
+    ) -> None:
         self._desk = desk
+        self._finding = finding
+        self._moving = moving
         self._publishing = publishing
         self._consuming = consuming
         self._open: dict[Transaction, None] = {}
@@ -102,6 +112,7 @@ class Transactions:
         transaction = self._make(connection, frame)
         self._open[transaction] = None
         try:
+            self._check_places(connection, frame)
             self._take_consumed(transaction, frame)
         except TransactionRolledBack as error:
             # It may have been done when it was asked for before, so its home has the last word.
@@ -168,19 +179,41 @@ class Transactions:
         places = [publish.place for publish in frame.publishes] + [place for _, place, _ in frame.consumed]
         channels = sorted({parts_of(place)[0] for place in places})
         if self._desk.settings.prepares_all and len(channels) > 1:
-            channels = list(range(len(self._desk.channels)))
+            channels = [number for number, channel in enumerate(self._desk.channels) if not channel.is_removed]
         transaction = Transaction(commands.key_of(connection.id, frame.session), frame.counter, channels)
         transaction.connection, transaction.request = connection, frame.request
         return transaction
+
+    def _check_places(self, connection: Connection, frame: CommitTransaction) -> None:
+        """Raises `TransactionRolledBack` where a destination is not at the place that the client knows."""
+        for place in {publish.place for publish in frame.publishes}:
+            if self._moving.has_left(place):
+                self._desk.reply(connection.stream, Vanished(place))  # it looks for it before it sends there again
+                raise TransactionRolledBack("a destination of it has moved to another channel; do it again")
+            self._notice(place)
+        for number, place, _ in frame.consumed:
+            if self._moving.has_left(place):
+                raise TransactionRolledBack(
+                    f"what consumer {number} receives from has moved to another channel; open the consumer anew"
+                )
+
+    def _notice(self, place: int) -> None:
+        """The log tells only of destinations that are known here that they move."""
+        if self._moving.is_possible and self._desk.directory.at(place) is None:
+            self._finding.find(place, lambda found: None)
 
     def _take_consumed(self, transaction: Transaction, frame: CommitTransaction) -> None:
         """What it consumes is not held any more but on its way; raises `TransactionRolledBack`."""
         assert transaction.connection is not None
         found = [
-            (self._find_holder(transaction.connection, frame.session, number, place, positions), positions)
+            (
+                self._find_holder(transaction.connection, frame.session, number, place, positions),
+                positions,
+                parts_of(place)[0],
+            )
             for number, place, positions in frame.consumed
         ]
-        for consumer, positions in found:
+        for consumer, positions, _ in found:
             for first, last in pairs_of(positions):
                 consumer.held.remove(first, last)
                 consumer.settling.add(first, last)
@@ -198,16 +231,18 @@ class Transactions:
 
     def _begin_when_known(self, transaction: Transaction, frame: CommitTransaction) -> None:
         """A consumer that has just come back may not know its subscription yet."""
-        unknown = [consumer for consumer, _ in transaction.consumed if not consumer.is_attached]
+        unknown = [consumer for consumer, _, _ in transaction.consumed if not consumer.is_attached]
         if unknown:
             unknown[0].postponed.append(lambda: self._begin_when_known(transaction, frame))
+        elif transaction in self._open and any(consumer.channel != at for consumer, _, at in transaction.consumed):
+            self._fail(transaction, "what one of its consumers receives from has moved; open the consumer anew")
         elif transaction in self._open:
             self._begin(transaction, frame)
 
     def _begin(self, transaction: Transaction, frame: CommitTransaction) -> None:
         parts = transaction.parts = {channel: [] for channel in transaction.channels}
-        for consumer, positions in transaction.consumed:
-            parts[consumer.channel].append(
+        for consumer, positions, channel in transaction.consumed:
+            parts[channel].append(
                 commands.Acknowledge(consumer.destination, consumer.subscription, consumer.key, positions)
             )
         assert transaction.connection is not None
@@ -333,8 +368,8 @@ class Transactions:
         connection = transaction.connection
         if connection is None or not self._desk.is_there(connection):
             return  # whoever has the client now sees to it, or the primary does when nobody comes back
-        for consumer, positions in transaction.consumed:
-            if consumer.channel == channel:
+        for consumer, positions, received_at in transaction.consumed:
+            if received_at == channel:
                 self._consuming.return_consumed(connection, consumer, positions, is_unseen=is_counted)
 
     def _end(self, transaction: Transaction) -> None:
@@ -345,7 +380,7 @@ class Transactions:
             return
         self.counts["done" if transaction.is_commit else "rolled_back"] += 1
         if transaction.is_commit:
-            for consumer, positions in transaction.consumed:
+            for consumer, positions, _ in transaction.consumed:
                 consumer.settle(positions)
         self._tell(transaction)
 

@@ -17,6 +17,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
+from alphorn.client_manager.moving import Moving
 from alphorn.model import link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
@@ -62,15 +63,17 @@ class Wildcards:
         "_consuming",
         "_desk",
         "_index",
+        "_moving",
         "_pages",
         "_seen",
         "_unbegun",
         "_watches",
     )
 
-    def __init__(self, desk: Desk, consuming: Consuming) -> None:
+    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving) -> None:
         self._desk = desk
         self._consuming = consuming
+        self._moving = moving
         self._watches: dict[Key, _Watch] = {}
         self._index: PatternIndex[Key] = PatternIndex()
         self._catalogue = Catalogue()
@@ -271,6 +274,9 @@ class Wildcards:
 
     def _join(self, watch: _Watch, place: int, destination: Destination, turn: int | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""
+        place = self._moving.current(place)
+        for known in [known for known in watch.joined if known != place and self._moving.leads_to(known, place)]:
+            watch.joined[place] = watch.joined.pop(known)  # it came from another channel, and its consumer follows
         if place in watch.joined:
             return
         connection, frame = watch.connection, watch.frame

@@ -31,6 +31,7 @@ from typing import Literal
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
+from alphorn.io import topology
 from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -45,6 +46,13 @@ LIMIT_BYTES_MIN = 64 << 10
 CHANNEL_BYTES_MAX = 16 << 20
 
 
+class BusTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bus: a network that carries channels. A file that names none has one, with everybody on it."""
+
+    name: str
+    network: str  # the addresses that are on it, like 10.1.0.0/16
+
+
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One channel: one log."""
 
@@ -53,6 +61,8 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
     backup_policy: BackupPolicy = ""  # instead of both: who must have a transaction, or anything, before it is done
+    buses: tuple[str, ...] = ()  # names of the buses that carry it; needed where the file names any
+    removed: bool = False  # it was drained and its nodes are gone; it keeps its place among the channels
     checkpoint_interval: int = 4096  # log numbers between checkpoints; raising it lengthens replay and saves work
 
     def copies_of(self, servers: int) -> tuple[int, int]:
@@ -74,12 +84,14 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str  # also of its folder below the cluster's directory
     kind: NodeKind  # "message_manager" or "client_manager"
     channel: str = ""  # of a Message Manager
-    bus: str = ""  # "host:port" of a Message Manager's member
+    bus: str = ""  # "host:port" of a Message Manager's member, on the first bus of its channel
+    further_buses: tuple[str, ...] = ()  # the same on the further buses of its channel, in their order
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
     rank: int = 0  # of a Message Manager: lower is asked first to be primary
     store_bytes_max: int = MAP_BYTES  # of a Message Manager: most that its store may take on disk
     clients: str = ""  # "host:port" of a Client Manager's native door
     http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
+    hosts: tuple[str, ...] = ()  # addresses of a Client Manager on the buses that it is on; else that of `clients`
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
     session_bytes_max: int = 16 << 20  # of a Client Manager: what one session has sent and is not yet confirmed
     consumer_bytes_max: int = 4 << 20  # of a Client Manager: what is on its way to one client that does not take it
@@ -92,6 +104,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     directory: str  # each node keeps its stores and its log in a folder of its own name below
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
+    buses: tuple[BusTable, ...] = ()
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
     prepare: Literal["involved", "all"] = "involved"  # channels that prepare a transaction over several of them
     log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
@@ -132,6 +145,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for node in self.client_managers:
             if node.witness:
                 host, _, port = node.witness.rpartition(":")
+                host = topology.host_on(self, node, number)[0] if self.buses else host
                 members.append(
                     MemberConfig(
                         number=len(members) + 1,
@@ -145,7 +159,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return GroupConfig(
             group=channel.group,
             members=tuple(members),
-            bus=channel.name,
+            bus="+".join(channel.buses) or channel.name,
             copies=copies,
             copies_min=copies_min,
             checkpoint_interval=channel.checkpoint_interval,
@@ -185,7 +199,11 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 if address and not address.rpartition(":")[2].isdigit():
                     faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
             faults += self._limit_faults(node)
-        faults += [f"channel {name} has no message_manager" for name in channels if not self.message_managers(name)]
+        for channel in self.channels:
+            if channel.removed == bool(self.message_managers(channel.name)):
+                state = "is removed and has a" if channel.removed else "has no"
+                faults.append(f"channel {channel.name} {state} message_manager")
+        faults += topology.faults_of(self)
         if not self.client_managers:
             faults.append("there is no client_manager")
         if faults:

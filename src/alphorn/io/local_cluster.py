@@ -213,7 +213,9 @@ def write_cluster_file(path: Path, file: ClusterFile) -> None:
 def _with_client_managers(file: ClusterFile, shape: LocalShape) -> ClusterFile:
     host = file.client_managers[0].clients.rpartition(":")[0]
     made = lay_out(Path(file.directory), shape, host=host)
-    return msgspec.structs.replace(file, directory=".", nodes=made.nodes)
+    removed = {channel.name for channel in file.channels if channel.removed}
+    nodes = tuple(node for node in made.nodes if node.channel not in removed)
+    return msgspec.structs.replace(file, directory=".", nodes=nodes)
 
 
 def _group(directory: Path, base_port: int, channel: int) -> int:
@@ -223,8 +225,8 @@ def _group(directory: Path, base_port: int, channel: int) -> int:
 
 
 def _toml_of(file: ClusterFile) -> list[str]:
-    lines = [*_fields(file, ("channels", "nodes"))]
-    for title, tables in (("channels", file.channels), ("nodes", file.nodes)):
+    lines = [*_fields(file, ("buses", "channels", "nodes"))]
+    for title, tables in (("buses", file.buses), ("channels", file.channels), ("nodes", file.nodes)):
         for table in tables:
             lines += ["", f"[[{title}]]", *_fields(table, ())]
     return lines

@@ -50,7 +50,7 @@ async def missing_of(file: ClusterFile, *, whole: bool = False) -> str:
 
     With `whole` every Message Manager must be linked too, so that any one may be lost.
     """
-    wanted = {channel.name for channel in file.channels}
+    wanted = {channel.name for channel in file.channels if not channel.removed}
     servers = {node.name for node in file.nodes if node.kind == "message_manager"}
     for node in file.client_managers:
         try:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.questions import home_of
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry
+from alphorn.model.errors import Moved
 from alphorn.model.link import Answered
 
 
@@ -22,4 +24,5 @@ def _answered(engine: Engine, request: int, command: AnyCommand, answer: Answer)
     policy = None
     if isinstance(command, CreateDestination) and not answer.error:
         policy = engine.destinations[answer.number].policy
-    return Answered(request, answer.number, answer.error, answer.reason, policy)
+    home = home_of(engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
+    return Answered(request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home)

@@ -1,29 +1,32 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
-    record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part, TransactionKept, OpenKept, SealedKept, PiecesKept, WriterKept, StagedKept, ReaderKept or End
+    record = length (4 bytes, big-endian) | msgpack array of a kind below, Head first and End last
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
 not stored.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.columns import to_column
+from alphorn.message_manager.moves import Moves
+from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
-from alphorn.message_manager.schedule import Kind
+from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Reserved, Staged
 from alphorn.message_manager.writers import StagedPart
+from alphorn.model.commands import MoveStage
 from alphorn.model.destinations import Destination, Policy
+from alphorn.model.ranges import RangeSet
 
 LENGTH_BYTES = 4
 CHUNK_BYTES = 512 << 10
@@ -47,6 +50,10 @@ class ProducerKept(msgspec.Struct, frozen=True, array_like=True, tag=2):
     next: int
     used_ms: int
     refused: list[tuple[str, str, list[int]]]  # error, reason, flat pairs
+    last: int = 0
+    table: int = 0  # the destination that counts for itself; 0 for the channel
+    awaited: int = 0
+    awaited_at: int = 0
 
 
 class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -150,6 +157,43 @@ class ReaderKept(msgspec.Struct, frozen=True, array_like=True, tag=62):
     reader: Reader
 
 
+class LeavingKept(msgspec.Struct, frozen=True, array_like=True, tag=55):
+    """A destination on its way to another channel; it is among the destinations."""
+
+    number: int
+    channel: int
+    target: int  # its number there
+    stage: MoveStage
+    begun_at: int
+
+
+class IncomingKept(msgspec.Struct, frozen=True, array_like=True, tag=56):
+    """A destination on its way here; its segments and pieces follow."""
+
+    number: int
+    destination: Destination
+    policy: dict[str, Any]
+    home: tuple[int, int]
+    through: int
+    attempt: bytes
+
+
+class PieceKept(msgspec.Struct, frozen=True, array_like=True, tag=57):
+    """A piece of what is known of a destination on its way here."""
+
+    number: int
+    records: list[bytes]
+
+
+class LandingKept(msgspec.Struct, frozen=True, array_like=True, tag=58):
+    """A destination that has come here and whose consumers follow; what is lent follows as parts."""
+
+    number: int
+    home: tuple[int, int]
+    begun_at: int
+    is_guess: bool
+
+
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The last record says how many came before."""
 
@@ -169,6 +213,10 @@ Record = (
     | WriterKept
     | StagedKept
     | ReaderKept
+    | LeavingKept
+    | IncomingKept
+    | PieceKept
+    | LandingKept
     | End
 )
 
@@ -178,9 +226,21 @@ _DEFAULTS = msgspec.structs.asdict(Policy())
 
 def write(state: State) -> Iterator[bytes]:
     """The state in chunks. It must not change before the last chunk is taken."""
+    return _framed(_records(state))
+
+
+def write_leaving(state: State, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
+    """One destination that has begun to leave, as a state of its own; without its segments, which follow its messages.
+
+    What was lent to consumers is everything, where nobody knows what it was.
+    """
+    return _framed(_records_of_leaving(state, number, lent))
+
+
+def _framed(records: Iterable[Record]) -> Iterator[bytes]:
     gathered = bytearray()
     count = 0
-    for record in _records(state):
+    for record in records:
         _frame(gathered, record)
         count += 1
         if len(gathered) >= CHUNK_BYTES:
@@ -198,20 +258,19 @@ def _frame(gathered: bytearray, record: Record) -> None:
 
 def _records(state: State) -> Iterator[Record]:
     yield Head(state.sequence, state.now_ms, state.next_number)
-    for key, producer in state.producers:
-        refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
-        yield ProducerKept(key, producer.next, producer.used_ms, refused)
+    yield from _records_of_producers(state.producers, 0)
+    forgotten = [[connection.hex()] for connection in state.producers.forgotten]
+    yield from _parts(0, 0, "forgotten", ((place,) for place in range(len(forgotten))), forgotten)
+    items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
+    for _, leaving in sorted(state.moves.leaving.items()):  # first: what else has their names is newer
+        if leaving.source is not None:
+            yield from _records_of(leaving.source, is_awaiting=leaving.is_awaiting)
+            items += leaving.expirations
     for number in sorted(state.destinations):
         destination = state.destinations[number]
         destination.sweep()
-        if isinstance(destination, Queue):
-            yield from _records_of_queue(destination, is_awaiting=number in state.awaiting)
-        else:
-            yield from _records_of_topic(destination, is_awaiting=number in state.awaiting)
-        yield from _parts_of_places(destination)
-    items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
-    rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
-    yield from _parts(0, 0, "expirations", rows)
+        yield from _records_of(destination, is_awaiting=number in state.awaiting)
+    yield from _parts_of_expirations(items)
     for session, known in state.transactions:
         yield TransactionKept(
             session,
@@ -225,6 +284,7 @@ def _records(state: State) -> Iterator[Record]:
             known.reserved,
             known.staged,
         )
+    yield from _records_of_moves(state.moves)
     state.sweep_streams()
     yield from _records_of_streams(state.streams)
     yield from _records_of_writers(state)
@@ -241,6 +301,30 @@ def _records_of_writers(state: State) -> Iterator[Record]:
                 yield StagedKept(attempt, parts[start : start + _STAGED])
 
 
+def _records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: bool = True) -> Iterator[Record]:
+    if isinstance(destination, Queue):
+        yield from _records_of_queue(destination, is_awaiting=is_awaiting)
+    else:
+        yield from _records_of_topic(destination, is_awaiting=is_awaiting)
+    yield from _parts_of_timeline(destination)
+    if has_places:
+        yield from _parts_of_segments(destination)
+    if destination.producers is not None:
+        yield from _records_of_producers(destination.producers, destination.number)
+
+
+def _records_of_producers(producers: Producers, table: int) -> Iterator[Record]:
+    for key, producer in producers:
+        refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
+        awaited = producer.awaited, producer.awaited_at
+        yield ProducerKept(key, producer.next, producer.used_ms, refused, producer.last, table, *awaited)
+
+
+def _parts_of_expirations(items: list[Item]) -> Iterator[Part]:
+    rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
+    yield from _parts(0, 0, "expirations", rows)
+
+
 def _records_of_streams(streams: Streams) -> Iterator[Record]:
     for producer, opened in sorted(streams.open.items()):
         yield OpenKept(producer, opened.destination, opened.pieces.size, opened.due_ms, opened.is_active)
@@ -253,6 +337,40 @@ def _records_of_streams(streams: Streams) -> Iterator[Record]:
 def _records_of_pieces(pieces: Pieces) -> Iterator[Record]:
     for start in range(0, pieces.runs, _ROWS):
         yield PiecesKept(pieces.encode(start, start + _ROWS))
+
+
+def _records_of_leaving(state: State, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[Record]:
+    leaving = state.moves.leaving[number]
+    source = leaving.source
+    assert source is not None, "only what takes nothing any more is exported"
+    yield Head(state.sequence, state.now_ms, 0)
+    yield from _records_of(source, is_awaiting=leaving.is_awaiting, has_places=False)
+    yield from _parts_of_expirations(leaving.expirations)
+    yield LandingKept(number, (0, number), leaving.begun_at, lent is None)
+    for subscription, backlog in source.backlogs():
+        found = backlog.pending if lent is None else lent.get(subscription, RangeSet())
+        yield from _parts(number, subscription, "lent", found)
+
+
+def _records_of_moves(moves: Moves) -> Iterator[Record]:
+    for number, leaving in sorted(moves.leaving.items()):
+        yield LeavingKept(number, leaving.channel, leaving.number, leaving.stage, leaving.begun_at)
+    yield from _parts(0, 0, "closed", [(1,)] * moves.is_closed)
+    yield from _parts(0, 0, "gone", ((number, *home) for number, home in sorted(moves.gone.items())))
+    yield from _parts(0, 0, "came", ((number, *home) for number, home in sorted(moves.came.items())))
+    names = sorted((str(destination), channel) for destination, channel in moves.elsewhere.items())
+    yield from _parts(0, 0, "elsewhere", ((channel,) for _, channel in names), [[name] for name, _ in names])
+    for number, incoming in sorted(moves.incoming.items()):
+        made = incoming.made
+        policy = _decided(made.policy)
+        yield IncomingKept(number, made.destination, policy, incoming.home, incoming.through, incoming.attempt)
+        yield from _parts_of_segments(made)
+        for records in incoming.pieces:
+            yield PieceKept(number, records)
+    for number, landing in sorted(moves.landing.items()):
+        yield LandingKept(number, landing.home, landing.begun_at, landing.is_guess)
+        for subscription, lent in sorted(landing.lent.items()):
+            yield from _parts(number, subscription, "lent", lent)
 
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
@@ -319,9 +437,13 @@ def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Itera
         yield from _parts(number, subscription, "priorities", rows)
 
 
-def _parts_of_places(destination: Queue | Topic) -> Iterator[Part]:
-    timeline, segments = destination.timeline, destination.segments
+def _parts_of_timeline(destination: Queue | Topic) -> Iterator[Part]:
+    timeline = destination.timeline
     yield from _parts(destination.number, 0, "timeline", zip(timeline.throughs, timeline.times, strict=True))
+
+
+def _parts_of_segments(destination: Queue | Topic) -> Iterator[Part]:
+    segments = destination.segments
     for start in range(0, len(segments), _ROWS):
         yield Part(destination.number, 0, "segments", segments.encode(start, start + _ROWS))
 

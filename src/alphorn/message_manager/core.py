@@ -44,11 +44,12 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.questions import Wish, answer_question, refusal
 from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.testimony import Testimony
-from alphorn.model import frame_kinds, link
+from alphorn.message_manager.travelling import Travelling, owners_away
+from alphorn.model import frame_kinds, link, moving_link
 from alphorn.model.commands import (
     Entry,
     Forget,
@@ -99,6 +100,7 @@ class MessageManager:
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._order = self._orders.want
+        self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
         self._own_log = OwnLog()
         self._testimony = Testimony(about)
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
@@ -217,6 +219,9 @@ class MessageManager:
             return
         self._dispatcher.on_effects(effects)
         self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
+        self._travelling.on_effects(self.engine, self._dispatcher, effects, is_doubtful=now < self._doubtful_until)
+        for connection in owners_away(effects, self.engine, self._presence):
+            self._absent.lose(connection, now)
         self._advertising.on_effects(effects)
         if entry.requests:
             self._answer(item.origin, entry, effects, now)
@@ -255,8 +260,7 @@ class MessageManager:
         self._awaited = set(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
         known = [self._number_of(origin) for origin in item.client_managers]
-        is_doubtful = now < self._doubtful_until
-        self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=now < self._doubtful_until)
         self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
@@ -266,6 +270,7 @@ class MessageManager:
         self._early = Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
+        self._travelling.on_promoted(self.engine, item.client_managers)
         for number in self._links:
             self._links[number] = None  # they introduce themselves again
             self._tell_role(number)
@@ -334,7 +339,7 @@ class MessageManager:
                     self._absent.lose(connection, now)
             case link.Attach() if introduced is not None:
                 mine = self._number_of(introduced.origin)
-                self._attempt(number, frame.request, lambda: self._attach(dispatcher, number, mine, frame))
+                self._attempt(number, frame, lambda: self._attach(dispatcher, number, mine, frame))
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
@@ -346,13 +351,17 @@ class MessageManager:
                 dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
-                self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
+                self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription() | link.Claim():
-                self._attempt(number, frame.request, lambda: self._claim(dispatcher, frame))
+                self._attempt(number, frame, lambda: self._claim(dispatcher, frame))
             case link.ClaimClient():
                 self._claims.add(number, frame, now)
             case link.Watch() | link.Noted() if introduced is not None:
                 self._advertising.on_asked(number, introduced.origin, frame)
+            case moving_link.Export():
+                self._travelling.export(self.engine, dispatcher, number, frame, self._read)
+            case moving_link.Followed() if introduced is not None:
+                self._travelling.on_followed(self.engine, dispatcher, introduced.origin, frame)
 
     def _on_introduced(self, number: int, frame: link.Introduce, now: float) -> None:
         self._links[number] = frame
@@ -371,6 +380,7 @@ class MessageManager:
         for connection, client in frame.clients:
             self._presence.name(connection, client)
         self._presence.give_up(frame.origin)
+        self._travelling.on_introduced(self.engine, frame.origin)
 
     def _on_settled(
         self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
@@ -388,6 +398,7 @@ class MessageManager:
         self._presence.on_left(origin, is_linked=origin in self._link_of)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
+            self._travelling.on_left(self.engine, self._dispatcher, origin)
 
     def _attach(
         self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach
@@ -436,6 +447,7 @@ class MessageManager:
             self._unlinked[introduced.origin] = now + UNLINKED_S
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
+            self._travelling.assign(self.engine)
             keys = self._dispatcher.consumers_at(self._number_of(introduced.origin))
             self._lose(self._dispatcher, keys, now)
 
@@ -460,13 +472,13 @@ class MessageManager:
                 self._absent.back(wanted.connection)
             self._tell(number, answer)
 
-    def _attempt(self, number: int, request: int, do: Callable[[], list[frame_kinds.Told]]) -> None:
+    def _attempt(self, number: int, asked: Wish, do: Callable[[], list[frame_kinds.Told]]) -> None:
         """Says what this gives, or why it cannot be."""
         try:
             for frame in do():
                 self._tell(number, frame)
         except Error as error:
-            self._tell(number, link.Answered(request, 0, type(error).__name__, str(error)))
+            self._tell(number, refusal(self.engine, asked, error))
 
     # --- saying ---
 

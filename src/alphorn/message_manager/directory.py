@@ -9,7 +9,9 @@ from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
-from alphorn.model.errors import AccessDenied, InvalidDestination
+from alphorn.model.errors import AccessDenied, InvalidDestination, Moved
+
+COMING, CLOSED = -1, -2  # in place of the channel that has a destination
 
 SYSTEM = frozenset(
     {
@@ -34,6 +36,20 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
         raise AccessDenied(f"{destination} belongs to the system and is never temporary")
     number = state.numbers.get(destination)
     if number is None:
+        if destination in state.moves.elsewhere:
+            channel = state.moves.elsewhere[destination]
+            reason = f"{destination} is on another channel; look for it there"
+            effects.append(Answer(place, channel, error=Moved.__name__, reason=reason))
+            return
+        if state.moves.is_closed and not destination.is_reserved:
+            reason = f"{destination} is not here, and this channel takes no new ones; choose another channel"
+            effects.append(Answer(place, CLOSED, error=Moved.__name__, reason=reason))
+            return
+        if any(incoming.made.destination == destination for incoming in state.moves.incoming.values()):
+            effects.append(
+                Answer(place, COMING, error=Moved.__name__, reason=f"{destination} is on its way here; wait")
+            )
+            return
         if destination.is_temporary and not owner:
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
         number = state.create(destination, command.policy, owner, effects).number

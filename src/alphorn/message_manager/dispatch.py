@@ -19,16 +19,28 @@ import msgspec
 
 from alphorn.message_manager.consumers import Consumer
 from alphorn.message_manager.contents import Contents, Read
-from alphorn.message_manager.effects import Arrived, Created, Deferred, Deleted, Effect, Gone, Unsubscribed
+from alphorn.message_manager.effects import (
+    Arrived,
+    Created,
+    Deferred,
+    Deleted,
+    Effect,
+    Gone,
+    Landed,
+    Left,
+    Settled,
+    Unsubscribed,
+)
 from alphorn.message_manager.filters import Budget
 from alphorn.message_manager.grace import Grace
+from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Acknowledge, Return, connection_of
 from alphorn.model.destinations import Destination
-from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.errors import InvalidDestination, Misuse, Moved
 from alphorn.model.link import Deliver, Detached
 from alphorn.model.ranges import Range, RangeSet
 
@@ -41,6 +53,10 @@ class Sources(Protocol):
     @property
     def destinations(self) -> Mapping[int, Queue | Topic]:
         """All queues and topics by number."""
+
+    @property
+    def moves(self) -> Moves:
+        """Destinations that leave or have come."""
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +72,18 @@ class Dispatcher:
     `is_doubtful` says that one may have left just before, whose consumers nobody speaks for.
     """
 
-    __slots__ = ("_contents", "_detached", "_dirty", "_engine", "_grace", "_outlets", "_places", "_refused", "_stalled")
+    __slots__ = (
+        "_contents",
+        "_detached",
+        "_dirty",
+        "_engine",
+        "_grace",
+        "_outlets",
+        "_places",
+        "_refused",
+        "_stalled",
+        "lent",
+    )
 
     def __init__(
         self, engine: Sources, read: Read, client_managers: Iterable[int] = (), *, is_doubtful: bool = False
@@ -72,6 +99,9 @@ class Dispatcher:
         waited_for = set(client_managers)
         newest = _newest(engine) if waited_for or is_doubtful else {}
         self._grace = Grace(waited_for, newest, is_doubtful=is_doubtful)
+        self.lent: dict[int, dict[int, RangeSet]] = {}  # of destinations that have left: what consumers had
+        for number in engine.moves.landing:
+            self._land(number)
 
     @property
     def has_more(self) -> bool:
@@ -102,6 +132,8 @@ class Dispatcher:
         """
         source = self._engine.destinations.get(destination)
         if source is None:
+            if self._engine.moves.home_of(destination) is not None:
+                raise Moved(f"destination {destination} is on another channel now, or on its way there; try again")
             raise InvalidDestination(f"destination {destination} is not there (any more); look its name up again")
         if source.backlog_of(subscription) is None:
             raise InvalidDestination(
@@ -218,6 +250,14 @@ class Dispatcher:
                     reason = f"{effect.destination} was deleted; create it again to go on"
                     for subscription in list(self._outlets.get(effect.number, {})):
                         self._close(effect.number, subscription, reason)
+                case Left():
+                    self._leave(effect.number)
+                case Landed():
+                    self._land(effect.number)
+                case Settled():
+                    for outlet in list(self._outlets.get(effect.number, {}).values()):
+                        outlet.follow()
+                        self._settle(outlet)
                 case Unsubscribed():
                     if deleted is None:
                         deleted = {gone.number: gone.destination for gone in effects if isinstance(gone, Deleted)}
@@ -330,6 +370,42 @@ class Dispatcher:
             del self._places[key]
             self._detached.append((consumer.client_manager, Detached(key, InvalidDestination.__name__, reason)))
         self._drop(outlet)
+
+    def _leave(self, number: int) -> None:
+        """A destination has left: its consumers turn elsewhere, and what they may have had is told there."""
+        leaving = self._engine.moves.leaving
+        source = leaving[number].source if number in leaving else None
+        if source is None:
+            return
+        self.lent = {known: lent for known, lent in self.lent.items() if known in leaving}
+        self.lent[number] = lent = {}
+        for subscription, backlog in source.backlogs():
+            place = (number, subscription)
+            outlet = self._find(*place)
+            newest = self._grace.newest_of(place)
+            if outlet is not None:
+                lent[subscription] = outlet.lent
+            elif newest >= 0:
+                lent[subscription] = RangeSet(backlog.pending.intersection(0, newest))
+            self._grace.forget(place)
+        for outlet in list(self._outlets.get(number, {}).values()):
+            for key in outlet.consumers:
+                del self._places[key]
+            self._drop(outlet)
+
+    def _land(self, number: int) -> None:
+        """A destination has come: what its consumers have is given to nobody else before they have followed."""
+        source = self._engine.destinations.get(number)
+        if source is None or number not in self._engine.moves.landing:
+            return
+        for subscription, lent in self._engine.moves.landing[number].lent.items():
+            if lent and source.backlog_of(subscription) is not None:
+                self._outlet(number, subscription, source).lend(lent)
+
+    def unclaimed(self, number: int) -> dict[int, RangeSet]:
+        """Of a destination that has come: what consumers had there and nobody has here, by subscription."""
+        outlets = self._outlets.get(number, {})
+        return {subscription: outlet.unclaimed for subscription, outlet in outlets.items() if outlet.unclaimed}
 
     def _end_grace(self) -> None:
         for outlets in list(self._outlets.values()):

@@ -89,6 +89,30 @@ class Unsubscribed(Effect, frozen=True, gc=False):
     subscription: int
 
 
+class Planned(Effect, frozen=True, gc=False):
+    """A destination is to go to another channel."""
+
+    number: int
+
+
+class Left(Effect, frozen=True, gc=False):
+    """A destination goes to another channel: nothing of it is given out here any more."""
+
+    number: int
+
+
+class Settled(Effect, frozen=True, gc=False):
+    """All consumers of a destination that has come from another channel have followed."""
+
+    number: int
+
+
+class Landed(Effect, frozen=True, gc=False):
+    """A destination has come from another channel; its consumers follow."""
+
+    number: int
+
+
 class Answer(Effect, frozen=True, gc=False):
     """The outcome of the command at this place of the entry, where it is not plain success without a value."""
 
@@ -96,3 +120,4 @@ class Answer(Effect, frozen=True, gc=False):
     number: int = 0  # of the destination or subscription that was asked for; the first counter that is postponed
     error: str = ""  # class of model.errors; empty is success
     reason: str = ""  # the sentence for people
+    position: int = 0  # how far a destination on its way was carried

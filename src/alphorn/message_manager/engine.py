@@ -10,13 +10,16 @@ A queue's messages are ready for consumers as `engine.destinations[number].backl
 the log as `.segments.runs(first, last)`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from alphorn.message_manager import checkpoint, restoring
 from alphorn.message_manager.burial import redrive
+from alphorn.message_manager.departing import move
 from alphorn.message_manager.directory import create_destination, delete_destination, purge, set_policy
 from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.landing import arrive, carried, expect, settle_landing
+from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
@@ -34,13 +37,17 @@ from alphorn.message_manager.transaction_state import Record
 from alphorn.model.commands import (
     Abandon,
     Acknowledge,
+    Arrive,
+    Carried,
     Command,
     CreateDestination,
     DeleteDestination,
     DropStaged,
     Entry,
+    Expect,
     Forget,
     Fragment,
+    Move,
     NoteReader,
     Publish,
     PublishStaged,
@@ -49,6 +56,7 @@ from alphorn.model.commands import (
     Release,
     Return,
     SetPolicy,
+    Settle,
     Stage,
     Subscribe,
     Tick,
@@ -89,6 +97,11 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     TransactionDecide: decide,
     TransactionFinish: finish,
     TransactionSettle: settle,
+    Move: move,
+    Expect: expect,
+    Carried: carried,
+    Arrive: arrive,
+    Settle: settle_landing,
 }
 # These say what becomes of the commands after them.
 _APPLY_GROUP: dict[type[Command], Callable[[State, Any, Members, int, list[Effect]], None]] = {
@@ -140,6 +153,11 @@ class Engine:
         self._state.read = read
         return self
 
+    @property
+    def moves(self) -> Moves:
+        """Destinations that leave, have left, or come; to look at, not to change."""
+        return self._state.moves
+
     def apply(self, sequence: int, entry: Entry) -> list[Effect]:
         """Applies the next entry of the log; what it brought about comes in order, answers last for each command."""
         state = self._state
@@ -169,7 +187,10 @@ class Engine:
     def connections(self) -> set[bytes]:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
         state = self._state
-        return (set(state.producers.of) | set(state.owned) | state.transactions.connections()) - {NOBODY}
+        found = set(state.producers.of) | set(state.owned) | state.transactions.connections()
+        for producers in state.tables():
+            found |= set(producers.of)
+        return found - {NOBODY}
 
     @property
     def unresolved(self) -> dict[bytes, Record]:
@@ -200,6 +221,9 @@ class Engine:
             if len(destination.segments):
                 destination.sweep()
                 numbers |= destination.segments.sequences()
+        for destination in self._state.moves.kept():
+            if len(destination.segments):
+                numbers |= destination.segments.sequences()
         self._state.sweep_streams()
         found = RangeSet()
         for first, last in sorted([*((number, number) for number in numbers), *self._state.streams.entries()]):
@@ -210,6 +234,13 @@ class Engine:
         """Log entry and command (flat pairs) of the next pieces of a message's body; none where there is no such."""
         body = self._state.streams.sealed.get((producer, counter))
         return body.pieces.places(index, PLACES_MAX) if body is not None and index >= 0 else []
+
+    def export(self, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
+        """All that is known of a destination that has begun to leave, but its messages; for `Arrive`.
+
+        `lent` has what was with consumers then, by subscription; None where nobody can tell.
+        """
+        return checkpoint.write_leaving(self._state, number, lent)
 
     def checkpoint(self) -> Iterator[bytes]:
         """The state as bytes, in pieces; nothing may be applied before the last one is taken."""

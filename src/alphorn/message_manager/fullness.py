@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from alphorn.message_manager.effects import Created, Deleted, Effect, Gone, Unsubscribed
+from alphorn.message_manager.effects import Created, Deleted, Effect, Gone, Left, Unsubscribed
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import AnyCommand, Publish
@@ -83,7 +83,7 @@ class Fullness:
                 case Created():
                     self._notice(effect.number, effect.policy)
                     touched[effect.number] = None
-                case Deleted():
+                case Deleted() | Left():
                     self._bounded.discard(effect.number)
                     self._free(effect.number)
                 case Gone() | Unsubscribed() if effect.destination in self._bounded:

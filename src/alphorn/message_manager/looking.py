@@ -8,7 +8,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.model.commands import Publish, decode_entry
-from alphorn.model.errors import InvalidDestination
+from alphorn.model.errors import InvalidDestination, Moved
 from alphorn.model.link import DeliveredRun, Look
 
 LOOK_BYTES_MAX = 4 << 20  # of log entries in one answer
@@ -23,6 +23,8 @@ def look(engine: Engine, frame: Look, read: Callable[[int], bytes | memoryview |
     Raises `InvalidDestination` or `InvalidSelector`.
     """
     queue = engine.destinations.get(frame.destination)
+    if queue is None and engine.moves.home_of(frame.destination) is not None:
+        raise Moved("this queue is on its way to another channel; look again in a moment")
     if not isinstance(queue, Queue):
         raise InvalidDestination("only queues can be browsed, and this is none any more; use a consumer for a topic")
     selector = parse(frame.selector) if frame.selector else None

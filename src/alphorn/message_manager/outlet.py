@@ -34,6 +34,7 @@ class Outlet:
         "_active",
         "_again",
         "_leaving",
+        "_lent",
         "_locks",
         "_maybe",
         "_source",
@@ -56,6 +57,7 @@ class Outlet:
         self._active: Consumer | None = None  # who receives from an exclusive queue
         self._maybe = RangeSet()  # may have been given out before, which no count says
         self._withheld = RangeSet()  # may be with consumers that have not said so yet
+        self._lent = RangeSet()  # were with consumers when it left another channel, and they have not followed yet
 
     @property
     def is_single(self) -> bool:
@@ -65,7 +67,7 @@ class Outlet:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is known here that the backlog does not say."""
-        return not (self.consumers or self._locks or self._maybe or self._withheld)
+        return not (self.consumers or self._locks or self._maybe or self._withheld or self._lent)
 
     @property
     def is_empty(self) -> bool:
@@ -100,6 +102,7 @@ class Outlet:
             for start, end in self._free(first, last):
                 self._lock(consumer, start, end)
                 self._withheld.remove(start, end)
+                self._lent.remove(start, end)
                 self._supply.bind_held(start, end, consumer)
         self._seat(consumer)
 
@@ -166,6 +169,8 @@ class Outlet:
             self._maybe.remove(first, last)
         if self._withheld:
             self._withheld.remove(first, last)
+        if self._lent:
+            self._lent.remove(first, last)
         if released <= last - first:
             self._supply.withdraw(first, last)
             self._supply.withdraw_parked(first, last, self._holders)
@@ -184,6 +189,29 @@ class Outlet:
         """Of these, what is with nobody may have been given out, which no count says."""
         for start, end in self._free(first, last):
             self._maybe.add(start, end)
+
+    def lend(self, positions: RangeSet) -> None:
+        """These were with consumers where the destination came from; who still has them will say so."""
+        for first, last in positions:
+            for start, end in self._free(first, last):
+                self._lent.add(start, end)
+
+    @property
+    def unclaimed(self) -> RangeSet:
+        """What was lent and nobody has said to have."""
+        return self._lent.copy()
+
+    def follow(self) -> None:
+        """All consumers have followed; what nobody has said to have has come back by a command."""
+        self._lent = RangeSet()
+
+    @property
+    def lent(self) -> RangeSet:
+        """All that consumers have or may have had, for the channel that the destination goes to."""
+        found = RangeSet((start, end) for _, start, end in self._locks.parts(0, POSITION_MAX))
+        for positions in (self._withheld, self._maybe, self._lent):
+            found.update(positions)
+        return found
 
     def refresh(self) -> None:
         """The policy may have changed."""
@@ -207,7 +235,7 @@ class Outlet:
         """Gives out what can be, and gives those who got something; what they got is in their `runs`."""
         self._supply.begin(self.consumers.values())
         is_exclusive = self._source.policy.exclusive
-        if self._withheld or (self._leaving and (is_exclusive or self.is_single)):
+        if self._withheld or self._lent or (self._leaving and (is_exclusive or self.is_single)):
             return []
         if is_exclusive and self._active is None and self.consumers:
             holders = [consumer for consumer in self.consumers.values() if consumer.outstanding]
@@ -242,6 +270,7 @@ class Outlet:
         return {
             "locked": len(self._locks),
             "withheld": len(self._withheld),
+            "lent": len(self._lent),
             "maybe_redelivered": len(self._maybe),
             "groups": 0 if groups is None else len(groups),
             "leaving": [consumer.key.hex() for consumer in self._leaving],
@@ -300,6 +329,7 @@ class Outlet:
     def _come_back(self, first: int, last: int, key: bytes, *, is_deferred: bool = False) -> None:
         """Whoever else has some of these by now keeps them."""
         self._withheld.remove(first, last)
+        self._lent.remove(first, last)
         for owner, start, end in self._locks.parts(first, last):
             if owner.key == key and owner.again is not None and owner.is_attached and not is_deferred:
                 owner.again.add(start, end)

@@ -40,6 +40,10 @@ class Presence:
             self._resumptions[connection] = resumption
         return resumption >= newest
 
+    def is_here(self, connection: bytes) -> bool:
+        """Whether a Client Manager has this connection."""
+        return connection in self._links
+
     def is_lost(self, connection: bytes) -> bool:
         """Whether its client is known to be cut off; it may come back all the same."""
         _, since = self._cut.get(connection, (b"", self.now))

@@ -12,6 +12,7 @@ from alphorn.model.ranges import RangeSet
 
 NOBODY = bytes(CONNECTION_BYTES)  # the connection of producers that belong to none
 IDLE_MS_MAX = 24 * 3600 * 1000  # how long a producer of nobody is remembered after its last message
+FORGOTTEN_MAX = 4096  # connections that are remembered to have ended
 REASONS_MAX = 16
 REFUSALS_MAX = 1024  # intervals for each reason
 
@@ -21,12 +22,33 @@ Refusal = tuple[str, str]  # class of model.errors, sentence
 class Producer:
     """One producer's counters."""
 
-    __slots__ = ("next", "refused", "used_ms")
+    __slots__ = ("awaited", "awaited_at", "last", "next", "refused", "used_ms")
 
     def __init__(self) -> None:
         self.next = 1
         self.used_ms = 0
+        self.awaited = 0  # the counter that was postponed and must come again before any later one; 0 for none
+        self.awaited_at = 0  # number of the destination that had no room for it
+        self.last = 0  # number of the destination it sends to; -1 where it sends to several
         self.refused: dict[Refusal, RangeSet] = {}
+
+    def note(self, destination: int) -> None:
+        """It sends to this destination."""
+        if self.last != destination:
+            self.last = destination if self.last == 0 else -1
+
+    def await_again(self, counter: int, destination: int) -> None:
+        """From this counter on it sends again, because this destination has no room now."""
+        self.awaited, self.awaited_at = counter, destination
+
+    def copy(self, destination: int) -> "Producer":
+        """Another producer with the same counters, for one destination alone."""
+        twin = Producer()
+        if self.awaited_at == destination:
+            twin.await_again(self.awaited, destination)
+        twin.next, twin.used_ms, twin.last = self.next, self.used_ms, self.last
+        twin.refused = {refusal: counters.copy() for refusal, counters in self.refused.items()}
+        return twin
 
     def refuse(self, first: int, last: int, refusal: Refusal) -> None:
         """These messages are not taken, now and whenever they come again."""
@@ -50,10 +72,15 @@ class Producer:
 class Producers:
     """All producers of a channel, by connection and key."""
 
-    __slots__ = ("of",)
+    __slots__ = ("forgotten", "of")
 
     def __init__(self) -> None:
         self.of: dict[bytes, dict[bytes, Producer]] = {}
+        self.forgotten: dict[bytes, None] = {}  # connections that have ended, the newest last
+
+    def is_forgotten(self, key: bytes) -> bool:
+        """Whether this is a producer of a connection that has ended: what comes of it late was stored before."""
+        return connection_of(key) in self.forgotten
 
     def find(self, key: bytes) -> Producer | None:
         """The producer, if it is known."""
@@ -65,9 +92,17 @@ class Producers:
         made = self.of.setdefault(connection_of(key), {})[key] = Producer()
         return made
 
+    def put(self, key: bytes, producer: Producer) -> None:
+        """A producer whose counters are known."""
+        self.of.setdefault(connection_of(key), {})[key] = producer
+
     def forget(self, connection: bytes) -> None:
-        """All producers of a connection are forgotten."""
+        """All producers of a connection are forgotten; for a while it is remembered that they were."""
         self.of.pop(connection, None)
+        self.forgotten.pop(connection, None)
+        self.forgotten[connection] = None
+        if len(self.forgotten) > FORGOTTEN_MAX:
+            del self.forgotten[next(iter(self.forgotten))]
 
     def forget_idle(self, now_ms: int) -> None:
         """Producers of nobody that were not used for long are forgotten."""

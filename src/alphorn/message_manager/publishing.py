@@ -19,7 +19,15 @@ from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Postponed, Unavailable
+from alphorn.model.errors import (
+    AccessDenied,
+    Blocked,
+    InvalidDestination,
+    Moved,
+    PeerViolation,
+    Postponed,
+    Unavailable,
+)
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
@@ -30,11 +38,19 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     """Stores a batch, or refuses it: by an `Answer` for good, by raising when nothing at all was changed."""
     check_batch(command)
     count, counter, key = command.count, command.counter, command.producer
-    producer = state.producers.find(key)
+    destination = state.destinations.get(command.destination)
+    if destination is None and state.moves.home_of(command.destination) is not None:
+        raise Moved(f"destination {command.destination} is on another channel now, or on its way there; try again")
+    producers = state.producers_of(command.destination)
+    producer = producers.find(key)
     expected = 1 if producer is None else producer.next
     after = counter - 1 if command.after < 0 else command.after
     if after >= expected:
         raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
+    if producer is None and after == 0 and counter > 1 and state.producers.is_forgotten(key):
+        raise Unavailable("the connection that sent these messages has ended; connect again")
+    if producer is not None and 0 < producer.awaited < counter:
+        raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")
     skip = max(0, expected - counter)
     refusal = None
     if skip and producer is not None:
@@ -43,7 +59,6 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
             if refusal is not None:
                 effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
             return
-    destination = state.destinations.get(command.destination)
     if refusal is None:
         refusal = refusal_of(destination, command.destination, count - skip)
     is_streamed = bool(command.flags & Flag.STREAM)
@@ -53,12 +68,14 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     if destination is not None and refusal is None:
         taken = min(taken, room_of(destination))
         if taken <= 0:
+            (producer or producers.add(key)).await_again(counter + skip, command.destination)
             raise Postponed(fullness_of(destination))
     headers = (
         headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
     )
-    producer = producer or state.producers.add(key)
-    producer.used_ms = state.now_ms
+    producer = producer or producers.add(key)
+    producer.used_ms, producer.awaited = state.now_ms, 0
+    producer.note(command.destination)
     if refusal is not None or destination is None:
         assert refusal is not None
         if is_streamed:
@@ -75,6 +92,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     run = Run(state.sequence, place, skip, taken, destination.next_position, size)
     store(state, destination, command, run, headers, effects)
     if skip + taken < count:
+        producer.await_again(producer.next, command.destination)
         effects.append(Answer(place, producer.next, Postponed.__name__, fullness_of(destination)))
 
 

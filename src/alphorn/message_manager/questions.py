@@ -4,11 +4,24 @@ from collections.abc import Callable
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
-from alphorn.model.errors import InvalidDestination
+from alphorn.model.errors import Error, InvalidDestination, Moved
 from alphorn.model.frame_kinds import Told
-from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name
+from alphorn.model.link import (
+    Answered,
+    Attach,
+    Claim,
+    FindSubscription,
+    FragmentsLocated,
+    Locate,
+    LocateFragments,
+    Look,
+    Looked,
+    Name,
+)
+from alphorn.model.moving_link import Home
 
 Question = Look | Locate | Name | LocateFragments
+Wish = Question | FindSubscription | Claim | Attach
 
 
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
@@ -23,10 +36,34 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         places = engine.locate_fragments(question.producer, question.counter, question.index)
         return [FragmentsLocated(question.request, places)]
     if isinstance(question, Locate):
-        return [_locate(engine, question.request, engine.numbers.get(question.destination), str(question.destination))]
+        destination = question.destination
+        channel = engine.moves.elsewhere.get(destination)
+        if channel is not None and destination not in engine.numbers:
+            reason = f"{destination} is on another channel; look for it there"
+            return [Answered(question.request, channel, Moved.__name__, reason)]
+        return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]
     number = question.destination
     is_there = number in engine.destinations
+    if not is_there and engine.moves.home_of(number) is not None:
+        raise Moved(f"destination {number} is on another channel now, or on its way there; try again")
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
+
+
+def refusal(engine: Engine, asked: Wish, error: Error) -> Answered:
+    """Why not; where the destination that was asked for has left, with its new home."""
+    number = 0
+    match asked:
+        case Look() | Name() | Attach():
+            number = asked.destination
+        case Claim():
+            number = asked.subscribe.destination
+    return Answered(asked.request, 0, type(error).__name__, str(error), home=home_of(engine, number))
+
+
+def home_of(engine: Engine, number: int) -> Home | None:
+    """Where a destination that has left is."""
+    home = engine.moves.home_of(number)
+    return None if home is None else Home(*home)
 
 
 def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:

@@ -6,6 +6,7 @@ that nobody needs any more are swept when they have doubled, which nobody can te
 
 from alphorn.message_manager.backlog import Backlog, Piece, within
 from alphorn.message_manager.histories import Histories
+from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.timeline import Timeline
 from alphorn.model.destinations import Destination, Policy
@@ -29,6 +30,7 @@ class Queue:
         "number",
         "owner",
         "policy",
+        "producers",
         "segments",
         "timeline",
         "watched",
@@ -38,6 +40,7 @@ class Queue:
         self.number = number
         self.destination = destination
         self.owner = owner  # the connection of a temporary one
+        self.producers: Producers | None = None  # of one that came from another channel: counters for it alone
         self.next_position = 1
         self.segments = Segments()
         self.backlog = Backlog()
@@ -130,6 +133,10 @@ class Queue:
                 self.remove(0, position, position)
             elif position in self.backlog.pending:
                 self.set_key(position, key)
+
+    def needed(self) -> list[RangeSet]:
+        """What may still be given out."""
+        return [self.backlog.pending]
 
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out."""

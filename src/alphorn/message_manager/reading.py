@@ -190,6 +190,8 @@ def _first(engine: Engine, number: int) -> int:
 
 
 def _kept_from(engine: Engine, destinations: list[int]) -> int:
+    if any(engine.moves.home_of(number) is not None for number in destinations):
+        return engine.sequence + 1  # it has moved: whoever reads on is to notice
     sources = [engine.destinations.get(number) for number in destinations]
     return max((source.kept_from for source in sources if isinstance(source, Topic)), default=0)
 

@@ -12,8 +12,12 @@ from alphorn.message_manager.checkpoint import (
     DestinationKept,
     End,
     Head,
+    IncomingKept,
+    LandingKept,
+    LeavingKept,
     OpenKept,
     Part,
+    PieceKept,
     PiecesKept,
     ProducerKept,
     ReaderKept,
@@ -25,7 +29,10 @@ from alphorn.message_manager.checkpoint import (
     WriterKept,
 )
 from alphorn.message_manager.columns import from_column
+from alphorn.message_manager.departing import take_out
 from alphorn.message_manager.histories import History
+from alphorn.message_manager.moves import Incoming, Landing, Leaving, Moves
+from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.selector import parse
@@ -36,7 +43,8 @@ from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transaction_state import Outcome
 from alphorn.message_manager.transaction_state import Record as Transaction
 from alphorn.message_manager.writers import Writer
-from alphorn.model.destinations import DestinationKind, Policy
+from alphorn.model.commands import MoveStage
+from alphorn.model.destinations import DestinationKind, Policy, parse_destination
 from alphorn.model.errors import Corruption, InvalidSelector
 from alphorn.model.ranges import RangeSet
 
@@ -89,14 +97,23 @@ def _take(state: State, record: Record) -> None:
         case Head():
             state.sequence, state.now_ms, state.next_number = record.sequence, record.now_ms, record.next_number
         case ProducerKept():
-            producer = state.producers.add(record.key)
-            producer.next, producer.used_ms = record.next, record.used_ms
+            producer = _table(state, record.table).add(record.key)
+            producer.next, producer.used_ms, producer.last = record.next, record.used_ms, record.last
+            producer.await_again(record.awaited, record.awaited_at)
             for error, reason, flat in record.refused:
                 producer.refused[error, reason] = RangeSet.from_flat(flat)
         case DestinationKept():
             _take_destination(state, record)
         case SubscriptionKept():
             _take_subscription(state, record)
+        case LeavingKept() | IncomingKept() | PieceKept() | LandingKept():
+            _take_move(state.moves, record)
+        case Part(what="closed" | "gone" | "came" | "elsewhere" | "lent"):
+            _take_part_of_moves(state.moves, record)
+        case Part(number=number, what="segments") if number in state.moves.incoming:
+            state.moves.incoming[number].made.segments.extend(record.columns)
+        case Part(what="forgotten"):
+            state.producers.forgotten.update(dict.fromkeys(map(bytes.fromhex, record.texts)))
         case Part(what="expirations"):
             rows = zip(*map(from_column, record.columns), strict=True)
             for due_ms, number, first, last in rows:
@@ -157,6 +174,49 @@ def _newest_pieces(streams: Streams) -> Pieces:
     if newest is None:
         raise msgspec.ValidationError("fragments belong to no body")
     return newest.pieces
+
+
+def _table(state: State, number: int) -> Producers:
+    if not number:
+        return state.producers
+    destination = state.destinations[number]
+    if destination.producers is None:
+        destination.producers = Producers()
+    return destination.producers
+
+
+def _take_move(moves: Moves, kept: LeavingKept | IncomingKept | PieceKept | LandingKept) -> None:
+    match kept:
+        case LeavingKept():
+            leaving = moves.leaving[kept.number] = Leaving(kept.channel)
+            leaving.number, leaving.stage, leaving.begun_at = kept.target, kept.stage, kept.begun_at
+        case IncomingKept():
+            policy = msgspec.convert(kept.policy, Policy)
+            is_queue = kept.destination.kind is DestinationKind.QUEUE
+            made = (Queue if is_queue else Topic)(kept.number, kept.destination, policy)
+            incoming = moves.incoming[kept.number] = Incoming(kept.home, made)
+            incoming.through, incoming.attempt = kept.through, kept.attempt
+        case PieceKept():
+            moves.incoming[kept.number].pieces.append(kept.records)
+        case LandingKept():
+            moves.landing[kept.number] = Landing(kept.home, kept.begun_at, is_guess=kept.is_guess)
+
+
+def _take_part_of_moves(moves: Moves, part: Part) -> None:
+    columns = [from_column(column) for column in part.columns]
+    match part.what:
+        case "closed":
+            moves.is_closed = True
+        case "gone":
+            rows = zip(*columns, strict=True)
+            moves.gone.update({number: (channel, there, begun_at) for number, channel, there, begun_at in rows})
+        case "came":
+            moves.came.update({number: (channel, there) for number, channel, there in zip(*columns, strict=True)})
+        case "elsewhere":
+            names = [parse_destination(text) for text in part.texts]
+            moves.elsewhere.update(zip(names, columns[0], strict=True))
+        case _:
+            _extend(moves.landing[part.number].lent.setdefault(part.subscription, RangeSet()), columns)
 
 
 def _take_destination(state: State, kept: DestinationKept) -> None:
@@ -261,6 +321,10 @@ def _complete(state: State) -> None:
                     state.returning.append((number, subscription, first, last))
                 else:
                     state.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
+
+    for number, leaving in sorted(state.moves.leaving.items()):
+        if leaving.stage is MoveStage.BEGUN:
+            take_out(state, number, leaving)
 
 
 def _stretches(deferred: dict[int, int]) -> Iterator[tuple[int, int, int]]:

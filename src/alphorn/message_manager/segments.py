@@ -59,6 +59,10 @@ class Segments:
         self._counts.append(run.count)
         self._sizes.append(run.size)
 
+    def arrive(self, sequence: int) -> None:
+        """All messages have come with this log entry."""
+        self._arrivals = array("Q", [sequence]) * len(self)
+
     def runs(self, first: int, last: int) -> Iterator[Run]:
         """Where the messages from `first` through `last` are, leaving out positions that were swept."""
         place = max(0, bisect_right(self._positions, first) - 1)

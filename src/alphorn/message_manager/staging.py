@@ -26,6 +26,10 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     _check_name(command.writer)
     if min(command.batch, command.partition, command.part) < 0 or command.flags & Flag.STREAM:
         raise PeerViolation("a staged batch names an impossible number; it was not taken")
+    if command.destination in state.moves.leaving or state.moves.home_of(command.destination) is not None:
+        raise Unavailable(
+            f"destination {command.destination} is on its way to another channel, or there; look it up again later"
+        )
     _check_destination(state, command.destination, 0)
     writer = state.writers.use(command.writer)
     if command.batch <= writer.published:

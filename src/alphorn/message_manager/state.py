@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
+from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers
@@ -19,7 +20,7 @@ from alphorn.message_manager.transaction_state import Transactions
 from alphorn.message_manager.writers import Writers
 from alphorn.model.commands import Entry, connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
-from alphorn.model.errors import InvalidDestination, PeerViolation
+from alphorn.model.errors import InvalidDestination, Moved, PeerViolation
 from alphorn.model.ranges import Range
 
 SubscriptionName = tuple[bool, str, str]  # is durable, client, name
@@ -32,6 +33,7 @@ class State:
         "audited",
         "awaiting",
         "destinations",
+        "moves",
         "names",
         "next_number",
         "now_ms",
@@ -59,6 +61,7 @@ class State:
         self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
         self.transactions = Transactions()
+        self.moves = Moves()
         self.streams = Streams()
         self.writers = Writers()
         self.readers = Readers()
@@ -73,6 +76,8 @@ class State:
         """The destination of this number; raises `InvalidDestination`."""
         found = self.destinations.get(number)
         if found is None:
+            if self.moves.home_of(number) is not None:
+                raise Moved(f"destination {number} is on another channel now, or on its way there; try again")
             raise InvalidDestination(f"there is no destination {number} any more; look up its name again")
         return found
 
@@ -92,6 +97,15 @@ class State:
                 f"{found.destination} has no subscription {subscription} any more; subscribe again"
             )
         return found, backlog
+
+    def producers_of(self, number: int) -> Producers:
+        """The table that has the counters of what is sent to a destination."""
+        found = self.destinations.get(number)
+        return self.producers if found is None or found.producers is None else found.producers
+
+    def tables(self) -> list[Producers]:
+        """The producers of destinations that count for themselves."""
+        return [found.producers for found in self.destinations.values() if found.producers is not None]
 
     def create(self, destination: Destination, policy: Policy, owner: bytes, effects: list[Effect]) -> Queue | Topic:
         """A destination that is not there yet."""
@@ -123,6 +137,7 @@ class State:
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
         self.audited.discard(destination.number)
+        self.moves.forget(destination.number)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))
@@ -140,14 +155,27 @@ class State:
         subscription.consumers = [key for key in subscription.consumers if key != consumer] + [consumer]
         self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
 
+    def name(self, topic: Topic, subscription: Subscription) -> None:
+        """A subscription that exists is known by its name, or belongs to its consumers' connections."""
+        if subscription.is_durable or subscription.is_shared:
+            name = subscription.is_durable, subscription.client, subscription.name
+            self.names[name] = topic.number, subscription.number
+        if not subscription.is_durable:
+            for consumer in subscription.consumers:
+                self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
+
+    def unname(self, topic: Topic, subscription: Subscription) -> None:
+        """Takes `name` back."""
+        name = subscription.is_durable, subscription.client, subscription.name
+        if self.names.get(name) == (topic.number, subscription.number):
+            del self.names[name]
+        if not subscription.is_durable:
+            for consumer in subscription.consumers:
+                self.disown(connection_of(consumer), topic.number, subscription.number)
+
     def unsubscribe(self, topic: Topic, number: int, effects: list[Effect]) -> None:
         """A subscription and all that it had not consumed are gone."""
-        dropped = topic.drop(number)
-        if dropped.is_durable or dropped.is_shared:
-            del self.names[dropped.is_durable, dropped.client, dropped.name]
-        if not dropped.is_durable:
-            for consumer in dropped.consumers:
-                self.disown(connection_of(consumer), topic.number, number)
+        self.unname(topic, topic.drop(number))
         effects.append(Unsubscribed(topic.number, number))
 
     def disown(self, connection: bytes, number: int, subscription: int) -> None:
@@ -166,9 +194,19 @@ class State:
             else:
                 self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
 
+    def has_streams(self, number: int) -> bool:
+        """Whether a message of a destination has its body in fragments, or such a body is just coming."""
+        found = self.find(number)
+        found.sweep()
+        sequences = found.segments.sequences()
+        return any(body.destination == number for body in self.streams.open.values()) or any(
+            body.sequence in sequences for body in self.streams.sealed.values()
+        )
+
     def sweep_streams(self) -> None:
         """Lets go of streamed bodies whose messages nobody has any more. Destinations must be swept before."""
-        self.streams.sweep(destination.segments for destination in self.destinations.values())
+        kept = [*self.destinations.values(), *self.moves.kept()]
+        self.streams.sweep(destination.segments for destination in kept)
 
     def next_due(self) -> int | None:
         """When a Tick would do something."""

@@ -60,6 +60,7 @@ def status_of(
             "epoch": epoch >> _COUNTER_SHIFT,
             "sequence": engine.sequence,
             "destinations": len(engine.destinations),
+            "closed": engine.moves.is_closed,
         },
         "client_managers": [
             {
@@ -76,6 +77,7 @@ def status_of(
         ],
         "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
         "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
+        "moves": _moves(engine),
     }
 
 
@@ -99,6 +101,15 @@ def with_flow(
     for number, row in zip(engine.destinations, status.get("destinations", ()), strict=False):
         row |= {"blocked": disk.reason or full.get(number, ""), "blocked_producers": waiting.get(number, 0)}
     return status
+
+
+def _moves(engine: Engine) -> list[dict[str, Any]]:
+    """Destinations on their way from here; `to` is the channel's place in the cluster's configuration."""
+    found = []
+    for number, leaving in sorted(engine.moves.leaving.items()):
+        source = leaving.source or engine.destinations[number]
+        found.append({"name": str(source.destination), "to": leaving.channel, "stage": leaving.stage.name.lower()})
+    return found
 
 
 def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from alphorn.message_manager.producers import Refusal
 from alphorn.message_manager.state import State
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Abandon, Fragment, Publish
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, InvalidDestination, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, PeerViolation, Unavailable
 from alphorn.model.messages import FRAGMENT_BYTES_MAX, headers_of
 
 PLACES_MAX = 256  # in one answer
@@ -23,8 +23,10 @@ def fragment(state: State, command: Fragment, place: int, effects: list[Effect])
         raise PeerViolation("a fragment has an impossible index or size; it was not taken")
     if _is_seen(state, command, place, effects):
         return
-    producer = state.producers.find(command.producer) or state.producers.add(command.producer)
-    producer.used_ms = state.now_ms
+    producers = state.producers_of(command.destination)
+    producer = producers.find(command.producer) or producers.add(command.producer)
+    producer.note(command.destination)
+    producer.used_ms, producer.awaited = state.now_ms, 0
     refusal = _refusal(state, command)
     if refusal is not None:
         state.streams.give_up(command.producer)
@@ -45,8 +47,10 @@ def abandon(state: State, command: Abandon, place: int, effects: list[Effect]) -
     """A body will not be finished: its fragments are needed no more."""
     if _is_seen(state, command, place, effects):
         return
-    producer = state.producers.find(command.producer) or state.producers.add(command.producer)
-    producer.used_ms = state.now_ms
+    producers = state.producers_of(command.destination)
+    producer = producers.find(command.producer) or producers.add(command.producer)
+    producer.note(command.destination)
+    producer.used_ms, producer.awaited = state.now_ms, 0
     producer.next = command.counter + 1
     state.streams.give_up(command.producer)
 
@@ -80,11 +84,16 @@ def _is_seen(state: State, command: Fragment | Abandon, place: int, effects: lis
     counter, key = command.counter, command.producer
     if not 0 < counter < COUNTER_MAX or len(key) != _KEY_BYTES:
         raise PeerViolation("a fragment names an impossible counter or producer; it was not taken")
-    producer = state.producers.find(key)
+    if state.moves.home_of(command.destination) is not None:
+        raise Moved(f"destination {command.destination} is on another channel now, or on its way there; try again")
+    producer = state.producers_of(command.destination).find(key)
     expected = 1 if producer is None else producer.next
-    if counter > expected:
-        raise Unavailable(f"fragments {expected} to {counter - 1} of this producer are missing; send again from there")
-    if counter == expected:
+    after = counter - 1 if command.after < 0 else command.after
+    if after >= expected:
+        raise Unavailable(f"fragments {expected} to {after} of this producer are missing; send again from there")
+    if producer is not None and 0 < producer.awaited < counter:
+        raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")
+    if counter >= expected:
         return False
     refusal = producer.refusal_of(counter, counter) if producer is not None else None
     if refusal is not None:
@@ -99,6 +108,8 @@ def _refusal(state: State, command: Fragment) -> Refusal | None:
         return InvalidDestination.__name__, reason
     if destination.destination.name == DEAD_MESSAGES:
         return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
+    if command.destination in state.moves.leaving:
+        return Unavailable.__name__, f"{destination.destination} is on its way to another channel; send it again later"
     if command.index == 0:
         return None
     body = state.streams.open.get(command.producer)

@@ -78,6 +78,8 @@ def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> 
         raise PeerViolation("a connection's id has another length; nothing was forgotten")
     state.producers.forget(command.connection)
     state.transactions.forget(command.connection, state.now_ms)
+    for producers in state.tables():
+        producers.forget(command.connection)
     state.streams.forget(command.connection)
     for number, subscription in sorted(state.owned.get(command.connection, ())):
         found = state.destinations.get(number)

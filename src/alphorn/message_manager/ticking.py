@@ -43,7 +43,8 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
         expire(state, state.destinations[number], expired[number], effects)
     for number, subscription in sorted(released):
         _release(state, number, subscription, released[number, subscription], effects)
-    state.producers.forget_idle(now_ms)
+    for producers in (state.producers, *state.tables()):
+        producers.forget_idle(now_ms)
     state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
     state.writers.on_tick(now_ms)

@@ -6,6 +6,7 @@ policy keeps are not stored.
 
 from alphorn.message_manager.backlog import Backlog, Piece
 from alphorn.message_manager.moments import Moments
+from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.selector import Selector
 from alphorn.message_manager.timeline import Timeline
@@ -98,6 +99,7 @@ class Topic:
         "number",
         "owner",
         "policy",
+        "producers",
         "retained",
         "retained_bytes",
         "segments",
@@ -111,6 +113,7 @@ class Topic:
         self.number = number
         self.destination = destination
         self.owner = owner  # the connection of a temporary one
+        self.producers: Producers | None = None  # of one that came from another channel: counters for it alone
         self.next_position = 1
         self.segments = Segments()
         self.subscriptions: dict[int, Subscription] = {}
@@ -238,7 +241,7 @@ class Topic:
 
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out, to whomever."""
-        return any(positions.intersection(first, last) for positions in self._needed())
+        return any(positions.intersection(first, last) for positions in self.needed())
 
     def history_of(self, position: int) -> bytes:
         """A topic holds no dead messages."""
@@ -246,7 +249,7 @@ class Topic:
 
     def sweep(self) -> None:
         """Lets go of what nobody needs."""
-        self.segments.sweep(self._needed())
+        self.segments.sweep(self.needed())
 
     def restore(self) -> None:
         """Works out what follows from the rest, after a checkpoint was read."""
@@ -269,7 +272,8 @@ class Topic:
             "subscriptions": [subscription.describe() for _, subscription in sorted(self.subscriptions.items())],
         }
 
-    def _needed(self) -> list[RangeSet]:
+    def needed(self) -> list[RangeSet]:
+        """What may still be given out, to whomever."""
         return [self.retained, *(subscription.backlog.kept for subscription in self.subscriptions.values())]
 
     def _notice_selective(self) -> None:

@@ -164,6 +164,8 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
     """Raises an `Error` where not all of it can be done; `is_thorough` where it is to be done later."""
     added: Counter[int] = Counter()
     for member in members:
+        if isinstance(member, Acknowledge | Publish):
+            _check_stays(state, member.destination, is_thorough=is_thorough)
         if isinstance(member, Acknowledge):
             destination, backlog = state.find_backlog(member.destination, member.subscription)
             for first, last in ranges_of(member.positions):
@@ -191,6 +193,13 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
                 headers_for(found, member)
         else:
             raise PeerViolation("a transaction sends and consumes messages, and nothing else")
+
+
+def _check_stays(state: State, number: int, *, is_thorough: bool) -> None:
+    """Raises where a destination is not here any more, or may have left before it is decided."""
+    leaving = state.moves.leaving.get(number)
+    if state.moves.home_of(number) is not None or (is_thorough and leaving is not None):
+        raise TransactionRolledBack("a destination of it is on its way to another channel, or there; do it again")
 
 
 def _do(state: State, member: Command, at: int, effects: list[Effect]) -> None:

@@ -93,6 +93,12 @@ class Transactions:
         prepared = (record.staged for record in self.unresolved.values())
         return sum(s.batch.count for staged in prepared for s in staged if s.batch.destination == destination)
 
+    def involve(self, destination: int) -> bool:
+        """Whether a prepared transaction has set something of a destination aside, or something for it."""
+        return self.staged_for(destination) > 0 or any(
+            reserved.destination == destination for record in self.unresolved.values() for reserved in record.reserved
+        )
+
     def sequences(self) -> set[int]:
         """The log entries that hold what prepared transactions publish."""
         return {staged.sequence for record in self.unresolved.values() for staged in record.staged}

@@ -95,6 +95,15 @@ class Writers:
             del self._by_name[next(iter(self._by_name))]
         return writer
 
+    def have_staged(self, destination: int) -> bool:
+        """Whether anything is staged for a destination."""
+        return any(
+            part.destination == destination
+            for writer in self._by_name.values()
+            for parts in writer.staged.values()
+            for part in parts.values()
+        )
+
     def sequences(self) -> set[int]:
         """The log entries that hold staged messages."""
         return {

@@ -11,6 +11,8 @@ destination, one more than the message before. Acknowledgements and the like nam
 (first, last, first, last), because they come in runs.
 """
 
+import enum
+
 import msgspec
 
 from alphorn.model.destinations import Destination, Policy
@@ -51,7 +53,9 @@ class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
     flags: int  # model.messages.Flag
     timestamp: int  # ms since 1970, the sender's clock
     blob: memoryview  # model.messages
-    after: int = -1  # the counter before, of this channel; -1: the one before `counter`
+    # Which counter of this producer came before in this log: -1 the one before; 0 none that is known, where a producer
+    # sends to several channels; otherwise this one. What came between went to other channels.
+    after: int = -1
 
 
 class Acknowledge(Command, frozen=True, array_like=True, gc=False, tag=2):
@@ -216,6 +220,7 @@ class Fragment(Command, frozen=True, array_like=True, gc=False, tag=40):
     counter: int
     index: int  # of this piece within the body
     blob: memoryview
+    after: int = -1  # as of a `Publish`
 
 
 class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
@@ -223,6 +228,61 @@ class Abandon(Command, frozen=True, array_like=True, gc=False, tag=41):
 
     producer: bytes
     counter: int  # its own, after that of the last fragment
+    destination: int = 0
+    after: int = -1  # as of a `Publish`
+
+
+class MoveStage(enum.IntEnum):
+    """How far a destination is on its way to another channel, as the log that it leaves has it."""
+
+    PLANNED = 1  # its messages are copied there while it is used here
+    BEGUN = 2  # it takes nothing here any more, and is as it is until all of it is there
+    ENDED = 3  # it is there; here remains where it went
+    CANCELLED = 4  # it stays here: it was only planned
+    CLOSED = 5  # the channel takes no new destinations (number 0 stands for all)
+    OPENED = 6  # it does so again
+
+
+class Move(Command, frozen=True, array_like=True, gc=False, tag=55):
+    """A destination takes the next step to another channel. A step that was taken before changes nothing."""
+
+    destination: int
+    stage: MoveStage
+    channel: int  # where to, by its place in the cluster's configuration
+    number: int = 0  # its number there, from BEGUN on
+    reason: str = ""  # why it is CANCELLED
+
+
+class Expect(Command, frozen=True, array_like=True, gc=False, tag=56):
+    """A destination is on its way here from another channel. Gives its number here, and how far it was carried."""
+
+    destination: Destination
+    policy: Policy
+    channel: int  # where it comes from, and its number there
+    number: int
+    names: list[tuple[bool, str, str]] = []  # of its subscriptions: is durable, client, name
+
+
+class Carried(Publish, frozen=True, array_like=True, gc=False, tag=57):
+    """Messages of a destination on its way here, as their producer sent them, with the positions they had."""
+
+    position: int = 0  # of the first; the next ones follow
+
+
+class Arrive(Command, frozen=True, array_like=True, gc=False, tag=58):
+    """All else that is known of a destination on its way here, in pieces; with the last one it is here."""
+
+    destination: int
+    attempt: bytes  # who carries it: pieces of different attempts do not mix
+    piece: int  # from 0 on
+    records: list[bytes]  # of message_manager.checkpoint
+    is_last: bool = False
+
+
+class Settle(Command, frozen=True, array_like=True, gc=False, tag=59):
+    """All Client Managers have attached their consumers to a destination that has come here. The primary sends it."""
+
+    destination: int
 
 
 class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
@@ -296,6 +356,11 @@ AnyCommand = (
     | DropStaged
     | NoteReader
     | Release
+    | Move
+    | Expect
+    | Carried
+    | Arrive
+    | Settle
 )
 
 

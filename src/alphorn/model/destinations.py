@@ -19,6 +19,17 @@ def temporary_prefix(connection: bytes) -> str:
     return f"{TEMPORARY}{connection.hex()}."
 
 
+def split_channel(destination: "Destination") -> "tuple[Destination, str]":
+    """What belongs to the system, of which every channel has its own: `_DMQ@channel-2` is `_DMQ` of that channel.
+
+    Without a channel, and for all others, the channel is empty.
+    """
+    name, _, channel = destination.name.partition("@")
+    if not destination.is_reserved or not channel:
+        return destination, ""
+    return Destination(destination.kind, name), channel
+
+
 class DestinationKind(enum.IntEnum):
     """How messages of a destination are given out."""
 

@@ -54,5 +54,9 @@ class Unavailable(Error):
     """The cluster cannot do this now; nothing was done, so the same call may be made again."""
 
 
+class Moved(Unavailable):
+    """The destination is on another channel, or on its way there; servers go on there by themselves."""
+
+
 class Corruption(Error):
     """Stored bytes fail their checksum or their own rules."""

@@ -17,6 +17,7 @@ from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import Asked, Told
 from alphorn.model.log_link import Measure, Measured, Scan, Scanned, Search, Searched, Survey, Surveyed, Weigh, Weighed
+from alphorn.model.moving_link import Carry, Departed, Export, Exported, Followed, Home, Landed
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20
@@ -226,6 +227,8 @@ AnyAsked = (
     | Weigh
     | Regulate
     | Waiting
+    | Export
+    | Followed
 )
 
 
@@ -266,6 +269,8 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     reason: str = ""
     policy: Policy | None = None  # of the destination that was asked for
     destination: Destination | None = None  # where its number was asked for
+    position: int = 0  # how far a destination on its way was carried
+    home: Home | None = None  # of a destination that has left
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
@@ -351,6 +356,10 @@ AnyTold = (
     | Weighed
     | Full
     | Stored
+    | Exported
+    | Carry
+    | Departed
+    | Landed
 )
 
 _encode = msgspec.msgpack.Encoder().encode

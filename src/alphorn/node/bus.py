@@ -47,6 +47,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.storage import CheckpointInfo, Storage
 from alphorn.io.connections import ConnectionSettings
 from alphorn.io.driver import Driver
+from alphorn.io.homes import Home, Homes
 from alphorn.io.memory_storage import MemoryStorage
 from alphorn.io.multicast import MulticastSettings
 from alphorn.io.process import keep_freed_memory
@@ -168,6 +169,8 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     interface: str = ""  # by name, where the address is not the first of its interface
     data_address: str = ""  # "host:port" of the group's bulk lane; empty derives it from the group's id
     control_address: str = ""  # of the control lane
+    further: tuple[Home, ...] = ()  # this member's places on further buses
+    aliases: dict[str, str] = {}  # configured address of a member → its address on the bus that this one is on
     ttl: int = 1  # routers that multicast may cross, plus one
     reads: bool = True  # False for a witness: it votes, is given no batches, and joins the control lane only
     history: bool = True  # False begins at the newest number; only for members that keep no log
@@ -238,7 +241,7 @@ class BusNode:
         self._retained = Retained(self._store, self._loop)
         self._installing = Installing(self._store, self._upper, tell=self._driver_receive, fail=self._on_failure)
         try:
-            self._transport = Transport(self._transport_settings, on_frames=self._on_frames)
+            self._transport = self._make_transport()
         except BaseException:
             self._store.close()
             raise
@@ -258,6 +261,12 @@ class BusNode:
             self._store.close()
             raise
         self._driver.start()
+
+    def _make_transport(self) -> Transport | Homes:
+        settings = self._settings
+        if settings.further or settings.aliases:
+            return Homes(self._transport_settings, settings.further, settings.aliases, on_frames=self._on_frames)
+        return Transport(self._transport_settings, on_frames=self._on_frames)
 
     async def stop(self) -> None:
         """Says goodbye, if this member has not fallen silent already, and closes everything."""

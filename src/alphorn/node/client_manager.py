@@ -44,6 +44,7 @@ from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
+from alphorn.io.topology import link_from, seat_of
 from alphorn.io.tunnel import TunnelStream
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
@@ -80,7 +81,8 @@ class ClientManagerNode:
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
-        self._channels = [_Reader(self, number) for number in range(len(file.channels))]
+        self._channels = [_Reader(self, number) for number, channel in enumerate(file.channels) if not channel.removed]
+        self._by_number = {channel.number: channel for channel in self._channels}
         self._witnesses = self._make_witnesses()
 
     async def start(self) -> None:
@@ -106,7 +108,7 @@ class ClientManagerNode:
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
-            origins=[channel.origin for channel in self._channels],
+            origins=[self._origin(number) for number in range(len(self._file.channels))],
         )
         self._machine.watch_steps(self._crash_points.reach)
         self._driver: Driver[Input, Output] = Driver(
@@ -115,7 +117,8 @@ class ClientManagerNode:
         self._driver.start()
         for channel in self._channels:
             for node in self._file.message_managers(self._file.channels[channel.number].name):
-                keeper = Link(self, channel.number, node)
+                address = link_from(self._file, self._me, node, channel.number)
+                keeper = Link(self, channel.number, node.name, address)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
         for server in self._servers:
@@ -158,12 +161,18 @@ class ClientManagerNode:
         if not self.stopped.done():
             self.stopped.set_result(reason)
 
+    def _origin(self, number: int) -> bytes:
+        """Of this node's member of a channel; of one that is removed there is none."""
+        return self._by_number[number].origin if number in self._by_number else b""
+
     def _settings(self) -> Settings:
         return Settings(
             name=self._me.name,
             pid=os.getpid(),
             address=self._me.clients,
-            channels=len(self._channels),
+            channels=len(self._file.channels),
+            removed=frozenset(number for number, channel in enumerate(self._file.channels) if channel.removed),
+            channel_names=tuple(channel.name for channel in self._file.channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
             prepares_all=self._file.prepare == "all",
             wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
@@ -180,9 +189,10 @@ class ClientManagerNode:
         if not self._me.witness:
             return []
         found = []
-        for number in range(len(self._file.channels)):
+        for number in self._by_number:
             config = self._file.group(number)
             me = next(member for member in config.members if member.name == self._me.name)
+            seat = seat_of(self._file, self._me, number)
             settings = BusSettings(
                 config=config,
                 me=me,
@@ -190,6 +200,9 @@ class ClientManagerNode:
                 founding=self._founding,
                 reads=False,
                 linger_s=WITNESS_LINGER_S,
+                data_address=seat.home.data,
+                control_address=seat.home.control,
+                aliases=seat.aliases,
                 cluster_key=_key(self._file),
             )
             found.append(BusNode(settings, _Witness(self)))
@@ -270,9 +283,9 @@ class ClientManagerNode:
                     stream.send(native.encode(frame))
                 self._dirty.add(stream)
             case Order(number, handle, payload):
-                self._channels[number].order(handle, payload)
+                self._by_number[number].order(handle, payload)
             case Ask(number, name, asked):
-                self._channels[number].links[name].send(asked)
+                self._by_number[number].links[name].send(asked)
             case Gauge(number):
                 self._gauged.append(number)
             case Hang(number, reason, at_once):
@@ -383,11 +396,14 @@ class _Reader(_Witness):
         self._delivered = 0
         self.origin = b""  # as the machine knows it
         file, me = node._file, node._me
-        host = me.clients.rpartition(":")[0]
+        seat = seat_of(file, me, number)
         self.bus = BusNode(
             BusSettings(
                 config=file.group(number),
-                me=MemberConfig(number=0, name=me.name, address=f"{host}:0", roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
+                me=MemberConfig(number=0, name=me.name, address=seat.address, roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
+                data_address=seat.home.data,
+                control_address=seat.home.control,
+                aliases=seat.aliases,
                 history=False,
                 cluster_key=_key(file),
             ),

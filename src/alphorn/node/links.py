@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from alphorn.client_manager.machine import Input, Linked, Told
-from alphorn.io.cluster_file import NodeTable
 from alphorn.io.streams import FrameStream
 from alphorn.model import link
 from alphorn.model.errors import PeerViolation
@@ -28,10 +27,11 @@ class Owner(Protocol):
 class Link:
     """The link to one Message Manager, kept up."""
 
-    def __init__(self, owner: Owner, channel: int, node: NodeTable) -> None:
+    def __init__(self, owner: Owner, channel: int, name: str, address: str) -> None:
         self._owner = owner
         self._channel = channel
-        self._node = node
+        self._name = name
+        self._address = address
         self._stream: FrameStream | None = None
 
     def send(self, frame: Asked) -> None:
@@ -47,7 +47,7 @@ class Link:
     async def keep(self) -> None:
         """Opens the link, and again whenever it is lost."""
         loop = asyncio.get_running_loop()
-        host, _, port = self._node.link.rpartition(":")
+        host, _, port = self._address.rpartition(":")
         wait_s, longest_s = RELINK_S
         while True:
             closed: asyncio.Future[str] = loop.create_future()
@@ -60,14 +60,14 @@ class Link:
             wait_s = RELINK_S[0]
             reason = await closed
             self._stream = None
-            _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
-            self._owner.receive(Linked(self._channel, self._node.name, False))
+            _log.info("event=link_lost to=%s reason=%s", self._name, reason)
+            self._owner.receive(Linked(self._channel, self._name, False))
 
     def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
         def on_open(stream: FrameStream) -> None:
             # Before the first frame is heard: what is said in answer to it must find the stream.
             self._stream = stream
-            self._owner.receive(Linked(self._channel, self._node.name, True))
+            self._owner.receive(Linked(self._channel, self._name, True))
 
         def on_closed(stream: FrameStream, reason: str) -> None:
             if not closed.done():
@@ -84,4 +84,4 @@ class Link:
             except PeerViolation as error:
                 stream.abort(str(error))
                 return
-            self._owner.receive(Told(self._channel, self._node.name, told))
+            self._owner.receive(Told(self._channel, self._name, told))

@@ -19,6 +19,7 @@ from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
 from alphorn.io.tasks import Tasks
+from alphorn.io.topology import link_hosts, seat_of
 from alphorn.message_manager.consolidation import Consolidation
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
@@ -76,6 +77,7 @@ class MessageManagerNode:
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
         self._unmeasured = 0
+        seat = seat_of(file, self._me, self._channel)
         self._bus = BusNode(
             BusSettings(
                 config=config,
@@ -83,6 +85,7 @@ class MessageManagerNode:
                 store=Path(file.directory) / name / "log",
                 store_bytes_max=self._me.store_bytes_max,
                 founding=founding,
+                further=seat.further,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
                 timing=Timing(report_delay_s=REPORT_DELAY_S),
             ),
@@ -108,9 +111,9 @@ class MessageManagerNode:
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
-        host, _, port = self._me.link.rpartition(":")
+        port = int(self._me.link.rpartition(":")[2])
         try:
-            self._server = await loop.create_server(self._accept, host, int(port), start_serving=False)
+            self._server = await loop.create_server(self._accept, link_hosts(self._me), port, start_serving=False)
         except OSError as error:
             raise Unavailable(
                 f"{self._me.name} cannot listen for Client Managers at {self._me.link}: {error.strerror}; "

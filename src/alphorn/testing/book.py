@@ -6,6 +6,7 @@ to the lists of callbacks.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -64,8 +65,9 @@ class Book:
         "wished",
     )
 
-    def __init__(self, watch: Watch) -> None:
-        self._entries: dict[int, Entry] = {}
+    def __init__(self, *watches: Watch) -> None:
+        """`watches` are those of all channels."""
+        self._entries: dict[tuple[int, int], Entry] = {}  # by channel and number
         self.sent: dict[int, Sent] = {}
         self.bodies: dict[int, bytes] = {}  # token → what was streamed
         self.by_counter: dict[tuple[bytes, int], Sent] = {}
@@ -83,7 +85,8 @@ class Book:
         self.on_acknowledged: list[Callable[[bytes, list[int]], None]] = []  # a client heard that it is done
         self.on_body: list[Callable[[int, bytes], None]] = []
         self.on_entry: list[Callable[[Entry], None]] = []
-        watch.delivered.append(self._on_delivered)
+        for channel, watch in enumerate(watches):
+            watch.delivered.append(partial(self._on_delivered, channel))
 
     def send(self, destination: str, producer: bytes, counter: int, at: float) -> int:
         """Notes a message, and gives its token, which is its body."""
@@ -132,10 +135,10 @@ class Book:
         """All messages that their senders know to be committed."""
         return [sent for sent in self.sent.values() if sent.is_confirmed]
 
-    def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
-        if output.sequence in self._entries:
+    def _on_delivered(self, channel: int, node: SimulatedNode, output: Deliver) -> None:
+        if (channel, output.sequence) in self._entries:
             return
-        entry = self._entries[output.sequence] = without_transactions(decode_entry(bytes(output.payload)))
+        entry = self._entries[channel, output.sequence] = without_transactions(decode_entry(bytes(output.payload)))
         for command in entry.commands:
             if isinstance(command, Publish):
                 counters = self.published.setdefault(command.producer, RangeSet())

@@ -42,7 +42,7 @@ class Totals(msgspec.Struct, kw_only=True):
     def add(self, result: Result) -> None:
         """Counts one more seed."""
         self.seeds += 1
-        self.clusters += result.kind == "cluster"
+        self.clusters += result.kind in ("cluster", "channels")
         self.transfers += result.kind == "transfers"
         self.transactions += result.transactions
         self.messages += result.messages

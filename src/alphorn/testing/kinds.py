@@ -1,10 +1,12 @@
-"""The kinds of simulation: a group with its log alone, a message cluster on one, or transfers over several channels.
+"""The kinds of simulation: a group with its log alone, a message cluster on one or on two, or transfers over several.
 
-A seed means another run in each. A campaign of all kinds takes of four seeds one as a cluster and one as transfers.
+A seed means another run in each. A campaign of all kinds takes of four seeds one as a cluster and one as transfers;
+every other of these clusters has two channels, and moves between them.
 """
 
 import enum
 
+from alphorn.testing.channel_run import CHANNELS, make_channel_plan, run_channels
 from alphorn.testing.cluster_plan import make_cluster_plan
 from alphorn.testing.cluster_run import run_cluster
 from alphorn.testing.plan import make_plan
@@ -15,6 +17,7 @@ from alphorn.testing.transfer_run import make_transfer_plan, run_transfers
 
 CLUSTER_EVERY = 4
 TRANSFERS_AT = 2  # of these, counted from the cluster
+CHANNELS_EVERY = 8
 
 
 class Kind(enum.Enum):
@@ -22,6 +25,7 @@ class Kind(enum.Enum):
 
     LOG = "log"
     CLUSTER = "cluster"
+    CHANNELS = "channels"
     TRANSFERS = "transfers"
     ALL = "all"
 
@@ -29,6 +33,8 @@ class Kind(enum.Enum):
         """What one seed of a campaign is."""
         if self is not Kind.ALL:
             return self
+        if seed % CHANNELS_EVERY == 0:
+            return Kind.CHANNELS
         return {0: Kind.CLUSTER, TRANSFERS_AT: Kind.TRANSFERS}.get(seed % CLUSTER_EVERY, Kind.LOG)
 
 
@@ -37,6 +43,8 @@ def run_seed(seed: int, kind: Kind = Kind.ALL, *, timeline: Timeline | None = No
     match kind.of(seed):
         case Kind.CLUSTER:
             return run_cluster(seed, timeline=timeline)
+        case Kind.CHANNELS:
+            return run_channels(seed, timeline=timeline)
         case Kind.TRANSFERS:
             return run_transfers(seed, timeline=timeline)
     return run_log(seed, timeline=timeline)
@@ -47,6 +55,8 @@ def describe_seed(seed: int, kind: Kind = Kind.ALL) -> str:
     match kind.of(seed):
         case Kind.CLUSTER:
             return make_cluster_plan(seed).describe()
+        case Kind.CHANNELS:
+            return f"{make_channel_plan(seed).describe()}, on {CHANNELS} channels"
         case Kind.TRANSFERS:
             return make_transfer_plan(seed).describe()
     return make_plan(seed).describe()

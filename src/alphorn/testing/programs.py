@@ -6,7 +6,8 @@ and opens it again. A client may end without a word, or in good order; then a ne
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -20,14 +21,13 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Acknowledge, Consume, ConsumePattern, Done, Resolve
+from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, ConsumePattern, Done, Resolve
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
-from alphorn.testing.node import UNIX_START_S
+from alphorn.testing.node import UNIX_START_S, SimulatedNode
 from alphorn.testing.pouring import Pouring
-from alphorn.testing.rooms import ClientManagerRoom
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
 
@@ -53,6 +53,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     def source(self, client: str, destination: str) -> str:
         """What its messages from a destination have in common with those of no other subscription."""
         return f"{destination}/{self.subscription}/{client}" if self.subscription else destination
+
+
+class Reached(Protocol):
+    """A Client Manager as clients reach it."""
+
+    @property
+    def node(self) -> SimulatedNode:
+        """Where it is."""
+
+    def accept(self, end: StreamEnd) -> bool:
+        """A client connects; False where nobody listens."""
 
 
 class _Consumer:
@@ -99,6 +110,7 @@ class SimulatedClient:
         "core",
         "is_calm",
         "name",
+        "streams",
         "tell",
     )
 
@@ -111,7 +123,7 @@ class SimulatedClient:
         book: Book,
         streams: SimulatedStreams,
         stream: random.Random,
-        managers: list[ClientManagerRoom],
+        managers: Sequence[Reached],
         targets: tuple[str, ...],
         late: tuple[str, ...],
         readings: tuple[Reading, ...],
@@ -119,6 +131,7 @@ class SimulatedClient:
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
+        self.streams = True  # now and then it sends a body in fragments
         self.is_calm = False  # consumes all, sends nothing by itself, and stays
         self.tell = tell
         self._client_id = client_id
@@ -159,6 +172,11 @@ class SimulatedClient:
         self._end = None
         self._run += 1
         self.tell(self.name, "says goodbye" if says_goodbye else "crashes")
+
+    def ask(self, make: Callable[[int], AnyClientFrame], on_answer: Callable[[Answer | Error], None]) -> None:
+        """Asks something that is no part of its program."""
+        self.core.request(make, on_answer)
+        self._flush()
 
     def find_unfinished(self) -> str:
         """What is still to be done, in words; nothing when all is well."""
@@ -310,7 +328,8 @@ class SimulatedClient:
                 if self._stream.random() < 0.5:
                     for _ in range(self._stream.randint(1, BURST_MAX)):
                         self._send(destination)
-        self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
+        if self.streams:
+            self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
         for consumer in self._consumers:
             self._consume(consumer)
         if self._end is not None:

@@ -6,6 +6,7 @@ Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Manager
 from random import Random
 
 from alphorn.bus.config import MemberConfig, Role
+from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.model.destinations import parse_destination
 from alphorn.testing.book import Book
@@ -133,6 +134,10 @@ class SimulatedCluster:
                 for unit in units_of(account, room.read)
             ]
             self.transfers.check(units, self.plan.units)
+
+    def engines(self) -> list[Engine]:
+        """One replica's state for each channel, of which there is one."""
+        return [self.message_managers[0].engine]
 
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""

@@ -47,12 +47,13 @@ class Simulation:
         make_replica: Callable[[SimulatedNode], Replica] | None = None,
         is_tracing: bool = False,
         is_shuffled: bool = True,
+        schedule: Schedule | None = None,
     ) -> None:
         config.check()
         self.config = config
         self.budget = budget or Budget()
         self.streams = Streams(seed)
-        self.schedule = Schedule(self.streams.schedule if is_shuffled else None)
+        self.schedule = schedule or Schedule(self.streams.schedule if is_shuffled else None)
         self.watch = Watch()
         self.nodes: list[SimulatedNode] = []
         self.by_name: dict[str, SimulatedNode] = {}

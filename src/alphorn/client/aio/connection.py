@@ -14,7 +14,7 @@ from alphorn.client.choices import DestinationLike, check_destination, check_mod
 from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
-from alphorn.model.conversation import Administer, Status, StatusAnswer
+from alphorn.model.conversation import Administer, Done, Drain, Move, Status, StatusAnswer
 from alphorn.model.errors import Error, Misuse, PeerViolation
 
 OnEvent = Callable[[str, str], None]
@@ -171,6 +171,23 @@ class Destinations:
     async def release(self, name: DestinationLike, through: int) -> None:
         """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
         await self._administer("release", name, None, through)
+
+    async def move(self, name: DestinationLike, channel: str) -> None:
+        """Moves a destination to another channel while it is used; returns when it is there.
+
+        Nothing is lost, repeated or overtaken; its producers and consumers notice no more than a short pause.
+        """
+        destination = check_destination(name)
+        await self._line.ask(lambda request: Move(request, destination, channel))
+
+    async def drain(self, channel: str) -> int:
+        """Moves everything off a channel and lets nothing new onto it; gives how many destinations were moved."""
+        answer = await self._line.ask(lambda request: Drain(request, channel))
+        return answer.number if isinstance(answer, Done) else 0
+
+    async def open(self, channel: str) -> None:
+        """Lets new destinations onto a channel again that was drained."""
+        await self._line.ask(lambda request: Drain(request, channel, is_over=True))
 
     async def list(self) -> list[dict[str, Any]]:
         """All destinations, each with `name`, `channel`, `depth` and `consumers`."""

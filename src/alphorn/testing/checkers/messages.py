@@ -7,6 +7,7 @@ was first by the clock is no promise: what two Client Managers hold may reach th
 from typing import Protocol
 
 from alphorn.bus.machine import Persist, SealCheckpoint
+from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Acknowledge, Entry
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
@@ -15,6 +16,7 @@ from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
 from alphorn.testing.simulated_cluster import SimulatedCluster
+from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Violation
 
 
@@ -27,10 +29,29 @@ class MessageChecker(Protocol):
         """All is quiet: the checks that need everything."""
 
 
+class Watched(Protocol):
+    """A cluster, or one channel of it, as far as checkers need it."""
+
+    @property
+    def book(self) -> Book:
+        """What programs sent, heard and received."""
+
+    @property
+    def simulation(self) -> Simulation:
+        """The group that carries the log."""
+
+    @property
+    def message_managers(self) -> list[MessageManagerRoom]:
+        """All replicas."""
+
+    def engines(self) -> list[Engine]:
+        """One replica's state for each channel."""
+
+
 class _Checker:
     __slots__ = ("_book", "_cluster")
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         self._cluster = cluster
         self._book: Book = cluster.book
 
@@ -44,7 +65,7 @@ class ConfirmedIsStored(_Checker):
     __slots__ = ()
     name = "confirmed is stored, and consumed in the end"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._book.on_confirmed.append(self._on_confirmed)
 
@@ -86,8 +107,12 @@ class ConfirmedIsStored(_Checker):
         return False
 
     def _count_dead(self) -> int:
-        engine = self._cluster.message_managers[0].engine
-        queues = [found for found in engine.destinations.values() if found.destination.name == DEAD_MESSAGES]
+        queues = [
+            found
+            for engine in self._cluster.engines()
+            for found in engine.destinations.values()
+            if found.destination.name == DEAD_MESSAGES
+        ]
         return sum(queue.count for queue in queues)
 
 
@@ -97,7 +122,7 @@ class ReceivedWasSent(_Checker):
     __slots__ = ("_positions", "_tokens")
     name = "received is what was sent, stored once"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._positions: dict[tuple[str, int], int] = {}  # destination and token → position
         self._tokens: dict[tuple[str, int], int] = {}  # destination and position → token
@@ -128,7 +153,7 @@ class RedeliveredIsMarked(_Checker):
     __slots__ = ()
     name = "a redelivery says so"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._book.on_receipt.append(self._on_receipt)
 
@@ -151,7 +176,7 @@ class OrderIsKept(_Checker):
     __slots__ = ("_counters", "_newest")
     name = "first deliveries to an only consumer come in order"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._newest: dict[bytes, int] = {}  # consumer → position
         self._counters: dict[tuple[bytes, bytes], int] = {}  # consumer and producer → counter
@@ -175,7 +200,7 @@ class AcknowledgedIsConsumed(_Checker):
     __slots__ = ()
     name = "acknowledged is in the log, as the client said it"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._book.on_acknowledged.append(self._on_acknowledged)
         self._book.on_entry.append(self._on_entry)
@@ -204,7 +229,7 @@ class EnginesAgree(_Checker):
     __slots__ = ("_digests",)
     name = "engines are equal"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._digests: dict[int, int] = {}
         cluster.simulation.watch.persisted.append(self._on_persisted)
@@ -252,7 +277,7 @@ class BodiesAreWhole(_Checker):
     __slots__ = ()
     name = "bodies are whole"
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Watched) -> None:
         super().__init__(cluster)
         self._book.on_body.append(self._on_body)
 

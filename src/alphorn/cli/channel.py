@@ -1,0 +1,42 @@
+"""`alphorn channel`: drains a channel, so that it can be removed, and opens it again."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from alphorn.cli.talking import JsonOption, UrlOption, connected
+from alphorn.client.url import DEFAULT_URL
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in channel-2; `alphorn status` names them.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(help="Drain a channel, so that it can be removed, or open it again.", no_args_is_help=True)
+    group.command()(drain)
+    group.command(name="open")(open_again)
+    app.add_typer(group, name="channel")
+
+
+def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+    """Move everything off a channel while it is used, and let nothing new onto it.
+
+    Temporary destinations stay until their connections end. The first channel has what belongs to the system and stays.
+    """
+    with connected(url) as connection:
+        moved = connection.destinations.drain(name)
+        found = [row["name"] for row in connection.destinations.list() if row["channel"] == name]
+    if as_json:
+        print(json.dumps({"channel": name, "moved": moved, "left": found}))
+        return
+    print(f"{moved} destinations were moved off {name}")
+    if found:
+        print(f"still there: {', '.join(found)}")
+
+
+def open_again(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+    """Let new destinations onto a channel again that was drained."""
+    with connected(url) as connection:
+        connection.destinations.open(name)
+    print(json.dumps({"channel": name}) if as_json else f"{name} takes new destinations again")

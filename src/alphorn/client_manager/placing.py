@@ -1,0 +1,201 @@
+"""What administrators want of places: a destination on another channel, or a channel without destinations.
+
+A wish becomes a plan in the log that the destination is in; whoever carries it (carrying.py), its end is heard from
+that log, and then everybody who waits is answered. A channel is drained by closing it and moving all that is there to
+where it would be created now.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from alphorn.client_manager.administration import Administration
+from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.moving import Moving
+from alphorn.model import commands, conversation
+from alphorn.model.commands import MoveStage
+from alphorn.model.conversation import Done, parts_of, place_of
+from alphorn.model.destinations import Destination, parse_destination
+from alphorn.model.errors import Error, Misuse
+from alphorn.model.link import Answered
+from alphorn.model.moving_link import Export, Exported
+
+AT_ONCE = 16  # moves of one drain
+
+OnEnd = Callable[[str], None]  # with the reason why not; empty where it is there
+
+_decode_inventory = msgspec.msgpack.Decoder(list[tuple[str, int]]).decode
+
+
+class Placing:
+    """Who waits for a destination to be on another channel."""
+
+    __slots__ = ("_administration", "_desk", "_drains", "_ended", "_moving", "_waiting")
+
+    def __init__(self, desk: Desk, moving: Moving, administration: Administration) -> None:
+        self._desk = desk
+        self._moving = moving
+        self._administration = administration
+        self._ended: dict[int, commands.Move] = {}  # how it ended, by the place that was left
+        self._waiting: dict[int, list[OnEnd]] = {}  # by the place that it leaves
+        self._drains: dict[tuple[int, int], _Drain] = {}  # by channel and request for its inventory
+
+    def on_move(self, connection: Connection, frame: conversation.Move) -> None:
+        """Plans a move, and answers when it has ended; at once for a destination that is there."""
+        try:
+            destination = parse_destination(frame.destination)
+            channel = self._channel(frame.channel)
+        except Error as error:
+            self._desk.fail(connection.stream, frame.request, error)
+            return
+
+        def on_end(reason: str) -> None:
+            if not self._desk.is_there(connection):
+                return
+            if reason:
+                self._desk.fail(connection.stream, frame.request, Misuse(reason))
+            else:
+                self._desk.reply(connection.stream, Done(frame.request))
+
+        self._administration.locate(
+            connection, frame.request, destination, lambda place: self._plan(place, channel, on_end)
+        )
+
+    def on_drain(self, connection: Connection, frame: conversation.Drain) -> None:
+        """Closes a channel for new destinations and moves all others off it, or opens it again."""
+        try:
+            channel = self._channel(frame.channel)
+            others = [number for number in range(len(self._desk.channels)) if number != channel]
+            if channel == 0 and not frame.is_over:
+                raise Misuse(f"channel {frame.channel} has what belongs to the system and stays; drain another one")
+            if all(number in self._desk.directory.closed for number in others) and not frame.is_over:
+                raise Misuse(f"no other channel than {frame.channel} takes destinations; open one of them first")
+        except Error as error:
+            self._desk.fail(connection.stream, frame.request, error)
+            return
+        stage = MoveStage.OPENED if frame.is_over else MoveStage.CLOSED
+
+        def on_done(answer: Answered) -> None:
+            if frame.is_over:
+                self._desk.reply(connection.stream, Done(frame.request))
+            else:
+                self._ask_inventory(_Drain(connection, frame.request, channel))
+
+        answered = self._desk.answer_to(connection, frame.request, on_done)
+        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered)
+
+    def on_moved(self, channel: int, command: commands.Move) -> None:
+        """The log says how a move has ended, or that a channel is closed or open."""
+        closed = self._desk.directory.closed
+        match command.stage:
+            case MoveStage.CLOSED:
+                closed.add(channel)
+            case MoveStage.OPENED:
+                closed.discard(channel)
+            case MoveStage.ENDED | MoveStage.CANCELLED:
+                place = place_of(channel, command.destination)
+                self._ended[place] = command
+                self._tell(place, command)
+
+    def on_exported(self, channel: int, frame: Exported) -> bool:
+        """The names of all that is on a channel that is to be drained; False for what others have asked for."""
+        drain = self._drains.pop((channel, frame.request), None)
+        if drain is None:
+            return False
+        self._desk.channels[channel].pending.pop(frame.request, None)
+        for name, elsewhere in _decode_inventory(frame.record):
+            destination = parse_destination(name)
+            if elsewhere != self._desk.directory.channel_for(destination):
+                drain.left.append(destination)
+        drain.count = len(drain.left)
+        for _ in range(AT_ONCE):
+            self._drain_next(drain)
+        if not drain.count:
+            self._finish(drain)
+        return True
+
+    def _channel(self, name: str) -> int:
+        """The number of a channel; raises `Misuse`."""
+        settings = self._desk.settings
+        found = {each: number for number, each in enumerate(settings.channel_names) if number not in settings.removed}
+        if name not in found:
+            raise Misuse(f"there is no channel {name!r}; there is {', '.join(found)}")
+        return found[name]
+
+    def _plan(self, place: int, channel: int, on_end: OnEnd) -> None:
+        place = self._moving.current(place)
+        if parts_of(place)[0] == channel:
+            on_end("")
+            return
+        self._ended.pop(place, None)
+
+        def on_planned(answer: Answered) -> None:
+            if answer.error:
+                on_end(answer.reason)
+                return
+            self._waiting.setdefault(place, []).append(on_end)
+            if place in self._ended:  # the log was faster than the answer
+                self._tell(place, self._ended[place])
+
+        self._moving.request(place, lambda number: commands.Move(number, MoveStage.PLANNED, channel), on_planned)
+
+    def _tell(self, place: int, command: commands.Move) -> None:
+        for on_end in self._waiting.pop(place, ()):
+            on_end("" if command.stage is MoveStage.ENDED else command.reason or "the move was cancelled; try again")
+
+    # --- draining ---
+
+    def _ask_inventory(self, drain: "_Drain") -> None:
+        channel = self._desk.channels[drain.channel]
+        request = channel.ask(lambda answer: None, lost=lambda: self._ask_inventory(drain))
+        self._drains[drain.channel, request] = drain
+        self._desk.ask_primary(drain.channel, Export(request, 0, 0))
+
+    def _drain_next(self, drain: "_Drain") -> None:
+        if not drain.left or not self._desk.is_there(drain.connection):
+            return
+        destination = drain.left.popleft()
+        target = self._desk.directory.channel_for(destination)
+
+        def on_end(reason: str) -> None:
+            drain.count -= 1
+            drain.moved += not reason
+            drain.reason = drain.reason or reason
+            if drain.count:
+                self._drain_next(drain)
+            else:
+                self._finish(drain)
+
+        self._administration.locate(
+            drain.connection,
+            drain.request,
+            destination,
+            lambda place: self._plan(place, target, on_end),
+            channel=drain.channel,
+        )
+
+    def _finish(self, drain: "_Drain") -> None:
+        if not self._desk.is_there(drain.connection):
+            return
+        if drain.reason:
+            error = Misuse(f"{drain.moved} destinations were moved, and one was not: {drain.reason}")
+            self._desk.fail(drain.connection.stream, drain.request, error)
+        else:
+            self._desk.reply(drain.connection.stream, Done(drain.request, drain.moved))
+
+
+class _Drain:
+    """A channel that is to be without destinations, and who waits for it."""
+
+    __slots__ = ("channel", "connection", "count", "left", "moved", "reason", "request")
+
+    def __init__(self, connection: Connection, request: int, channel: int) -> None:
+        self.connection = connection
+        self.request = request
+        self.channel = channel
+        self.left: deque[Destination] = deque()
+        self.count = 0  # not there yet
+        self.moved = 0
+        self.reason = ""  # why one could not be moved

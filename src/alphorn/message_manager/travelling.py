@@ -1,0 +1,190 @@
+"""What the primary does for destinations on their way to or from another channel. All of it is soft.
+
+It finds a Client Manager to carry each destination that is to leave, and another one when that is gone. It tells all of
+them what has left, after its last delivery, and what has come. When all have attached the consumers that followed, what
+nobody has any more comes back, counted as delivered, and the destination is like any other.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.effects import Effect, Landed, Left, Planned
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.exporting import Read, export_page
+from alphorn.message_manager.presence import Presence
+from alphorn.message_manager.topic import Topic
+from alphorn.model import frame_kinds, link, moving_link
+from alphorn.model.commands import AnyCommand, Return, Settle
+from alphorn.model.errors import Error
+from alphorn.model.ranges import RangeSet
+
+NOBODY = b""
+
+Told = dict[int, RangeSet]  # by subscription
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Travelling:
+    """One primary's part. `links` are those of the Client Managers that have introduced themselves, by origin."""
+
+    __slots__ = ("_awaited", "_carriers", "_doubtful", "_links", "_order", "_present", "_tell", "_told")
+
+    def __init__(
+        self,
+        links: Mapping[bytes, int],
+        *,
+        tell: Callable[[int, frame_kinds.Told], None],
+        order: Callable[[AnyCommand], None],
+    ) -> None:
+        self._links = links
+        self._tell = tell
+        self._order = order
+        self._present: set[bytes] = set()  # origins of Client Managers that are members
+        self._carriers: dict[int, bytes] = {}  # destination → origin of who carries it
+        self._told: dict[int, tuple[Told, Told]] = {}  # of those: what was never delivered, and what was lost
+        self._doubtful: set[int] = set()  # of those: somebody left who might have had messages
+        self._awaited: dict[int, set[bytes]] = {}  # destination that has come → whose consumers have not followed
+
+    def on_promoted(self, engine: Engine, client_managers: Iterable[bytes]) -> None:
+        """This replica serves from now on; those who introduce themselves are told of everything."""
+        self._present = set(client_managers)
+        self._carriers.clear()
+        self._told.clear()
+        self._doubtful = set(engine.moves.landing)  # what the primary before was told is lost
+        self._awaited = {number: set(self._present) for number in engine.moves.landing}
+
+    def on_introduced(self, engine: Engine, origin: bytes) -> None:
+        """A Client Manager is linked, maybe again."""
+        self._present.add(origin)
+        for number in engine.moves.landing:
+            self._awaited.setdefault(number, set()).add(origin)
+            self._tell(self._links[origin], _landed(engine, number))
+        for number, leaving in engine.moves.leaving.items():
+            if leaving.source is not None:
+                self._tell(self._links[origin], _departed(engine, number))
+        self.assign(engine)
+
+    def on_left(self, engine: Engine, dispatcher: Dispatcher, origin: bytes) -> None:
+        """A Client Manager is no member any more: nobody waits for it."""
+        self._present.discard(origin)
+        for number, awaited in list(self._awaited.items()):
+            if origin in awaited:
+                self._doubtful.add(number)
+            self._strike(engine, dispatcher, number, origin)
+        self.assign(engine)
+
+    def on_effects(
+        self, engine: Engine, dispatcher: Dispatcher, effects: Sequence[Effect], *, is_doubtful: bool
+    ) -> None:
+        """Something set out, left or came."""
+        for effect in effects:
+            if isinstance(effect, Planned):
+                self.assign(engine)
+            elif isinstance(effect, Left) and effect.number in engine.moves.leaving:
+                for number in self._links.values():
+                    self._tell(number, _departed(engine, effect.number))
+            elif isinstance(effect, Landed) and effect.number in engine.moves.landing:
+                self._awaited[effect.number] = set(self._present)
+                if is_doubtful:
+                    self._doubtful.add(effect.number)
+                for number in self._links.values():
+                    self._tell(number, _landed(engine, effect.number))
+                self._strike(engine, dispatcher, effect.number, NOBODY)
+
+    def on_followed(self, engine: Engine, dispatcher: Dispatcher, origin: bytes, frame: moving_link.Followed) -> None:
+        """A Client Manager has attached all its consumers of a destination that has come."""
+        unseen, loose = self._told.setdefault(frame.destination, ({}, {}))
+        for told, known in ((frame.unseen, unseen), (frame.loose, loose)):
+            for subscription, positions in told:
+                known.setdefault(subscription, RangeSet()).update(RangeSet.from_flat(positions))
+        self._strike(engine, dispatcher, frame.destination, origin)
+
+    def assign(self, engine: Engine) -> None:
+        """Finds somebody for every destination that nobody carries."""
+        carriers = self._carriers
+        for number in [number for number in carriers if number not in engine.moves.leaving]:
+            del carriers[number]
+        origins = sorted(self._links)
+        for number in engine.moves.leaving if origins else ():
+            if carriers.get(number) not in self._links:
+                carriers[number] = origins[number % len(origins)]
+                self._tell(self._links[carriers[number]], _carry(engine, number))
+
+    def export(
+        self, engine: Engine, dispatcher: Dispatcher, number: int, frame: moving_link.Export, read: Read
+    ) -> None:
+        """Answers whoever carries a destination."""
+        try:
+            if not frame.destination:
+                self._tell(number, moving_link.Exported(frame.request, record=_encode(inventory(engine))))
+                return
+            if frame.start >= 0:
+                self._tell(number, export_page(engine, frame.destination, frame.start, frame.request, read))
+                return
+            pieces = list(engine.export(frame.destination, dispatcher.lent.get(frame.destination)))
+        except Error as error:
+            self._tell(number, link.Answered(frame.request, 0, type(error).__name__, str(error)))
+            return
+        for place, piece in enumerate(pieces, 1):
+            self._tell(number, moving_link.Exported(frame.request, record=piece, is_last=place == len(pieces)))
+
+    def _strike(self, engine: Engine, dispatcher: Dispatcher, number: int, origin: bytes) -> None:
+        awaited = self._awaited.get(number)
+        if awaited is None:
+            return
+        awaited.discard(origin)
+        if awaited:
+            return
+        del self._awaited[number]
+        if number in engine.moves.landing:
+            unseen, loose = self._told.pop(number, ({}, {}))
+            is_guess = engine.moves.landing[number].is_guess and number not in self._doubtful
+            for subscription, positions in dispatcher.unclaimed(number).items():
+                seen = positions.difference(unseen.get(subscription, RangeSet()))
+                if is_guess:  # all have answered: what nobody had, and nobody lost, was never given out
+                    seen = RangeSet(
+                        part
+                        for first, last in loose.get(subscription, RangeSet())
+                        for part in seen.intersection(first, last)
+                    )
+                if seen:
+                    self._order(Return(number, subscription, NOBODY, seen.flat(), delay_ms=0))
+            self._order(Settle(number))
+
+
+def inventory(engine: Engine) -> list[tuple[str, int]]:
+    """All destinations that can be moved from here, and those that went elsewhere with their channels; -1 is here."""
+    found = [each for each in engine.destinations.values() if not each.owner and not each.destination.is_reserved]
+    here = [(str(each.destination), -1) for each in found]
+    return here + [(str(name), channel) for name, channel in engine.moves.elsewhere.items()]
+
+
+def _carry(engine: Engine, number: int) -> moving_link.Carry:
+    leaving = engine.moves.leaving[number]
+    source = leaving.source or engine.destinations[number]
+    names = []
+    if isinstance(source, Topic):
+        found = [each for each in source.subscriptions.values() if each.is_durable or each.is_shared]
+        names = [(each.is_durable, each.client, each.name) for each in found]
+    return moving_link.Carry(number, source.destination, source.policy, leaving.channel, names)
+
+
+def _departed(engine: Engine, number: int) -> moving_link.Departed:
+    home = engine.moves.home_of(number)
+    assert home is not None
+    return moving_link.Departed(number, moving_link.Home(*home))
+
+
+def _landed(engine: Engine, number: int) -> moving_link.Landed:
+    landing = engine.moves.landing[number]
+    return moving_link.Landed(number, *landing.home, landing.begun_at)
+
+
+def owners_away(effects: Sequence[Effect], engine: Engine, presence: Presence) -> list[bytes]:
+    """What came from another channel may belong to connections that nobody has any more; these are they."""
+    if not any(isinstance(effect, Landed) for effect in effects):
+        return []
+    return [connection for connection in sorted(engine.connections()) if not presence.is_here(connection)]

@@ -1,0 +1,62 @@
+"""Deliberate mistakes in what moves destinations between channels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from alphorn.client_manager.consuming import Consuming
+from alphorn.client_manager.moving import Moving
+from alphorn.message_manager import departing
+from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.producers import Producers
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.topic import Topic
+from alphorn.model.ranges import RangeSet
+from alphorn.testing.mutation import Mutant, Patch
+
+
+def _counters_left_behind() -> list[Patch]:
+    def copy(producers: Producers, destination: Queue | Topic) -> Producers:
+        return Producers()
+
+    return [(departing, "_copy", copy)]
+
+
+def _lent_forgotten() -> list[Patch]:
+    original = Engine.export
+
+    def export(self: Engine, number: int, lent: Mapping[int, RangeSet] | None) -> Any:
+        return original(self, number, {})
+
+    return [(Engine, "export", export)]
+
+
+def _refused_dropped() -> list[Patch]:
+    original = Moving.__dict__["_go_on"]
+
+    def go_on(self: Any, place: int) -> None:
+        self._redirects[place].returned.clear()
+        original(self, place)
+
+    return [(Moving, "_go_on", go_on)]
+
+
+def _held_left_behind() -> list[Patch]:
+    original = Consuming.__dict__["_on_moved"]
+
+    def on_moved(self: Any, consumers: list[Any], place: int) -> Any:
+        for consumer in consumers:
+            consumer.held = RangeSet()
+        return original(self, consumers, place)
+
+    return [(Consuming, "_on_moved", on_moved)]
+
+
+MOVING_MUTANTS = tuple(
+    Mutant(name=name, description=description, kind="channels", patch=patch)
+    for name, description, patch in (
+        ("counters-left-behind", "Producers' counters do not move along.", _counters_left_behind),
+        ("lent-forgotten", "What consumers hold is given to others where the destination goes.", _lent_forgotten),
+        ("refused-dropped", "What came too late for the old channel is not sent to the new one.", _refused_dropped),
+        ("held-left-behind", "Consumers follow without what they hold.", _held_left_behind),
+    )
+)

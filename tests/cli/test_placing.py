@@ -1,0 +1,72 @@
+"""`alphorn move` and `alphorn channel` against a connection that remembers what it is told."""
+
+import json
+
+import pytest
+
+from alphorn.cli import talking
+from alphorn.model.errors import Misuse
+from tests.cli.commands import run
+
+
+class FakeDestinations:
+    """Connection and destinations in one; `log` has every call."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[object, ...]] = []
+        self.destinations = self
+
+    def connect(self, url: str) -> "FakeDestinations":
+        return self
+
+    def __enter__(self) -> "FakeDestinations":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def move(self, name: str, channel: str) -> None:
+        self.log.append(("move", name, channel))
+        if channel == "nowhere":
+            raise Misuse("there is no channel 'nowhere'; there is channel-1, channel-2")
+
+    def drain(self, channel: str) -> int:
+        self.log.append(("drain", channel))
+        return 3
+
+    def open(self, channel: str) -> None:
+        self.log.append(("open", channel))
+
+    def list(self) -> list[dict[str, object]]:
+        return [{"name": "queue:temporary.x", "channel": "channel-2"}, {"name": "queue:q", "channel": "channel-1"}]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = FakeDestinations()
+    monkeypatch.setattr(talking, "connect", fake.connect)
+    return fake
+
+
+def test_a_bare_name_is_a_queue_and_the_end_is_told(cluster, capsys):
+    assert run("move", "orders", "channel-2") == 0
+    assert cluster.log == [("move", "queue:orders", "channel-2")]
+    assert capsys.readouterr().out == "queue:orders is on channel-2\n"
+
+
+def test_a_refused_move_is_one_sentence(cluster, capsys):
+    assert run("move", "topic:prices", "nowhere") == 1
+    assert capsys.readouterr().err == "alphorn: there is no channel 'nowhere'; there is channel-1, channel-2\n"
+
+
+def test_a_drain_says_what_was_moved_and_what_is_left(cluster, capsys):
+    assert run("channel", "drain", "channel-2") == 0
+    assert capsys.readouterr().out == ("3 destinations were moved off channel-2\nstill there: queue:temporary.x\n")
+    assert run("channel", "drain", "channel-2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["moved"] == 3
+
+
+def test_a_channel_is_opened_again(cluster, capsys):
+    assert run("channel", "open", "channel-2", "--json") == 0
+    assert cluster.log == [("open", "channel-2")]
+    assert json.loads(capsys.readouterr().out) == {"channel": "channel-2"}

@@ -1,0 +1,187 @@
+"""Destinations move between channels of real clusters, under load, while nodes die."""
+
+import threading
+
+import msgspec
+import pytest
+
+import alphorn
+import alphorn.testing
+from alphorn.io.cluster_file import read_cluster_file
+from alphorn.io.local_cluster import FILE_NAME, write_cluster_file
+from alphorn.testing.clusters import Cluster
+from alphorn.testing.traffic import Shape, Traffic
+
+pytestmark = pytest.mark.processes
+
+WAIT_S = 60.0  # only a cluster that hangs meets it
+CHANNELS = ("channel-1", "channel-2")
+BACKLOG = 60_000
+LOADED = ("queue:traffic.queue.1", "queue:traffic.shared.1", "topic:traffic.topic.1")
+
+
+def home_of(running: Cluster, name: str) -> str:
+    [found] = [each["channel"] for each in running.status()["destinations"] if each["name"] == name]
+    return str(found)
+
+
+def other(channel: str) -> str:
+    return CHANNELS[1 - CHANNELS.index(channel)]
+
+
+class Move(threading.Thread):
+    """Moves a destination, by a connection of its own."""
+
+    def __init__(self, running: Cluster, name: str, channel: str) -> None:
+        super().__init__(daemon=True)
+        self.running, self.destination, self.channel = running, name, channel
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with self.running.connect() as connection:
+                connection.destinations.move(self.destination, self.channel)
+        except BaseException as error:
+            self.failure = error
+
+    def finish(self) -> None:
+        self.join(WAIT_S)
+        assert not self.is_alive()
+        assert self.failure is None, self.failure
+
+
+@pytest.mark.requirement("CM-19", "MM-16")
+def test_destinations_move_back_and_forth_under_load_and_nobody_notices():
+    with alphorn.testing.cluster(client_managers=2, channels=2) as running:
+        traffic = Traffic(running.url, Shape(per_s=300.0))
+        traffic.start()
+        with running.connect() as connection:
+            for _ in range(2):
+                for name in LOADED:
+                    target = other(home_of(running, name))
+                    connection.destinations.move(name, target)
+                    assert home_of(running, name) == target
+                traffic.until_all_receive()
+        result = traffic.finish()
+    assert result.faults == []
+    assert (result.lost, result.duplicates, result.disordered) == (0, 0, 0)
+    assert result.confirmed == result.sent > 0
+
+
+@pytest.mark.requirement("HA-5", "HA-9")
+@pytest.mark.parametrize("victim", ["source", "target", "client manager"])
+def test_a_node_killed_during_a_move_loses_doubles_and_reorders_nothing(victim):
+    """Goal: a move goes on whoever dies. Method: a backlog that takes a while, and kill -9 when it has begun."""
+    with (
+        alphorn.testing.cluster(client_managers=2, channels=2, checkpoint_interval=64) as running,
+        running.connect() as connection,
+    ):
+        producer = connection.session().producer("queue:backlog")
+        producer.send_many(range(BACKLOG))
+        producer.flush(WAIT_S)
+        traffic = Traffic(running.url, Shape(shared_queues=0, topics=0))
+        traffic.start()
+        running.wait_in_sync()
+        source = home_of(running, "queue:backlog")
+        names = {
+            "source": running.primary(source),
+            "target": running.primary(other(source)),
+            "client manager": "cm1",
+        }
+        move = Move(running, "queue:backlog", other(source))
+        move.start()
+        until_moving(running, move)
+        running.kill(names[victim])
+        running.restart(names[victim])
+        move.finish()
+        assert home_of(running, "queue:backlog") == other(source)
+        producer.send_many(range(BACKLOG, BACKLOG + 100))
+        producer.flush(WAIT_S)
+        with connection.session() as session:
+            bodies = take(session.consumer("queue:backlog"), BACKLOG + 100)
+        assert bodies == [(number, 1) for number in range(BACKLOG + 100)]
+        result = traffic.finish()
+    assert result.faults == []
+    assert (result.lost, result.duplicates) == (0, 0)
+
+
+def until_moving(running: Cluster, move: Move) -> None:
+    """Waits until the state says that the move is under way, or it is over."""
+    while move.is_alive() and not running.status()["moves"]:
+        pass
+
+
+def take(consumer: alphorn.Consumer, count: int) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        part = consumer.receive_many(5_000, WAIT_S)
+        assert part, f"{len(found)} of {count} came"
+        found += [(message.body, message.delivery_count) for message in part]
+    return found
+
+
+@pytest.mark.requirement("TOP-4")
+def test_a_drained_channel_can_be_removed(tmp_path):
+    names = [f"queue:drained.{number}" for number in range(12)]
+    with alphorn.testing.cluster(channels=2, directory=tmp_path) as running, running.connect() as connection:
+        session = connection.session()
+        producers = {name: session.producer(name) for name in names}
+        for name, producer in producers.items():
+            producer.send(name, wait=True)
+        on_second = [name for name in names if home_of(running, name) == "channel-2"]
+        assert on_second
+        with pytest.raises(alphorn.Misuse, match="stays"):
+            connection.destinations.drain("channel-1")
+        assert connection.destinations.drain("channel-2") == len(on_second)
+        connection.destinations.create("queue:new")
+        for name in (*names, "queue:new"):
+            assert home_of(running, name) == "channel-1"
+        producers[on_second[0]].send("sent to the old place", wait=True)
+        connection.destinations.open("channel-2")
+        assert connection.destinations.drain("channel-2") == 0
+    path = tmp_path / FILE_NAME
+    file = read_cluster_file(path)
+    channels = (file.channels[0], msgspec.structs.replace(file.channels[1], removed=True))
+    nodes = tuple(node for node in file.nodes if node.channel != "channel-2")
+    write_cluster_file(path, msgspec.structs.replace(file, directory=".", channels=channels, nodes=nodes))
+    with alphorn.testing.cluster(directory=tmp_path) as running, running.connect() as connection:
+        session = connection.session()
+        for name in names:
+            message = session.consumer(name).receive(WAIT_S)
+            assert message is not None
+            assert message.body == name
+
+
+@pytest.mark.requirement("DMQ-1")
+def test_each_channel_has_dead_messages_of_its_own_and_they_can_be_reached():
+    with alphorn.testing.cluster(channels=2) as running, running.connect() as connection:
+        session = connection.session(ack="individual")
+        for name in ("queue:one", "queue:two"):
+            session.producer(name).send(name, wait=True)
+            channel = "channel-1" if name == "queue:one" else "channel-2"
+            connection.destinations.move(name, channel)
+            message = session.consumer(name).receive(WAIT_S)
+            assert message is not None
+            message.reject(requeue=False)
+        session.acknowledge()
+        for name, dead in (("queue:one", "queue:_DMQ"), ("queue:two", "queue:_DMQ@channel-2")):
+            message = session.consumer(dead).receive(WAIT_S)
+            assert message is not None
+            assert message.body == name
+        with pytest.raises(alphorn.InvalidDestination, match="no channel is named"):
+            session.consumer("queue:_DMQ@nowhere")
+
+
+def test_one_producer_sends_to_destinations_of_all_channels_in_order():
+    names = [f"queue:spread.{number}" for number in range(8)]
+    with alphorn.testing.cluster(client_managers=2, channels=2) as running, running.connect() as connection:
+        session = connection.session()
+        producer = session.producer()
+        receipts = [producer.send(number, destination=names[number % 8]) for number in range(4_000)]
+        running.kill("cm1")
+        receipts += [producer.send(number, destination=names[number % 8]) for number in range(4_000, 8_000)]
+        assert len({receipt.result(WAIT_S) for receipt in receipts}) == 8_000
+        assert {home_of(running, name) for name in names} == set(CHANNELS)
+        for place, name in enumerate(names):
+            bodies = [body for body, _ in take(session.consumer(name), 1_000)]
+            assert bodies == list(range(place, 8_000, 8))

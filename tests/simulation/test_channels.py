@@ -1,0 +1,28 @@
+"""A few seeds of clusters of two channels, with destinations moved between them; `make sim` runs many."""
+
+import pytest
+
+from alphorn.testing import campaign
+from alphorn.testing.channel_run import run_channels
+
+SEEDS = (1, 2, 7, 8)
+QUICK = {"refused-dropped": {"progress after healing"}}  # the others take more seeds
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.requirement("HA-19", "CM-19")
+def test_nothing_is_lost_repeated_or_overtaken_when_destinations_move_under_faults(seed: int) -> None:
+    result = run_channels(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+    assert result.messages
+    assert result.faults["moved"]
+
+
+def test_a_seed_of_two_channels_has_one_trace() -> None:
+    assert run_channels(1).trace_hash == run_channels(1).trace_hash
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_deliberate_mistake_in_a_move_is_caught(name: str) -> None:
+    verdict = campaign.hunt(name, range(1, 5))
+    assert verdict.checker in QUICK[name], verdict
