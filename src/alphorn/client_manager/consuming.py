@@ -7,8 +7,6 @@ it comes with the log or is fetched from a backup, and what came later for the s
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import structs
-
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
@@ -18,6 +16,7 @@ from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.outflow import Outflow
 from alphorn.client_manager.runs import delivered, pairs_of
+from alphorn.client_manager.subscribing import claim, subscribe
 from alphorn.model import commands, link, moving_link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -163,46 +162,10 @@ class Consuming:
             self._enter(connection, consumer)
 
         if is_named:
-            self._claim(connection, consumer, command, on_answer)
+            is_current = partial(self.is_current, connection, consumer)
+            claim(self._desk, self._moving, consumer, command, on_answer, is_current=is_current)
         else:
-            self._order(consumer, command, on_answer)
-
-    def _order(
-        self, consumer: Consumer, command: commands.Subscribe, on_answer: Callable[[link.Answered], None]
-    ) -> None:
-        def make(number: int) -> commands.Subscribe:
-            return structs.replace(command, destination=number)
-
-        self._moving.request(consumer.place, make, on_answer)
-
-    def _claim(
-        self,
-        connection: Connection,
-        consumer: Consumer,
-        command: commands.Subscribe,
-        on_answer: Callable[[link.Answered], None],
-    ) -> None:
-        """Subscribes where nobody's active use of the name forbids it, which the primary knows.
-
-        While no primary is there nobody receives, and nobody asks; then the log alone decides.
-        """
-        channel = self._desk.channels[consumer.channel]
-
-        def subscribe() -> None:
-            if self.is_current(connection, consumer):
-                self._order(consumer, command, on_answer)
-
-        def on_claimed(answer: link.Answered) -> None:
-            if answer.error and answer.home is None:
-                on_answer(answer)
-            else:
-                subscribe()
-
-        request = channel.ask(on_claimed, lost=subscribe)
-        claim = link.Claim(request, structs.replace(command, destination=consumer.destination))
-        if not self._desk.ask_primary(consumer.channel, claim):
-            channel.pending.pop(request)
-            subscribe()
+            subscribe(self._moving, consumer, command, on_answer)
 
     def attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""

@@ -10,7 +10,7 @@ from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Subscribe, connection_of
 from alphorn.model.errors import InvalidDestination, Misuse
-from alphorn.model.link import Answered, Claim, FindSubscription
+from alphorn.model.link import Answered, Attach, Claim, FindSubscription
 
 IsLost = Callable[[bytes], bool]  # of a connection
 
@@ -59,3 +59,16 @@ def find_unused(
     if not all(is_lost(connection_of(consumer)) for consumer in users):
         raise Misuse(f"the subscription {name!r} has an active consumer; close it first")
     return found, users
+
+
+def attach(dispatcher: Dispatcher, client_manager: int, frame: Attach) -> None:
+    """A consumer of this Client Manager receives from now on; raises an `Error` where it cannot."""
+    dispatcher.attach(
+        frame.consumer,
+        client_manager=client_manager,
+        destination=frame.destination,
+        subscription=frame.subscription,
+        selector=frame.selector,
+        prefetch=frame.prefetch,
+        held=frame.held,
+    )

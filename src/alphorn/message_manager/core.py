@@ -14,7 +14,7 @@ import msgspec
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.answers import answers_to
-from alphorn.message_manager.claiming import answer_claim
+from alphorn.message_manager.claiming import answer_claim, attach
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
@@ -50,13 +50,7 @@ from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.testimony import Testimony
 from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.model import frame_kinds, link, moving_link
-from alphorn.model.commands import (
-    Entry,
-    Forget,
-    Tick,
-    connection_of,
-    decode_entry,
-)
+from alphorn.model.commands import Entry, Forget, Tick, connection_of, decode_entry
 from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
@@ -406,15 +400,7 @@ class MessageManager:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
             raise Misuse("this connection goes on through another Client Manager")
-        dispatcher.attach(
-            frame.consumer,
-            client_manager=client_manager,
-            destination=frame.destination,
-            subscription=frame.subscription,
-            selector=frame.selector,
-            prefetch=frame.prefetch,
-            held=frame.held,
-        )
+        attach(dispatcher, client_manager, frame)
         self._presence.enter(connection, number)
         self._absent.back(connection)
         self._absent.consumer_back(frame.consumer)

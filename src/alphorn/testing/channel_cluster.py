@@ -25,6 +25,7 @@ from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.replica import Replica
 from alphorn.testing.rooms import CLIENT_MANAGER_TAG, EngineReplica, MessageManagerRoom
 from alphorn.testing.schedule import Schedule
+from alphorn.testing.simulated_cluster import SLOW_S
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.workload import Workload
@@ -175,11 +176,12 @@ class ChannelCluster:
             "crash-client-manager": self._crash_client_manager,
             "crash-client": partial(self._end_client, says_goodbye=False),
             "goodbye": partial(self._end_client, says_goodbye=True),
+            "slow-client": self._slow_down,
             "move": self._move,
         }
 
     def _add_client_manager(self, name: str) -> ChannelsRoom:
-        room = ChannelsRoom(tuple(channel.name for channel in self.channels))
+        room = ChannelsRoom(tuple(channel.name for channel in self.channels), self.plan.limits)
         for channel in self.channels:
             me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
             node = channel.simulation.add_node(me)
@@ -209,6 +211,11 @@ class ChannelCluster:
         share = nemesis.stream.choice((0.2, 0.5, 1.0))
         count = sum(channel.streams.break_some(share) for channel in self.channels)
         return f"{count} streams" if count else ""
+
+    def _slow_down(self, nemesis: Nemesis) -> str:
+        room = nemesis.stream.choice(self.client_managers)
+        seconds = nemesis.draw_s(SLOW_S)
+        return f"{room.node.name} {seconds:.2f} s" if room.slow_down(seconds, nemesis.stream) else ""
 
     def _crash_client_manager(self, nemesis: Nemesis) -> str:
         nodes = [room.node for room in self.client_managers if room.node.is_up]

@@ -3,6 +3,7 @@
 Its members end and start together, as parts of one process do. Each has links to the Message Managers of its channel.
 """
 
+from random import Random
 from typing import Any
 
 from alphorn.bus.machine import Deliver
@@ -13,6 +14,7 @@ from alphorn.doors import native
 from alphorn.model import link
 from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource
+from alphorn.testing.cluster_plan import LimitsPlan
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import CACHE_BYTES, RELINK_S, MessageManagerRoom
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
@@ -156,10 +158,11 @@ class Seat(Upper):
 class ChannelsRoom:
     """One Client Manager: its clients' streams, and a seat in each channel's group."""
 
-    __slots__ = ("_clients", "_next_stream", "channel_names", "machine", "seats", "turns")
+    __slots__ = ("_clients", "_limits", "_next_stream", "channel_names", "machine", "seats", "turns")
 
-    def __init__(self, channel_names: tuple[str, ...]) -> None:
+    def __init__(self, channel_names: tuple[str, ...], limits: LimitsPlan) -> None:
         self.channel_names = channel_names
+        self._limits = limits
         self.seats: list[Seat] = []
         self.turns: Turns | None = None
 
@@ -198,6 +201,8 @@ class ChannelsRoom:
             channels=len(self.seats),
             channel_names=self.channel_names,
             cache_bytes=CACHE_BYTES,
+            session_bytes_max=self._limits.session_bytes_max,
+            consumer_bytes_max=self._limits.consumer_bytes_max,
         )
         self.machine = ClientManager(settings, ids, origins=[each.origin for each in self.seats])
         self.turns = Turns(node, self.machine, self._perform)
@@ -214,6 +219,16 @@ class ChannelsRoom:
         for other in self.seats:
             if other.node.is_up:
                 other.node.end("its process ended")
+
+    def slow_down(self, seconds: float, stream: Random) -> bool:
+        """One of its clients takes nothing for a while; False where there is none."""
+        turns = self.turns
+        if turns is None or not turns.is_alive or not self._clients:
+            return False
+        number = stream.choice(sorted(self._clients))
+        turns.receive(cm.Writable(number, False))
+        self.seats[0].streams.schedule.after(seconds, turns.receive, cm.Writable(number, True))
+        return True
 
     def on_resumed(self) -> None:
         """The process goes on after a pause."""
@@ -238,6 +253,10 @@ class ChannelsRoom:
                 end = self.seats[channel].links.get(name)
                 if end is not None:
                     end.send(link.encode(asked))
+            case cm.Gauge(number):  # simulated streams take everything
+                turns = self.turns
+                if number in self._clients and turns is not None:
+                    self.seats[0].streams.schedule.after(0.0, turns.receive, cm.Writable(number, True))
             case cm.Hang(number, _):
                 end = self._clients.pop(number, None)
                 if end is not None:
