@@ -60,6 +60,7 @@ def test_each_primary_stores_what_belongs_to_its_channel_and_nothing_else(tmp_pa
             )
             assert all(known["depth"] == 1 for known in stored.values())
             channels = [known["channel"] for known in stored.values()]
-            assert {channels.count(channel) for channel in channels} == {len(QUEUES) // 2}, "half of them on each"
+            assert len(set(channels)) == 2
+            assert min(map(channels.count, channels)) >= len(QUEUES) // 4, "they are spread over both"
 
     run(test)

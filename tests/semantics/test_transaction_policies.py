@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import alphorn.testing
+from alphorn.testing.spreading import spread
 from tests.semantics.waiting import WAIT_S, bodies
 
 pytestmark = pytest.mark.processes
@@ -53,8 +54,9 @@ def test_channels_that_are_not_involved_can_be_asked_to_prepare_too():
     with alphorn.testing.cluster(channels=3, backups=0, prepare="all") as cluster, cluster.connect() as connection:
         session = connection.session(transacted=True)
         producer = session.producer()
-        for queue in ("queue:a", "queue:b"):  # on different channels
+        queues = spread("queue:q", 2, 3)
+        for queue in queues:
             producer.send("x", destination=queue)
         session.commit()
-        found = [bodies(connection.session().browser(queue)) for queue in ("queue:a", "queue:b")]
+        found = [bodies(connection.session().browser(queue)) for queue in queues]
         assert found == [["x"], ["x"]]

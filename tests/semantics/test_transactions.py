@@ -12,6 +12,7 @@ import alphorn
 import alphorn.testing
 from alphorn import aio
 from alphorn.model.conversation import CommitTransaction, Done, Failed, Goodbye, OpenSession, Publish
+from alphorn.testing.spreading import spread
 from alphorn.testing.transfer_chaos import run_transfers
 from tests.semantics.raw_client import SESSION, RawClient
 from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take
@@ -28,9 +29,8 @@ def cluster():
 
 @pytest.fixture
 def queues(request):
-    """Two queues on different channels: the sum of a name's bytes decides."""
-    name = f"queue:{request.node.name}"
-    return f"{name} a", f"{name} b"
+    """Two queues on different channels."""
+    return tuple(spread(f"queue:{request.node.name}", 2, 2))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from alphorn.testing.mutation import Mutant, Patch
 def _counter_not_checked() -> list[Patch]:
     def publish_always(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
         producer = state.producers.find(command.producer) or state.producers.add(command.producer)
-        producer.next = command.counter
+        producer.next, producer.awaited = command.counter, 0
         publish(state, command, place, effects)
 
     return [(engine, "_APPLY", {**engine.__dict__["_APPLY"], Publish: publish_always})]

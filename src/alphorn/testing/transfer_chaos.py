@@ -21,10 +21,11 @@ from alphorn.client_manager.transactions import STEPS
 from alphorn.io.crash_points import PRIMARY_STEPS
 from alphorn.model.errors import Error, TransactionRolledBack, Unavailable, UnknownOutcome
 from alphorn.testing.clusters import Cluster, cluster
+from alphorn.testing.spreading import spread
 
 CRASH_POINTS = (*STEPS, *PRIMARY_STEPS)
 CHANNELS = 3
-ACCOUNTS = tuple(f"queue:account {letter}" for letter in "abcdef")  # two on each channel
+ACCOUNTS = tuple(spread("queue:account", 6, CHANNELS))  # two on each channel
 UNITS = 60
 WORKERS = 3
 KILLS = 10  # at each crash point

@@ -16,6 +16,7 @@ from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
 from alphorn.testing.model_channels import Process
 from alphorn.testing.model_cluster import ModelCluster
 from alphorn.testing.run import Result
+from alphorn.testing.spreading import spread
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfers import MessageName, Told, TransferBook, TransferClient, units_of
 from alphorn.testing.watch import Violation
@@ -96,8 +97,7 @@ class TransferRun:
         self.cluster = ModelCluster(
             self._stream, channels=plan.channels, managers=plan.managers, record=self._hash.update, tell=self._tell
         )
-        # The sum of a name's bytes decides its channel, so neighbours are on different ones.
-        accounts = [f"queue:account {chr(ord('a') + number)}" for number in range(plan.accounts)]
+        accounts = spread("queue:account", plan.accounts, plan.channels)
         self.clients = [
             TransferClient(
                 f"C{number + 1}",
