@@ -4,6 +4,7 @@ MAKEFLAGS += --no-print-directory
 
 SEEDS ?= 200
 MINUTES ?= 5
+TRANSFERS ?= 1000
 KILLS ?= 20
 READY := .venv/.ready
 BIN := .venv/bin
@@ -13,7 +14,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
 .PHONY: $(READY)
 endif
 
-.PHONY: help run test check format sim mutants chaos sparkchaos bench requirements docs setup
+.PHONY: help run test check format sim mutants chaos transfers sparkchaos bench requirements docs setup
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistak
 
 chaos: $(READY) ## real processes, killed and restarted under load: make chaos MINUTES=5
 	@$(BIN)/alphorn chaos --minutes $(MINUTES)
+
+transfers: $(READY) ## transactions while nodes die at every step of one: make transfers TRANSFERS=1000
+	@$(BIN)/alphorn chaos --transfers $(TRANSFERS)
 
 sparkchaos: $(READY) ## kill drivers, workers and primaries under a Spark job: make sparkchaos KILLS=100
 	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)

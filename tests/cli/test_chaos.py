@@ -3,6 +3,7 @@ import json
 import pytest
 
 from alphorn.cli import chaos as command
+from alphorn.testing import transfer_chaos
 from alphorn.testing.chaos import ChaosResult
 from tests.cli.commands import run
 
@@ -14,6 +15,28 @@ def test_kills_are_counted_and_judged(capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["faults"] == []
     assert result["injected"] == {"kill -9 primary": 1, "kill -9 all at once": 1}
+
+
+def test_transfers_are_counted_for_each_step_and_judged(capsys, monkeypatch):
+    monkeypatch.setattr(command, "CRASH_POINTS", ("prepared",))
+    monkeypatch.setattr(
+        command,
+        "run_transfers",
+        lambda directory, **choices: transfer_chaos.run_transfers(directory, points=("prepared",), **choices),
+    )
+    assert run("chaos", "--transfers", "5", "--kills", "1") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "prepared" in shown
+    assert "every unit is in exactly one account" in shown
+
+
+def test_transfers_that_lose_a_unit_fail_the_command(tmp_path, capsys, monkeypatch):
+    broken = transfer_chaos.TransferChaosResult(committed={"prepared": 9}, faults=["units [7] are in no account"])
+    monkeypatch.setattr(command, "run_transfers", lambda directory, **choices: broken)
+    monkeypatch.setattr(command.tempfile, "mkdtemp", lambda **named: str(tmp_path))
+    assert run("chaos", "--transfers", "5", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["faults"] == ["units [7] are in no account"]
+    assert run("chaos", "--transfers", "5", "--minutes", "1") == 1
 
 
 def test_a_mixed_run_is_told_how_to_be_repeated(capsys):

@@ -10,7 +10,7 @@ import msgspec
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.reading import Reading
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import CreateDestination, Entry, Publish, key_of
 from alphorn.model.destinations import Policy, parse_destination
 
@@ -38,7 +38,7 @@ class Replica:
         self.is_primary = is_primary
         self.asked: list[link.AnyAsked] = []
         self.is_silent = False
-        self.change: Callable[[link.Told], link.Told | None] = lambda told: told
+        self.change: Callable[[frame_kinds.Told], frame_kinds.Told | None] = lambda told: told
         self._log = log
         self._engine = Engine()
         self._reading = Reading(lambda sequence: log.entries[sequence - 1])

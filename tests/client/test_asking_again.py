@@ -4,18 +4,9 @@ from alphorn.client.core import Core
 from alphorn.client.inbox import AckMode
 from alphorn.client.requests import Answer
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
-from alphorn.model.conversation import (
-    AnyClientFrame,
-    CloseConsumer,
-    Consume,
-    Done,
-    Hello,
-    Resolve,
-    Resolved,
-    ServerFrame,
-    Welcome,
-)
+from alphorn.model.conversation import AnyClientFrame, CloseConsumer, Consume, Done, Hello, Resolve, Resolved, Welcome
 from alphorn.model.errors import Error
+from alphorn.model.frame_kinds import ServerFrame
 
 
 def hello_of(core: Core) -> Hello:

@@ -127,3 +127,50 @@ def test_a_library_that_gives_up_does_not_know_what_became_of_the_body() -> None
     assert isinstance(lane.outcome(1), UnknownOutcome)
     assert not lane.is_open
     assert lane.describe()["bytes"] == 3
+
+
+@pytest.mark.requirement("FC-4", "FC-6")
+def test_fragments_wait_while_their_destination_takes_nothing_and_are_sent_again_in_order() -> None:
+    script = Script()
+    lane = lane_of(script)
+    for piece in (b"a", b"b", b"c"):
+        lane.add(piece)
+    said = [frame for _ in range(2) for frame in script.said()]
+    assert fragments(said) == [(1, 0, b"a"), (2, 1, b"b")]
+    script.hear(c.Flow([PLACE], "the store is full"), c.Postponed(lane.number, 2))
+    assert fragments(script.said()) == []
+    script.hear(c.Confirmed(lane.number, 1), c.Flow([PLACE], ""))
+    assert fragments([frame for _ in range(2) for frame in script.said()]) == [(2, 1, b"b"), (3, 2, b"c")]
+
+
+@pytest.mark.requirement("FC-4")
+def test_that_a_body_is_given_up_is_said_also_while_its_destination_takes_nothing() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"a")
+    script.said()
+    lane.add(b"b")
+    script.hear(c.Flow([PLACE], "the store is full"), c.Postponed(lane.number, 1))
+    lane.abandon()
+    assert lane.is_idle
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [(type(frame), frame.counter) for frame in said] == [(c.AbandonStream, counter) for counter in (1, 2, 3)]
+    script.hear(c.Confirmed(lane.number, 3))
+    assert lane.confirmed == lane.counter
+
+
+def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"a")
+    lane.finish(pack_message(Packed("x")), 0, 1000)
+    script.said()
+    script.said()
+    script.hear(c.Flow([PLACE], "full"), c.Postponed(lane.number, 2))
+    lane.begin(PLACE)
+    lane.add(b"b")
+    lane.abandon()
+    assert script.said() == []
+    script.hear(c.Flow([PLACE], ""))
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [type(frame) for frame in said] == [c.Publish, c.AbandonStream, c.AbandonStream]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from alphorn.client.log_reader import LogReader, LostMessages, entry
-from alphorn.model import link
+from alphorn.model import frame_kinds, log_link
 from alphorn.model.errors import Corruption, Unavailable
 from tests.client.replicas import Log, Replica
 
@@ -38,7 +38,7 @@ class Group:
         return [body for group in reader.scan([1], entry(first), end, bytes_max=bytes_max) for body in bodies(group)]
 
 
-def bodies(group: list[link.ScannedBatch]) -> list[str]:
+def bodies(group: list[log_link.ScannedBatch]) -> list[str]:
     return [message[0] for batch in group for message in msgspec.msgpack.decode(batch.blob)]
 
 
@@ -100,8 +100,8 @@ def test_one_that_is_behind_is_left_for_another(group: Group) -> None:
 
 
 def test_bytes_that_changed_on_the_way_are_read_elsewhere(group: Group) -> None:
-    def damage(told: link.Told) -> link.Told:
-        if isinstance(told, link.Scanned) and told.batches:
+    def damage(told: frame_kinds.Told) -> frame_kinds.Told:
+        if isinstance(told, log_link.Scanned) and told.batches:
             first = msgspec.structs.replace(told.batches[0], digest=told.batches[0].digest ^ 1)
             return msgspec.structs.replace(told, batches=[first, *told.batches[1:]])
         return told
@@ -113,8 +113,8 @@ def test_bytes_that_changed_on_the_way_are_read_elsewhere(group: Group) -> None:
 
 @pytest.mark.parametrize("wrong", ["twice", "elsewhere"])
 def test_messages_that_cannot_be_there_are_refused(group: Group, wrong: str) -> None:
-    def mistake(told: link.Told) -> link.Told:
-        assert isinstance(told, link.Scanned)
+    def mistake(told: frame_kinds.Told) -> frame_kinds.Told:
+        assert isinstance(told, log_link.Scanned)
         one = told.batches[0]
         other = one if wrong == "twice" else msgspec.structs.replace(one, arrival=told.next[0] + 5)
         return msgspec.structs.replace(told, batches=[*told.batches, other])
@@ -126,7 +126,7 @@ def test_messages_that_cannot_be_there_are_refused(group: Group, wrong: str) -> 
 
 
 def test_what_is_kept_no_more_is_said_exactly(group: Group) -> None:
-    def outgrow(told: link.Told) -> link.Told:
+    def outgrow(told: frame_kinds.Told) -> frame_kinds.Told:
         return msgspec.structs.replace(told, kept_from=7)
 
     for replica in group.all:

@@ -16,9 +16,9 @@ from alphorn.model.conversation import (
     Resolve,
     Resolved,
     Return,
-    ServerFrame,
     Welcome,
 )
+from alphorn.model.frame_kinds import ServerFrame
 
 
 def hello_of(core: Core) -> Hello:

@@ -16,7 +16,7 @@ from alphorn.client_manager.machine import (
     Said,
     Told,
 )
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import AnyCommand, Entry, decode_entry
 from alphorn.model.commands import Publish as Published
 from alphorn.model.conversation import (
@@ -29,10 +29,10 @@ from alphorn.model.conversation import (
     Publish,
     Resolve,
     Resolved,
-    ServerFrame,
     Welcome,
 )
 from alphorn.model.destinations import Policy
+from alphorn.model.frame_kinds import ServerFrame
 from alphorn.model.ids import IdSource
 
 ORIGIN = b"o" * 10
@@ -49,7 +49,7 @@ class Managing:
         self.commits = True  # whether the log takes entries at once
         self.waiting: list[Order] = []
         self.entries: list[Entry] = []
-        self.asked: list[tuple[str, link.Asked]] = []
+        self.asked: list[tuple[str, frame_kinds.Asked]] = []
         self.said: dict[int, list[ServerFrame]] = {}
         self.hung: dict[int, str] = {}
         self.streams = 0
@@ -98,7 +98,7 @@ class Managing:
     def link_down(self, name: str) -> None:
         self.receive(Linked(0, name, False))
 
-    def tell(self, frame: link.Told, name: str = "mm1") -> None:
+    def tell(self, frame: frame_kinds.Told, name: str = "mm1") -> None:
         self.receive(Told(0, name, frame))  # type: ignore[arg-type]
 
     def answer(self, *, number: int = 0, error: str = "", reason: str = "", policy: Policy | None = None) -> None:

@@ -5,17 +5,15 @@ import pytest
 
 from alphorn.model import commands
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import (
+from alphorn.model.conversation import Done, Failed, place_of
+from alphorn.model.log_conversation import (
     ChannelKnown,
     Channels,
     ChannelsAnswer,
-    Done,
     DropStaged,
-    Failed,
     NoteReader,
     PublishStaged,
     Stage,
-    place_of,
 )
 from tests.client_manager.managing import Managing, batch
 

@@ -4,6 +4,7 @@ import pytest
 
 from alphorn.message_manager.absent import HOLD_S, RESUME_S
 from alphorn.message_manager.core import UNLINKED_S, MessageManager
+from alphorn.message_manager.fullness import Space
 from alphorn.message_manager.machine import (
     Asked,
     ClientManagerLeft,
@@ -11,12 +12,13 @@ from alphorn.message_manager.machine import (
     Demoted,
     LinkClosed,
     LinkOpened,
+    Measured,
     Order,
     Promoted,
     Tell,
 )
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -25,6 +27,7 @@ from alphorn.model.commands import (
     Forget,
     Publish,
     Return,
+    SetPolicy,
     decode_entry,
     encode_entry,
     key_of,
@@ -48,7 +51,7 @@ class Serving:
         self.entries: dict[int, bytes] = {}
         self.manager = MessageManager(about, wall_ms=lambda now: int(now * 1000), read=self.entries.get)
         self.now = 0.0
-        self.told: list[tuple[int, link.Told]] = []
+        self.told: list[tuple[int, frame_kinds.Told]] = []
         self.ordered: list[AnyCommand] = []
         self.apply(CreateDestination(parse_destination("queue:q"), Policy()))
         self.receive(Promoted(1, ME, known))
@@ -392,3 +395,81 @@ def test_what_waits_for_the_log_is_forgotten_with_its_link() -> None:
     serving.publish(1)
     assert serving.answers(1) == []
     assert serving.delivered(1) == []
+
+
+def test_what_comes_back_from_a_paused_consumer_is_given_to_it_again_although_others_have_room() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.publish(2)
+    assert serving.delivered(1) == [(1, 1), (2, 1)]
+    serving.introduce(2, SECOND)
+    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, []))
+    serving.ask(1, link.Pause(8, CONSUMER))
+    serving.apply(Return(QUEUE, 0, CONSUMER, [1, 1]), Return(QUEUE, 0, CONSUMER, [2, 2], is_unseen=True))
+    assert serving.delivered(2) == []
+    serving.attach(1)
+    assert serving.delivered(1) == [(1, 2), (2, 1)]
+    serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 2]))
+    assert serving.manager.describe()["dispatcher"]["destinations"][QUEUE][0]["locked"] == 0  # type: ignore[index]
+
+
+def test_a_paused_consumer_that_does_not_attach_again_leaves_everything_to_others() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    serving.introduce(2, SECOND)
+    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, []))
+    serving.ask(1, link.Pause(8, CONSUMER))
+    serving.apply(Return(QUEUE, 0, CONSUMER, [1, 1]))
+    serving.ask(1, link.Detach(10, CONSUMER, []))
+    assert serving.delivered(2) == [(1, 2)]
+
+
+@pytest.mark.requirement("FC-6")
+def test_every_client_manager_is_told_what_is_full_and_one_that_comes_later_too() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.apply(CreateDestination(parse_destination("queue:small"), Policy(max_length=1)))
+    blob = memoryview(encode([["a"]]))
+    serving.apply(Publish(2, b"p" * 20, 1, 1, 0, 1000, blob))
+    reason = "queue:small is full with 1 messages; it waits for consumers"
+    assert (1, link.Full([(2, reason)])) in serving.told
+    serving.introduce(2, SECOND)
+    assert (2, link.Full([(2, reason)], True)) in serving.told
+    serving.told.clear()
+    serving.apply(Acknowledge(2, 0, b"", [1, 1]))
+    assert [(number, frame) for number, frame in serving.told if isinstance(frame, link.Full)] == [
+        (1, link.Full([(2, "")])),
+        (2, link.Full([(2, "")])),
+    ]
+
+
+@pytest.mark.requirement("FC-4")
+def test_a_replica_says_by_itself_that_its_disk_is_full() -> None:
+    serving = Serving()
+    serving.receive(Demoted(2))
+    serving.receive(LinkOpened(1))
+    serving.receive(Measured(Space(used=90, limit=100, reserve=20)))
+    serving.receive(LinkOpened(2))
+    serving.receive(Measured(Space(used=10, limit=100, reserve=20)))
+    told = [(number, bool(frame.reason)) for number, frame in serving.told if isinstance(frame, link.Stored)]
+    assert told == [(1, True), (2, True), (1, False), (2, False)]
+
+
+@pytest.mark.requirement("FC-6")
+def test_the_status_says_what_is_full_and_how_many_producers_wait_for_it() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST)
+    serving.introduce(2, SECOND)
+    serving.apply(SetPolicy(QUEUE, Policy(max_length=1)))
+    serving.publish(1)
+    serving.ask(1, link.Waiting([(QUEUE, 2)]))
+    serving.ask(2, link.Waiting([(QUEUE, 3)]))
+    [row] = serving.manager.status()["destinations"]
+    assert (row["blocked_producers"], row["blocked"].partition(";")[0]) == (5, "queue:q is full with 1 messages")
+    serving.receive(LinkClosed(2))
+    [row] = serving.manager.status()["destinations"]
+    assert row["blocked_producers"] == 2

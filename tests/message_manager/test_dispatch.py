@@ -365,3 +365,34 @@ def test_what_a_leaving_consumers_program_never_saw_comes_back_uncounted(stage: 
     [seen, unseen] = stage.dispatcher.detach(key("a"), RangeSet([(1, 2)]))
     assert (seen.positions, seen.is_unseen) == ([1, 2], False)
     assert (unseen.positions, unseen.is_unseen) == ([3, 10], True)
+
+
+@pytest.mark.requirement("MM-13", "FC-5")
+def test_a_queue_gives_to_another_consumer_what_a_blocked_one_does_not_take() -> None:
+    stage = Stage()
+    queue = stage.queue()
+    stage.attach("a", queue)
+    stage.attach("b", queue)
+    stage.dispatcher.regulate([key("a"), key("nobody")], is_blocked=True)
+    stage.publish(queue, 4)
+    assert stage.deliver() == {"b": first_time(1, 4)}
+    stage.detach("b")
+    stage.publish(queue, 1)
+    assert stage.deliver() == {}
+    stage.dispatcher.regulate([key("a")], is_blocked=False)
+    assert stage.deliver() == {"a": first_time(5, 5)}
+
+
+def test_a_blocked_consumer_keeps_what_it_holds_and_is_free_when_it_attaches_again() -> None:
+    stage = Stage()
+    queue = stage.queue()
+    stage.attach("a", queue)
+    stage.publish(queue, 2)
+    stage.deliver()
+    stage.dispatcher.regulate([key("a")], is_blocked=True)
+    stage.attach("b", queue)
+    assert stage.deliver() == {}
+    stage.publish(queue, 1)
+    stage.attach("a", queue, held=[1, 2])
+    stage.detach("b")
+    assert stage.deliver() == {"a": first_time(3, 3)}

@@ -130,12 +130,6 @@ def test_a_batch_that_overlaps_a_refused_one_is_refused_as_a_whole() -> None:
     assert arrived(bench.apply(batch(queue, ["d"], counter=4))) == [(queue, 0, 1, 1)]
 
 
-def test_a_full_destination_that_blocks_takes_what_was_sent() -> None:
-    bench = Bench()
-    queue = bench.create("queue:q", max_length=1)
-    assert arrived(bench.publish(queue, "a", "b")) == [(queue, 0, 1, 2)]
-
-
 def test_a_topic_is_as_full_as_its_slowest_subscription() -> None:
     bench = Bench()
     topic = bench.create("topic:t", max_length=2, overflow="reject")

@@ -10,7 +10,7 @@ from alphorn.message_manager import reading
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.reading import BATCH_BITS, Reading
 from alphorn.message_manager.status import About, status_of
-from alphorn.model import link
+from alphorn.model import frame_kinds, link, log_link
 from alphorn.model.commands import NoteReader, PublishStaged, SetPolicy
 from alphorn.model.destinations import Policy
 from tests.message_manager.bench import batch, errors
@@ -24,21 +24,25 @@ def bench() -> Log:
     return Log()
 
 
-def ask(bench: Log, frame: link.AnyAsked) -> link.Told:
+def ask(bench: Log, frame: link.AnyAsked) -> frame_kinds.Told:
     answer = Reading(bench.entries.get).answer(bench.engine, frame)
     assert answer is not None
     return link.decode_told(link.encode(answer)[link.LENGTH_BYTES :])
 
 
 def scan(
-    bench: Log, *destinations: int, first: link.Place = (0, 0, 0), end: link.Place = FAR, bytes_max: int = 1 << 20
+    bench: Log,
+    *destinations: int,
+    first: log_link.Place = (0, 0, 0),
+    end: log_link.Place = FAR,
+    bytes_max: int = 1 << 20,
 ):
-    answer = ask(bench, link.Scan(1, list(destinations), first, end, bytes_max))
-    assert isinstance(answer, link.Scanned)
+    answer = ask(bench, log_link.Scan(1, list(destinations), first, end, bytes_max))
+    assert isinstance(answer, log_link.Scanned)
     return answer
 
 
-def bodies(answer: link.Scanned) -> list[object]:
+def bodies(answer: log_link.Scanned) -> list[object]:
     found = []
     for one in answer.batches:
         assert xxh3_64_intdigest(one.blob) == one.digest
@@ -47,7 +51,7 @@ def bodies(answer: link.Scanned) -> list[object]:
 
 
 def read_in_steps(bench: Log, *destinations: int) -> Iterator[object]:
-    place: link.Place = (0, 0, 0)
+    place: log_link.Place = (0, 0, 0)
     end = (bench.engine.sequence + 1, 0, 0)
     while place < end:
         answer = scan(bench, *destinations, first=place, end=end, bytes_max=1)
@@ -144,8 +148,8 @@ def test_amounts_come_in_steps_and_add_up(bench: Log) -> None:
     topic = bench.create("topic:t", retain_s=100.0)
     for number in range(10):
         bench.publish(topic, *range(number + 1))
-    answer = ask(bench, link.Measure(1, [topic], (0, 0, 0), FAR, 10, 0))
-    assert isinstance(answer, link.Measured)
+    answer = ask(bench, log_link.Measure(1, [topic], (0, 0, 0), FAR, 10, 0))
+    assert isinstance(answer, log_link.Measured)
     assert [messages for _, messages, _ in answer.marks] == [10, 11, 15, 19]
     assert sum(size for _, _, size in answer.marks) == bench.topic(topic).retained_bytes
     assert answer.marks[0][0] == (6, 0, 0)
@@ -157,15 +161,15 @@ def test_an_answer_looks_at_so_much_only(bench: Log, monkeypatch: pytest.MonkeyP
     topic = bench.create("topic:t", retain_s=100.0)
     for number in range(10):
         bench.publish(topic, number)
-    answer = ask(bench, link.Measure(1, [topic], (0, 0, 0), FAR, 0, 0))
-    assert isinstance(answer, link.Measured)
+    answer = ask(bench, log_link.Measure(1, [topic], (0, 0, 0), FAR, 0, 0))
+    assert isinstance(answer, log_link.Measured)
     assert (answer.next, [messages for _, messages, _ in answer.marks]) == ((6, 0, 0), [4])
     assert bodies(scan(bench, topic)) == [0, 1, 2, 3]
 
 
-def survey(bench: Log, *names: str, prefixes: tuple[str, ...] = ()) -> dict[str, link.SurveyedDestination]:
-    answer = ask(bench, link.Survey(1, list(names), list(prefixes)))
-    assert isinstance(answer, link.Surveyed)
+def survey(bench: Log, *names: str, prefixes: tuple[str, ...] = ()) -> dict[str, log_link.SurveyedDestination]:
+    answer = ask(bench, log_link.Survey(1, list(names), list(prefixes)))
+    assert isinstance(answer, log_link.Surveyed)
     assert answer.applied == bench.engine.sequence
     return {found.name: found for found in answer.destinations}
 
@@ -192,7 +196,7 @@ def test_what_a_topic_has_outgrown_is_known(bench: Log) -> None:
     answer = scan(bench, topic)
     assert (bodies(answer), answer.kept_from) == (["new"], 3)
     twin = Engine.restore(bench.engine.checkpoint())
-    assert Reading(bench.entries.get).answer(twin, link.Scan(1, [topic], (0, 0, 0), FAR, 1 << 20)) == answer
+    assert Reading(bench.entries.get).answer(twin, log_link.Scan(1, [topic], (0, 0, 0), FAR, 1 << 20)) == answer
 
 
 def test_what_came_before_a_topic_retained_is_not_kept(bench: Log) -> None:
@@ -216,9 +220,9 @@ def test_expired_messages_are_no_loss(bench: Log) -> None:
     assert survey(bench, "topic:t")["topic:t"].kept_from == 0
 
 
-def search(bench: Log, topic: int, time_ms: int, first: int = 0) -> link.Searched:
-    answer = ask(bench, link.Search(1, [topic], time_ms, first))
-    assert isinstance(answer, link.Searched)
+def search(bench: Log, topic: int, time_ms: int, first: int = 0) -> log_link.Searched:
+    answer = ask(bench, log_link.Search(1, [topic], time_ms, first))
+    assert isinstance(answer, log_link.Searched)
     return answer
 
 
@@ -231,16 +235,16 @@ def test_a_time_is_found_by_what_senders_said(bench: Log, monkeypatch: pytest.Mo
         2, 3, 3, 6, 6, 8
     ]  # fmt: skip
     monkeypatch.setattr(reading, "SEARCHED_MAX", 2)
-    assert search(bench, topic, 4_000) == link.Searched(1, 4, False)
-    assert search(bench, topic, 4_000, first=6) == link.Searched(1, 6, True)
-    assert search(bench, topic, 4_000, first=4) == link.Searched(1, 6, False)
+    assert search(bench, topic, 4_000) == log_link.Searched(1, 4, False)
+    assert search(bench, topic, 4_000, first=6) == log_link.Searched(1, 6, True)
+    assert search(bench, topic, 4_000, first=4) == log_link.Searched(1, 6, False)
 
 
 def test_a_time_to_come_is_after_everything(bench: Log) -> None:
     topic = bench.create("topic:t", retain_s=1000.0)
     bench.publish(topic, "a")
     bench.tick(1_000)
-    assert search(bench, topic, 10_000) == link.Searched(1, 4, True)
+    assert search(bench, topic, 10_000) == log_link.Searched(1, 4, True)
 
 
 def test_a_reader_lags_by_messages(bench: Log) -> None:

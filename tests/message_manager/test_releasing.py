@@ -5,7 +5,7 @@ import msgspec
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.reading import Reading
-from alphorn.model import link
+from alphorn.model import log_link
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry, Publish, Release, Subscribe, Tick, key_of
 from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.weights import mixed, sum_of, weight_of
@@ -31,8 +31,8 @@ class Channel:
         self.counter += count
 
     def weigh(self, first: int, end: int) -> tuple[int, int]:
-        answer = Reading(lambda sequence: None).answer(self.engine, link.Weigh(1, TOPIC, first, end))
-        assert isinstance(answer, link.Weighed)
+        answer = Reading(lambda sequence: None).answer(self.engine, log_link.Weigh(1, TOPIC, first, end))
+        assert isinstance(answer, log_link.Weighed)
         assert answer.next == end
         return answer.messages, answer.weight
 
@@ -71,8 +71,8 @@ def test_what_is_released_is_kept_no_more_and_readers_hear_of_it() -> None:
     channel.apply(Release(TOPIC, 3), Release(TOPIC, 1))
     assert channel.kept() == [(5, 6)]
     restored = Engine.restore(list(channel.engine.checkpoint()))
-    answer = Reading(lambda sequence: None).answer(restored, link.Weigh(1, TOPIC, 0, 5))
-    assert isinstance(answer, link.Weighed)
+    answer = Reading(lambda sequence: None).answer(restored, log_link.Weigh(1, TOPIC, 0, 5))
+    assert isinstance(answer, log_link.Weighed)
     assert answer.kept_from == 4
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.reading import Reading
-from alphorn.model import link
+from alphorn.model import log_link
 from alphorn.model.commands import AnyCommand, DropStaged, Entry, NoteReader, PublishStaged, Stage
 from tests.message_manager.test_determinism import ENTRIES, Stream, checkpoint_of
 
@@ -60,8 +60,8 @@ class WritingStream(Stream):
 
 
 def read_everything(engine: Engine, entries: dict[int, Entry]) -> list[tuple[int, int, int, int, int]]:
-    answer = Reading(entries.get).answer(engine, link.Scan(1, sorted(engine.destinations), (0, 0, 0), FAR, 1 << 30))
-    assert isinstance(answer, link.Scanned)
+    answer = Reading(entries.get).answer(engine, log_link.Scan(1, sorted(engine.destinations), (0, 0, 0), FAR, 1 << 30))
+    assert isinstance(answer, log_link.Scanned)
     return [(it.arrival, it.destination, it.position, it.ordinal, it.count) for it in answer.batches]
 
 

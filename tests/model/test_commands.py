@@ -18,7 +18,13 @@ from alphorn.model.commands import (
     SetPolicy,
     Subscribe,
     Tick,
+    TransactionCommit,
+    TransactionDecide,
+    TransactionFinish,
+    TransactionPrepare,
+    TransactionSettle,
     Unsubscribe,
+    after_group,
     connection_of,
     decode_entry,
     encode_entry,
@@ -42,6 +48,11 @@ COMMANDS: list[AnyCommand] = [
     Tick(1_700_000_000_000),
     Redrive(1, [1, 2]),
     Purge(1),
+    TransactionCommit(KEY, 3, 2),
+    TransactionPrepare(KEY, 3, [0, 2], 1),
+    TransactionDecide(KEY, 3, [0, 2], True),
+    TransactionFinish(KEY, 3, False),
+    TransactionSettle(KEY, 3),
     Release(1, 900),
 ]
 
@@ -61,6 +72,8 @@ def test_entries_come_back_as_they_were() -> None:
         (COMMANDS[1], "929195020100c414000102030405060708090a0b0c0d0e0f0000000592010590"),
         (COMMANDS[9], "9291920acf0000018bcfe5680090"),
         (COMMANDS[11], "9291920c0190"),
+        (COMMANDS[12], "92919414c414000102030405060708090a0b0c0d0e0f00000005030290"),
+        (COMMANDS[13], "92919515c414000102030405060708090a0b0c0d0e0f00000005039200020190"),
     ],
 )
 def test_commands_have_the_bytes_they_always_had(command: AnyCommand, expected: str) -> None:
@@ -93,3 +106,12 @@ def test_a_blob_is_a_view_into_the_payload() -> None:
     assert isinstance(command.blob, memoryview)
     assert command.blob.obj is payload
     assert msgspec.msgpack.decode(command.blob) == [[1], [2]]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, 2), (2, 4), (3, 5), (4, 5), (-1, 5), (-2, 5)])
+def test_a_transaction_has_the_commands_behind_it_or_all_of_them_where_it_says_nonsense(
+    count: int, expected: int
+) -> None:
+    entry = Entry([Purge(1), TransactionCommit(KEY, 1, count), Purge(1), Purge(1), Purge(1)])
+    assert after_group(entry, 1) == expected
+    assert after_group(entry, 0) == 1

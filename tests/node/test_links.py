@@ -6,7 +6,7 @@ from unittest.mock import Mock
 from alphorn.client_manager.machine import Linked, Told
 from alphorn.io.cluster_file import NodeTable
 from alphorn.model import link
-from alphorn.node.client_manager import _Link
+from alphorn.node.links import Link
 
 
 def test_what_is_said_in_answer_to_the_first_frame_of_a_link_reaches_the_message_manager() -> None:
@@ -15,7 +15,7 @@ def test_what_is_said_in_answer_to_the_first_frame_of_a_link_reaches_the_message
     async def run() -> None:
         owner, transport = Mock(), Mock()
         node = NodeTable(name="mm1", kind="message_manager", channel="main", bus="h:1", link="h:2")
-        keeper = _Link(owner, 0, node)
+        keeper = Link(owner, 0, node)
         answer = link.Describe(1)
 
         def receive(item: object) -> None:

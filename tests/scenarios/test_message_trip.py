@@ -28,7 +28,7 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.model import link
 from alphorn.model.conversation import Delivered, Publish
-from alphorn.testing.cluster_plan import ClientPlan, ClusterPlan
+from alphorn.testing.cluster_plan import ClientPlan, ClusterPlan, LimitsPlan
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.plan import SERVER, WITNESS
 from alphorn.testing.programs import Reading, SimulatedClient
@@ -182,6 +182,7 @@ def plan() -> ClusterPlan:
             ClientPlan(name="C1", client_id="", home=3, targets=(QUEUE,), readings=()),
             ClientPlan(name="C2", client_id="", home=3, targets=(), readings=(reading,)),
         ),
+        limits=LimitsPlan(max_lengths={}, session_bytes_max=1 << 20, consumer_bytes_max=1 << 20),
         faults=(),
         pace_s=1.0,
         safety_s=1.0,

@@ -75,7 +75,7 @@ def test_the_command_tells_how_far_it_is_where_there_is_no_terminal(monkeypatch:
 
 def test_every_fourth_seed_of_a_campaign_is_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "run_seed", lambda seed, kind: Result(seed=seed, kind=kind.of(seed).value))
-    for choice, clusters in (("both", 2), ("log", 0), ("cluster", 8)):
+    for choice, clusters in (("all", 2), ("log", 0), ("cluster", 8), ("transfers", 0)):
         arguments = ["sim", "--seeds", "8", "--jobs", "1", "--json", "--kind", choice]
         assert json.loads(CliRunner().invoke(_app(), arguments).stdout)["clusters"] == clusters
 

@@ -15,7 +15,7 @@ from alphorn.testing.mutants import MUTANTS, find_mutant
 from alphorn.testing.mutation import Mutant
 from alphorn.testing.run import Result
 
-SEEDS = range(1, 9)
+SEEDS = range(1, 12)
 QUICK = {  # mutants that one of the first seeds shows, and who may object
     "half-decides": {"nothing is delivered before commit"},
     "one-vote-commits": {"nothing is delivered before commit"},
@@ -47,7 +47,14 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "nothing-retained": {"progress after healing"},
     "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
+    "done-again": {"no unit is created", "rolled back is never seen"},
+    "prepared-not-kept": {"engines are equal"},
+    "consumed-not-checked": {"no unit is created"},
+    "nobody-resolves": {"progress after healing"},
     "late-not-joined": {"progress after healing"},
+    "limit-not-kept": {"limits hold"},
+    "release-not-told": {"progress after healing"},
+    "not-sent-again": {"progress after healing"},
     "fragments-not-retained": {"progress after healing"},
     "fragments-not-kept": {"engines are equal"},
     "fragments-swept-early": {"bodies are whole"},

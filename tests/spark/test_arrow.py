@@ -7,7 +7,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from xxhash import xxh3_64_intdigest
 
 from alphorn.model.errors import Corruption, MessageTooLarge
-from alphorn.model.link import ScannedBatch
+from alphorn.model.log_link import ScannedBatch
 from alphorn.model.messages import Flag, Packed
 from alphorn.spark.arrow import record_batches
 from alphorn.spark.packing import BATCH_BYTES_TARGET, pack

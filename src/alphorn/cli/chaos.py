@@ -20,6 +20,8 @@ from alphorn.cli.failover import print_cluster_result
 from alphorn.model.errors import Misuse
 from alphorn.testing.chaos import ChaosResult, Fault, kill_primaries, mix_faults
 from alphorn.testing.cluster_chaos import ClusterChaosResult, kill_in_turn, mix_cluster_faults
+from alphorn.testing.transfer_chaos import CRASH_POINTS, TransferChaosResult, run_transfers
+from alphorn.testing.transfer_chaos import KILLS as TRANSFER_KILLS
 
 KILLS = 50
 TARGET_OUTAGE_S = 1.0
@@ -42,6 +44,13 @@ def chaos(
         ),
     ] = 0,
     minutes: Annotated[float, typer.Option(help="Mix faults of every kind for so long.")] = 0.0,
+    transfers: Annotated[
+        int,
+        typer.Option(
+            help="Move units between accounts in so many transactions for each step of a transaction, while the nodes "
+            "that take the step kill themselves."
+        ),
+    ] = 0,
     seed: Annotated[int | None, typer.Option(help="Of the choice of faults; timing is the machine's own.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep stores and logs in any case.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Let members log every step of the protocol.")] = False,
@@ -50,11 +59,15 @@ def chaos(
     """Kill, freeze and restart real processes under load, and check that nothing promised is lost or reordered."""
     if cluster and trace:
         raise Misuse("nodes of a whole cluster do not trace the protocol; leave --trace or --cluster out")
+    if transfers and (cluster or minutes or trace):
+        raise Misuse("transfers have a cluster and kills of their own; leave --cluster, --minutes and --trace out")
     console = Console(stderr=as_json)
     directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
     drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
-    result: ChaosResult | ClusterChaosResult
-    if cluster:
+    result: ChaosResult | ClusterChaosResult | TransferChaosResult
+    if transfers:
+        result = _run_transfers(console, directory, transfers=transfers, kills=kills, seed=drawn)
+    elif cluster:
         result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn)
     else:
         result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
@@ -63,6 +76,8 @@ def chaos(
         print(msgspec.json.encode(result).decode())
     elif isinstance(result, ClusterChaosResult):
         print_cluster_result(console, result)
+    elif isinstance(result, TransferChaosResult):
+        _print_transfers(console, result)
     else:
         _print(console, result)
     if minutes:
@@ -71,7 +86,7 @@ def chaos(
     if is_well and not keep:
         shutil.rmtree(directory)
     else:
-        store = directory / ("mm1/log" if cluster else "primary")
+        store = directory / ("mm1/log" if cluster or transfers else "primary")
         text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {store}"
         console.print(text, soft_wrap=True)
     if not is_well:
@@ -98,6 +113,11 @@ def _run_cluster(console: Console, directory: Path, *, kills: int, minutes: floa
         return kill_in_turn(directory, kills=kills, step=on_fault)
 
 
+def _run_transfers(console: Console, directory: Path, *, transfers: int, kills: int, seed: int) -> TransferChaosResult:
+    with _progress(console, total=len(CRASH_POINTS)) as step:
+        return run_transfers(directory, transfers=transfers, kills=kills or TRANSFER_KILLS, seed=seed, step=step)
+
+
 @contextmanager
 def _progress(console: Console, *, total: int | None) -> Iterator[Callable[[str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -108,6 +128,18 @@ def _progress(console: Console, *, total: int | None) -> Iterator[Callable[[str]
             progress.update(task, description=fault, advance=1)
 
         yield step
+
+
+def _print_transfers(console: Console, result: TransferChaosResult) -> None:
+    table = Table("step", "nodes killed there", "transactions committed")
+    for point, committed in result.committed.items():
+        table.add_row(point, str(result.kills.get(point, 0)), str(committed))
+    console.print(table)
+    console.print(f"{result.rolled_back} transactions rolled back, {result.unknown} with an unknown outcome")
+    for fault in result.faults:
+        console.print(f"[red]broken:[/] {fault}", highlight=False, soft_wrap=True)
+    if not result.faults:
+        console.print("[green]all is well:[/] every unit is in exactly one account", soft_wrap=True)
 
 
 def _print(console: Console, result: ChaosResult) -> None:

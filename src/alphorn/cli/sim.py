@@ -1,4 +1,4 @@
-"""`alphorn sim`: groups and message clusters under faults: one seed with its timeline, a campaign, or the mutants."""
+"""`alphorn sim`: groups, clusters, transactions under faults: one seed with its timeline, a campaign, the mutants."""
 
 import sys
 from typing import Annotated
@@ -33,13 +33,17 @@ def sim(
     seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 200,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 1,
     kind: Annotated[
-        Kind, typer.Option(help="Groups with their log alone, message clusters, or both: every fourth seed a cluster.")
-    ] = Kind.BOTH,
+        Kind,
+        typer.Option(
+            help="Groups with their log alone, message clusters, transfers over several channels, or all: of four "
+            "seeds one is a cluster and one transfers."
+        ),
+    ] = Kind.ALL,
     jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,
     mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Simulate whole groups and message clusters in virtual time; exit code 1 if any promise is broken."""
+    """Simulate groups, message clusters and transactions in virtual time; exit code 1 if any promise is broken."""
     console = Console(stderr=as_json)
     if seed is not None:
         is_well = _run_one(seed, last, kind, as_json=as_json)
@@ -135,7 +139,7 @@ def _describe(result: Result) -> str:
         f"{result.virtual_s:.1f} virtual s, {result.events} events, {result.committed} numbers committed, "
         f"{result.ordered} batches ordered, {result.unknown} unknown, healed in {result.healed_s:.1f} s, "
         f"{result.messages} messages confirmed, {result.receipts} received, "
-        f"trace {result.trace_hash}"
+        f"{result.transactions} transactions committed, trace {result.trace_hash}"
     )
 
 
@@ -158,6 +162,8 @@ def _table(totals: Totals) -> Table:
     table.add_row("batches committed", f"{totals.ordered}")
     table.add_row("message clusters", f"{totals.clusters}")
     table.add_row("messages confirmed", f"{totals.messages}")
+    table.add_row("runs of transfers", f"{totals.transfers}")
+    table.add_row("transactions committed", f"{totals.transactions}")
     table.add_row("seeds run twice, same trace", f"{totals.replayed}")
     table.add_row("slowest healing", f"{totals.healed_s_max:.1f} s")
     for fault, count in sorted(totals.faults.items()):

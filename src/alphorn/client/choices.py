@@ -49,12 +49,9 @@ def check_destination(destination: Any) -> str:
 
 def check_mode(ack: Any, *, transacted: bool) -> AckMode:
     """How a session acknowledges; raises `Misuse`."""
-    if transacted:
-        raise Misuse("transacted sessions come with a later version; leave transacted out")
-    try:
-        return AckMode(ack)
-    except ValueError:
-        raise Misuse(f"ack is {ack!r}; it is 'auto', 'client', 'individual' or 'dups_ok'") from None
+    if ack == AckMode.TRANSACTED.value or ack not in [mode.value for mode in AckMode]:
+        raise Misuse(f"ack is {ack!r}; it is 'auto', 'client', 'individual' or 'dups_ok'")
+    return AckMode.TRANSACTED if transacted else AckMode(ack)
 
 
 class Sending(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,20 +19,19 @@ import msgspec
 from alphorn.client.browsing import Browsing, OnBrowsed
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
-from alphorn.client.lane import Lane
 from alphorn.client.message import Message
-from alphorn.client.outbox import Outbox
+from alphorn.client.outboxes import Outboxes
 from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.transactions import note_lost, postpone_closing
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
     Browse,
-    ChannelsAnswer,
     Close,
     CloseConsumer,
     CloseSession,
@@ -42,13 +41,16 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Failed,
+    Flow,
     FragmentRead,
     Goodbye,
     Hello,
+    Hold,
     Joined,
     OpenSession,
     Ping,
     Pong,
+    Postponed,
     Refused,
     Resolve,
     Resolved,
@@ -59,7 +61,7 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
-from alphorn.model.ranges import RangeSet
+from alphorn.model.log_conversation import ChannelsAnswer
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
@@ -98,7 +100,11 @@ class Core:
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember
-        self._outboxes: dict[int, Outbox | Lane] = {}
+        self._outboxes = Outboxes(self.sessions, self._whereabouts, self.next_number)
+        self.open_outbox = self._outboxes.open
+        self.open_lane = self._outboxes.open_lane
+        self.close_outbox = self._outboxes.close
+        self.unknown_outcomes = self._outboxes.unknown_outcomes
         self._inboxes: dict[int, Inbox] = {}
         self._stirred: dict[int, Inbox] = {}  # those that are not quiet, and some that are: most of many are quiet
         self._requests = Requests()
@@ -116,6 +122,7 @@ class Core:
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
+        self._requests.on_connected(now - self._heard_at if self.connection else 0.0)
         self._heard_at = self._pinged_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
@@ -164,9 +171,7 @@ class Core:
             return True
         if self.state is not State.OPEN:
             return False
-        return any(outbox.wants_packing for outbox in self._outboxes.values()) or any(
-            inbox.is_urgent for inbox in self._stirred.values()
-        )
+        return self._outboxes.has_output or any(inbox.is_urgent for inbox in self._stirred.values())
 
     @property
     def has_wishes(self) -> bool:
@@ -181,14 +186,12 @@ class Core:
         for inbox in list(self._stirred.values()):
             if inbox.is_urgent or (with_wishes and inbox.has_wishes):
                 tell_wishes(inbox, self.request)
+                if (regulation := inbox.take_regulation()) is not None:
+                    self._output.append(encode(regulation))
             if inbox.is_quiet:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
-        for outbox in self._outboxes.values():
-            if isinstance(outbox, Outbox) and outbox.wants_packing and outbox.is_stale:
-                self._whereabouts.find_again(outbox, self.request)
-            elif outbox.wants_packing:
-                output += outbox.pack(now_ms)
+        output += self._outboxes.pack(now_ms, self.request)
         if self._output:
             output += self._output
             self._output = []
@@ -200,18 +203,12 @@ class Core:
             return
         self.state = State.CLOSED
         self.failure = error
-        for outbox in self._outboxes.values():
-            outbox.on_failed(error)
+        self._outboxes.fail(error)
         for inbox in self._inboxes.values():
             inbox.on_closed(error)
         self.patterns.fail(error)
         self._requests.fail(error)
         self._on_event("closed", str(error))
-
-    def unknown_outcomes(self) -> list[Error]:
-        """Of producers with unconfirmed messages after giving up, what to say about the newest of them."""
-        outcomes = [box.outcome(box.counter) for box in self._outboxes.values() if box.counter > box.confirmed]
-        return [outcome for outcome in outcomes if isinstance(outcome, Error)]
 
     # Wishes.
 
@@ -254,29 +251,6 @@ class Core:
 
         self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 
-    def open_outbox(
-        self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None
-    ) -> Outbox:
-        """Begins to send."""
-        number = self.next_number()
-        outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
-        outbox.destination = destination or ""
-        self._outboxes[number] = session.outboxes[number] = outbox
-        return outbox
-
-    def open_lane(self, session: int) -> Lane:
-        """Begins to send large bodies."""
-        lane = Lane(number=self.next_number(), session=session)
-        self._outboxes[lane.number] = self.sessions[session].outboxes[lane.number] = lane
-        return lane
-
-    def close_outbox(self, outbox: Outbox | Lane) -> None:
-        """Ends sending; it must be flushed before."""
-        outbox.is_open = False
-        self._outboxes.pop(outbox.number, None)
-        if session := self.sessions.get(outbox.session):
-            session.outboxes.pop(outbox.number, None)
-
     def open_inbox(self, session: SessionState, consume: Consume, destination: str, on_answer: OnAnswer) -> Inbox:
         """Begins to receive. `consume` needs no numbers yet."""
         consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
@@ -296,6 +270,8 @@ class Core:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
         if isinstance(inbox, PatternInbox):
             return self.patterns.close(inbox, on_answer)
+        if postpone_closing(self, inbox):
+            return on_answer(Done(0))
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:
@@ -326,7 +302,7 @@ class Core:
             "server": self.server,
             "sessions": len(self.sessions),
             "requests": len(self._requests),
-            "producers": [outbox.describe() for outbox in self._outboxes.values()],
+            "producers": self._outboxes.describe(),
             "consumers": [inbox.describe() for inbox in self._inboxes.values()],
         }
 
@@ -341,6 +317,7 @@ class Core:
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
         self.places.clear()
+        self._outboxes.on_welcome()
         self._resolving = {self.next_number(): name for name in self._destinations_in_use()}
         if self._resolving:
             self.state = State.RESUMING
@@ -372,12 +349,14 @@ class Core:
         output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
         asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
+            inbox.is_blocked_told = False
+            inbox.on_stir()
             if inbox.number not in asked:
                 self._consume_again(inbox)
         self.patterns.resume(self._requests)
-        output += map(encode, self._requests.repeat(self._renewed, self._unsettled, is_resumed=is_resumed))
-        for outbox in self._outboxes.values():
-            output += outbox.unconfirmed_frames()
+        unsettled = {number: inbox.unsettled() for number, inbox in self._inboxes.items()}
+        output += map(encode, self._requests.repeat(self._renewed, unsettled, is_resumed=is_resumed))
+        output += self._outboxes.unconfirmed_frames()
         self._browsing.begin_anew()
         self._output = output
         self._on_event("resumed" if is_resumed else "connected", self.server)
@@ -407,10 +386,6 @@ class Core:
         place = frame.place if inbox.number >= JOINED_FROM else self.places.get(inbox.destination, frame.place)
         return msgspec.structs.replace(frame, place=place, held=held.flat())
 
-    def _unsettled(self, consumer: int) -> RangeSet:
-        inbox = self._inboxes.get(consumer)
-        return RangeSet() if inbox is None else inbox.unsettled()
-
     def _on_answer(self, frame: Answer | Failed) -> None:
         if isinstance(frame, Failed) and frame.error == InvalidDestination.__name__:
             self.places.clear()  # one of them is gone; the others are soon found again
@@ -419,22 +394,6 @@ class Core:
             self._on_resolved_again(name, frame)
         else:
             self._requests.on_answer(frame)
-
-    def _on_confirmed(self, frame: Confirmed) -> None:
-        if outbox := self._outboxes.get(frame.producer):
-            outbox.on_confirmed(frame.counter)
-
-    def _on_refused(self, frame: Refused) -> None:
-        error = error_of(frame.error, frame.reason)
-        if isinstance(error, InvalidDestination):
-            self.places.clear()  # one of them is gone; the others are soon found again
-        if outbox := self._outboxes.get(frame.producer):
-            outbox.on_refused(frame.counter, frame.count, error)
-            if isinstance(error, InvalidDestination):
-                outbox.on_vanished()
-
-    def _on_vanished(self, frame: Vanished) -> None:
-        self._whereabouts.on_vanished(frame.place, [box for box in self._outboxes.values() if isinstance(box, Outbox)])
 
     def _on_delivered(self, frame: Delivered) -> None:
         inbox = self._inboxes.get(frame.consumer)
@@ -470,12 +429,17 @@ class Core:
     def _drop_inbox(self, inbox: Inbox) -> None:
         """It has ended: nothing of it is resumed, so neither is a wish to consume that was not answered before."""
         inbox.on_stir = lambda: None
+        note_lost(self.sessions.get(inbox.session), inbox)
         self._inboxes.pop(inbox.number, None)
         self._stirred.pop(inbox.number, None)
         self._requests.forget(inbox.number, inbox.failure)
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)
+
+
+def _of_messages(core: Core, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:
+    core._outboxes.receive(frame)
 
 
 _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
@@ -486,12 +450,15 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     FragmentRead: Core._on_answer,
     ChannelsAnswer: Core._on_answer,
     Failed: Core._on_answer,
-    Confirmed: Core._on_confirmed,
-    Refused: Core._on_refused,
+    Confirmed: _of_messages,
+    Refused: _of_messages,
+    Postponed: _of_messages,
+    Flow: _of_messages,
+    Hold: _of_messages,
     Delivered: Core._on_delivered,
     ConsumerClosed: Core._on_consumer_closed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
     Joined: lambda core, frame: core.patterns.on_joined(frame),
-    Vanished: Core._on_vanished,
+    Vanished: _of_messages,
 }

@@ -19,11 +19,13 @@ from operator import length_hint
 from typing import Any
 
 from alphorn.client.message import Arrival, Message
-from alphorn.model.conversation import Consume, Delivered
+from alphorn.model.conversation import Consume, Delivered, Regulate
 from alphorn.model.errors import Error, PeerViolation
 from alphorn.model.messages import count_of
 from alphorn.model.ranges import Range, RangeSet
 
+PREFETCHED_BYTES_MAX = 16 << 20  # here and not handed out, before the server is asked for no more
+PREFETCHED_BYTES_LOW = 4 << 20  # before it is asked for more again
 LAZY_S = 1.0  # how long acknowledgements in no hurry may wait
 
 _log = logging.getLogger("alphorn.client")
@@ -36,6 +38,7 @@ class AckMode(enum.Enum):
     CLIENT = "client"
     INDIVIDUAL = "individual"
     DUPS_OK = "dups_ok"  # as AUTO, told to the server in large lots
+    TRANSACTED = "transacted"  # by committing the session's transaction, and in no other way
 
     @property
     def is_automatic(self) -> bool:
@@ -53,6 +56,7 @@ class Inbox:
         "_in_hand_before",
         "_lazy_until",
         "_messages",
+        "_prefetched_bytes",
         "_recovery",
         "acknowledge_session",
         "acknowledged",
@@ -64,6 +68,8 @@ class Inbox:
         "guard",
         "held",
         "in_hand",
+        "is_blocked",
+        "is_blocked_told",
         "is_open",
         "is_recovering",
         "mode",
@@ -106,6 +112,9 @@ class Inbox:
         self._collected = 0  # so many of `_messages` are acknowledged
         self._in_hand_before: list[Range] = []  # in hand as well, from arrivals before
         self._arrivals: deque[Arrival] = deque()
+        self._prefetched_bytes = 0  # of `_arrivals`
+        self.is_blocked = False  # the program has more than it uses, and is to get no more
+        self.is_blocked_told = False
 
     @property
     def has_prefetched(self) -> bool:
@@ -121,14 +130,22 @@ class Inbox:
     def has_wishes(self) -> bool:
         """Whether there is something to tell the server; acknowledgements of a lazy consumer wait until it is due."""
         if self.mode is AckMode.DUPS_OK:
-            return bool(self.rejected or self._recovery) or self._lazy_until == 0.0 or self.is_urgent
+            return (
+                bool(self.rejected or self._recovery or self._has_regulation)
+                or self._lazy_until == 0.0
+                or self.is_urgent
+            )
         return self._has_pending
 
     @property
     def _has_pending(self) -> bool:
-        return bool(self.rejected or self.acknowledged or self._recovery) or (
+        return bool(self.rejected or self.acknowledged or self._recovery or self._has_regulation) or (
             self.mode.is_automatic and self._handed_count - self.in_hand > self._collected
         )
+
+    @property
+    def _has_regulation(self) -> bool:
+        return self.is_blocked is not self.is_blocked_told
 
     @property
     def is_quiet(self) -> bool:
@@ -142,7 +159,7 @@ class Inbox:
         That the program waits is no reason. An acknowledgement that does not wait a little for others is a log entry of
         its own, with an fsync on every replica.
         """
-        if self.rejected or self._recovery or not self.is_open:
+        if self.rejected or self._recovery or self._has_regulation or not self.is_open:
             return self._has_pending
         done = self._handed_count - self.in_hand - self._collected if self.mode.is_automatic else 0
         if self.mode is AckMode.CLIENT:
@@ -180,6 +197,7 @@ class Inbox:
         for first, final in fresh:
             self.held.add(first, final)
             self._arrivals.append(self._arrival_of(frame, blob, first - frame.position, final - frame.position + 1))
+            self._weigh(len(blob))
         if fresh:
             self.on_stir()
             self.on_arrival()
@@ -194,6 +212,7 @@ class Inbox:
         """Takes nothing more and hands out nothing more."""
         self.is_open = False
         self._arrivals.clear()
+        self._weigh(-self._prefetched_bytes)
         self._messages = self._messages[: self._handed_count]
         self.ready = iter(())
 
@@ -208,6 +227,7 @@ class Inbox:
                 self._in_hand_before.append(self._range(self._collected, len(self._messages)))
             self.in_hand = self._collected = 0
             self._current = self._arrivals.popleft()
+            self._weigh(-len(self._current.blob))
             self._messages, self.ready = [], iter(())
             self._messages = self._unpack(self._current)
             self.ready = iter(self._messages)
@@ -253,7 +273,7 @@ class Inbox:
         with self.guard:
             if self.mode is AckMode.CLIENT:
                 self.acknowledge_session()
-            elif arrival.generation == self.generation:
+            elif self.mode is not AckMode.TRANSACTED and arrival.generation == self.generation:
                 position = arrival.position + index
                 self._acknowledge_range((position, position))
         self.on_wish()
@@ -290,10 +310,32 @@ class Inbox:
     def start_over(self) -> None:
         """Forgets what came; what the program has of it counts no more."""
         self._arrivals.clear()
+        self._weigh(-self._prefetched_bytes)
         self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
+
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the program was handed anything that is not settled."""
+        return bool(self._handed())
+
+    def consume_handed(self) -> list[int]:
+        """Everything that was handed out goes into a transaction; gives the positions as flat pairs."""
+        consumed = RangeSet(self._handed())
+        for first, last in consumed:
+            self.held.remove(first, last)
+            self.acknowledging.add(first, last)
+        return consumed.flat()
+
+    def let_go_unseen(self) -> list[int]:
+        """Takes nothing more; gives what was never handed to the program, which it holds no longer."""
+        unseen = self.unseen()
+        for first, last in unseen:
+            self.held.remove(first, last)
+        self.close()
+        return unseen.flat()
 
     def take_recovery(self) -> tuple[list[int], list[int]] | None:
         """What comes back to be given out again, if the server is to be told so: handed out, and not."""
@@ -344,6 +386,22 @@ class Inbox:
             "handed": sum(last - first + 1 for first, last in self._handed()),
             "acknowledging": len(self.acknowledging),
         }
+
+    def take_regulation(self) -> Regulate | None:
+        """What the server is to hear of whether more may come; None when it knows."""
+        if not self._has_regulation:
+            return None
+        self.is_blocked_told = self.is_blocked
+        return Regulate(self.number, self.is_blocked)
+
+    def _weigh(self, change: int) -> None:
+        """More or less is prefetched: between two marks the server is asked for no more."""
+        self._prefetched_bytes += change
+        is_blocked = self._prefetched_bytes > (PREFETCHED_BYTES_LOW if self.is_blocked else PREFETCHED_BYTES_MAX)
+        if is_blocked is not self.is_blocked:
+            self.is_blocked = is_blocked
+            self.on_stir()
+            self.on_wish()
 
     @property
     def _handed_count(self) -> int:

@@ -3,11 +3,13 @@
 A lane is a producer of its own for the cluster, so what it has under way never stands before small messages of the
 program's producers. Only `WINDOW_BYTES` of it are under way at a time, and one fragment leaves with each write:
 whatever else the connection has to say comes in between. Everything unconfirmed is kept as it was sent; a resend is the
-same bytes with the same counters and is stored once. The owner calls everything under the connection's lock.
+same bytes with the same counters and is stored once. What was postponed waits to be sent again; while its destination
+or its session is `blocked` nothing leaves but the word that a body is given up. The owner calls everything under the
+connection's lock.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import xxhash
@@ -30,18 +32,22 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
     counter: int
     size: int
     frame: bytes
+    place: int
 
 
 class Lane:
     """Fragments on their way, and the message they become."""
 
     __slots__ = (
+        "_before",
         "_digest",
         "_index",
         "_sent",
         "_size",
         "_under_way",
         "_waiting",
+        "blocked",
+        "blocked_places",
         "confirmed",
         "counter",
         "failure",
@@ -61,6 +67,8 @@ class Lane:
         self.confirmed = 0  # through this counter everything is answered
         self.failure: Error | None = None  # of the connection
         self.refusal: Error | None = None  # of the body
+        self.blocked = ""  # why nothing is sent at the moment
+        self.blocked_places: Mapping[int, str] = {}  # of the connection
         self.is_open = True
         self.on_progress: Callable[[], None] = lambda: None
         self._waiting: deque[_Sent] = deque()
@@ -73,7 +81,9 @@ class Lane:
     def begin(self, place: int) -> None:
         """Another body, for this destination."""
         self.place = place
+        self.blocked = self.blocked_places.get(place, "")
         self._index = self._size = 0
+        self._before = self.counter  # of the last frame of the body before
         self._digest = xxhash.xxh3_128()
 
     @property
@@ -106,9 +116,14 @@ class Lane:
         return self.counter
 
     def abandon(self) -> None:
-        """The body will not be finished; what has not left stays here."""
+        """The body will not be finished. Of its fragments that may not leave now, only the counters do."""
+        if self.blocked:
+            for place, sent in enumerate(self._waiting):
+                if sent.counter > self._before:
+                    self._under_way -= sent.size
+                    self._waiting[place] = _Sent(sent.counter, 0, self._given_up(sent.counter), self.place)
         if self._index:
-            self._add(encode(AbandonStream(self.session, self.number, self.place, self.counter + 1)), 0)
+            self._add(self._given_up(self.counter + 1), 0)
 
     def id_of(self, connection: bytes, counter: int) -> str:
         """The id of a message."""
@@ -118,8 +133,11 @@ class Lane:
 
     @property
     def wants_packing(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._waiting)
+        """Whether something waits to be sent, and may be; that a body is given up makes room, and always may."""
+        if not self._waiting:
+            return False
+        first = self._waiting[0]
+        return not first.size or not (self.blocked or first.place in self.blocked_places)
 
     def pack(self, now_ms: int) -> list[bytes]:
         """The next frame to send: one at a time, so that others have their turns."""
@@ -136,6 +154,11 @@ class Lane:
         while self._sent and self._sent[0].counter <= counter:
             self._under_way -= self._sent.popleft().size
         self._move()
+
+    def on_postponed(self, counter: int, taken: int) -> None:
+        """Everything from this counter on was not taken now: it is sent again."""
+        while self._sent and self._sent[-1].counter >= counter:
+            self._waiting.appendleft(self._sent.pop())
 
     def on_refused(self, counter: int, count: int, error: Error) -> None:
         """This was not taken, and so the body is not."""
@@ -168,10 +191,13 @@ class Lane:
         """The printable state."""
         return {"number": self.number, "counter": self.counter, "confirmed": self.confirmed, "bytes": self._under_way}
 
+    def _given_up(self, counter: int) -> bytes:
+        return encode(AbandonStream(self.session, self.number, self.place, counter))
+
     def _add(self, frame: bytes, size: int) -> None:
         self.counter += 1
         self._under_way += size
-        self._waiting.append(_Sent(self.counter, size, frame))
+        self._waiting.append(_Sent(self.counter, size, frame, self.place))
 
     def _move(self) -> None:
         first = self._sent or self._waiting

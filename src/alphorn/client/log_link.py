@@ -11,7 +11,7 @@ import struct
 import time
 
 from alphorn.client.url import parse_address
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.errors import PeerViolation
 
 CONNECT_S = 3.0
@@ -41,13 +41,13 @@ class LogLink:
         self._request += 1
         return self._request
 
-    def send(self, frame: link.Asked, deadline: float) -> None:
+    def send(self, frame: frame_kinds.Asked, deadline: float) -> None:
         """Asks; `receive` gives the answer."""
         self._settle()
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(link.encode(frame))
 
-    def receive(self, request: int, deadline: float) -> link.Told:
+    def receive(self, request: int, deadline: float) -> frame_kinds.Told:
         """The answer to a question; answers to others, which nobody waits for any more, are dropped."""
         while True:
             frame = self._take(deadline)
@@ -67,7 +67,7 @@ class LogLink:
         if self._socket.fileno() < 0:
             raise OSError("the link is closed")
 
-    def _take(self, deadline: float) -> link.Told:
+    def _take(self, deadline: float) -> frame_kinds.Told:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
         if length > link.FRAME_BYTES_MAX:
             raise PeerViolation(f"a frame of {length} bytes was announced on a link")

@@ -4,7 +4,7 @@
     for batches in reader.scan([3], entry(1), entry(1000)):
         ...
 
-Ranges go from a place to before another (`link.Place`); `entry(17)` is where log entry 17 begins. A Message Manager
+Ranges go from a place to before another (`log_link.Place`); `entry(17)` is where log entry 17 begins. A Message Manager
 that is gone, slow, damaged or behind is left for another; only when none helps before the deadline there is an
 `Unavailable`.
 """
@@ -18,7 +18,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from alphorn.client.log_link import LINKS, LogLink
-from alphorn.model import link
+from alphorn.model import frame_kinds, log_link
 from alphorn.model.errors import Corruption, PeerViolation, Unavailable
 
 TIMEOUT_S = 60.0
@@ -28,13 +28,13 @@ _PAUSE_S_MAX = 0.5
 _SHARE = 0.25  # of the time there is, for one that does not answer
 
 ReadFrom = Literal["backup", "any", "primary"]
-Told = TypeVar("Told", bound=link.Told)
+Told = TypeVar("Told", bound=frame_kinds.Told)
 
 
 class Amount(msgspec.Struct, frozen=True):
     """How much there is up to before `end`, since the piece before."""
 
-    end: link.Place
+    end: log_link.Place
     messages: int
     size: int
 
@@ -64,19 +64,19 @@ class LogReader:
             LINKS.give_back(self._link)
             self._link = None
 
-    def survey(self, names: Sequence[str], prefixes: Sequence[str] = (), *, applied: int = 0) -> link.Surveyed:
+    def survey(self, names: Sequence[str], prefixes: Sequence[str] = (), *, applied: int = 0) -> log_link.Surveyed:
         """What is known of these destinations by one that has applied at least this entry."""
         return self._ask(
-            link.Surveyed,
-            lambda request: link.Survey(request, list(names), list(prefixes)),
+            log_link.Surveyed,
+            lambda request: log_link.Survey(request, list(names), list(prefixes)),
             lambda answer: answer.applied >= applied,
         )
 
     def measure(
         self,
         destinations: Sequence[int],
-        first: link.Place,
-        end: link.Place,
+        first: log_link.Place,
+        end: log_link.Place,
         *,
         messages_step: int = 0,
         bytes_step: int = 0,
@@ -84,7 +84,7 @@ class LogReader:
         """How much there is, in pieces that reach one of the steps; `first` must be kept (`LostMessages`)."""
         while first < end:
             make = self._measuring(destinations, first, end, messages_step, bytes_step)
-            answer = self._ask(link.Measured, make, partial(_advances, first))
+            answer = self._ask(log_link.Measured, make, partial(_advances, first))
             self._check_kept(answer.kept_from, first, end)
             for mark, messages, size in answer.marks:
                 yield Amount(mark, messages, size)
@@ -94,13 +94,13 @@ class LogReader:
         """The first arrival of a message that was sent at this time or later; one after the last for none."""
         first, is_final = 0, False
         while not is_final:
-            answer = self._ask(link.Searched, self._searching(destinations, time_ms, first))
+            answer = self._ask(log_link.Searched, self._searching(destinations, time_ms, first))
             first, is_final = answer.sequence, answer.is_final
         return first
 
     def scan(
-        self, destinations: Sequence[int], first: link.Place, end: link.Place, *, bytes_max: int = SCAN_BYTES
-    ) -> Iterator[list[link.ScannedBatch]]:
+        self, destinations: Sequence[int], first: log_link.Place, end: log_link.Place, *, bytes_max: int = SCAN_BYTES
+    ) -> Iterator[list[log_link.ScannedBatch]]:
         """The messages, in their order, each exactly once. Raises `LostMessages` where some are kept no more.
 
         The next answer is on its way while the caller works on the last one.
@@ -111,7 +111,7 @@ class LogReader:
             make = self._scanning(destinations, first, end, bytes_max)
             answer = None if asked is None else self._receive_scanned(*asked, first, deadline)
             if answer is None:
-                answer = self._ask(link.Scanned, make, partial(_is_sound, first))
+                answer = self._ask(log_link.Scanned, make, partial(_is_sound, first))
             self._check_kept(answer.kept_from, first, end)
             self._check_order(answer, first)
             first = answer.next
@@ -126,7 +126,10 @@ class LogReader:
         return time.monotonic() + self._timeout_s
 
     def _ask(
-        self, kind: type[Told], make: Callable[[int], link.Asked], is_good: Callable[[Told], bool] = lambda told: True
+        self,
+        kind: type[Told],
+        make: Callable[[int], frame_kinds.Asked],
+        is_good: Callable[[Told], bool] = lambda told: True,
     ) -> Told:
         """Asks one after the other until an answer is good."""
         deadline = self._deadline()
@@ -207,7 +210,7 @@ class LogReader:
 
     # --- scanning ---
 
-    def _send_ahead(self, make: Callable[[int], link.Asked]) -> tuple[LogLink, int] | None:
+    def _send_ahead(self, make: Callable[[int], frame_kinds.Asked]) -> tuple[LogLink, int] | None:
         link_ = self._link
         if link_ is None:
             return None
@@ -220,7 +223,9 @@ class LogReader:
             return None
         return link_, request
 
-    def _receive_scanned(self, link_: LogLink, request: int, first: link.Place, deadline: float) -> link.Scanned | None:
+    def _receive_scanned(
+        self, link_: LogLink, request: int, first: log_link.Place, deadline: float
+    ) -> log_link.Scanned | None:
         """The answer that was asked for ahead; None where another must be asked."""
         try:
             answer = link_.receive(request, deadline)
@@ -228,9 +233,9 @@ class LogReader:
             self._link = None
             link_.close()
             return None
-        return answer if isinstance(answer, link.Scanned) and _is_sound(first, answer) else None
+        return answer if isinstance(answer, log_link.Scanned) and _is_sound(first, answer) else None
 
-    def _check_order(self, answer: link.Scanned, first: link.Place) -> None:
+    def _check_order(self, answer: log_link.Scanned, first: log_link.Place) -> None:
         """Nothing from elsewhere, nothing out of order, nothing twice."""
         reached = first
         for batch in answer.batches:
@@ -241,25 +246,25 @@ class LogReader:
                 )
             reached = (batch.arrival, batch.destination, batch.position + batch.count)
 
-    def _check_kept(self, kept_from: int, first: link.Place, end: link.Place) -> None:
+    def _check_kept(self, kept_from: int, first: log_link.Place, end: log_link.Place) -> None:
         if self._requires_all and kept_from > first[0]:
             raise LostMessages(self.channel, first[0], min(kept_from, end[0]))
 
     @staticmethod
     def _measuring(
-        destinations: Sequence[int], first: link.Place, end: link.Place, messages_step: int, bytes_step: int
-    ) -> Callable[[int], link.Asked]:
-        return lambda request: link.Measure(request, list(destinations), first, end, messages_step, bytes_step)
+        destinations: Sequence[int], first: log_link.Place, end: log_link.Place, messages_step: int, bytes_step: int
+    ) -> Callable[[int], frame_kinds.Asked]:
+        return lambda request: log_link.Measure(request, list(destinations), first, end, messages_step, bytes_step)
 
     @staticmethod
-    def _searching(destinations: Sequence[int], time_ms: int, first: int) -> Callable[[int], link.Asked]:
-        return lambda request: link.Search(request, list(destinations), time_ms, first)
+    def _searching(destinations: Sequence[int], time_ms: int, first: int) -> Callable[[int], frame_kinds.Asked]:
+        return lambda request: log_link.Search(request, list(destinations), time_ms, first)
 
     @staticmethod
     def _scanning(
-        destinations: Sequence[int], first: link.Place, end: link.Place, bytes_max: int
-    ) -> Callable[[int], link.Asked]:
-        return lambda request: link.Scan(request, list(destinations), first, end, bytes_max)
+        destinations: Sequence[int], first: log_link.Place, end: log_link.Place, bytes_max: int
+    ) -> Callable[[int], frame_kinds.Asked]:
+        return lambda request: log_link.Scan(request, list(destinations), first, end, bytes_max)
 
 
 class LostMessages(Unavailable):
@@ -275,17 +280,17 @@ class LostMessages(Unavailable):
         self.end = end
 
 
-def entry(number: int) -> link.Place:
+def entry(number: int) -> log_link.Place:
     """Where a log entry begins."""
     return number, 0, 0
 
 
-def _advances(first: link.Place, answer: link.Measured | link.Scanned) -> bool:
+def _advances(first: log_link.Place, answer: log_link.Measured | log_link.Scanned) -> bool:
     """Whether it reaches anywhere: one that has not applied the first entry yet cannot know what is in it."""
     return answer.next > first
 
 
-def _is_sound(first: link.Place, answer: link.Scanned) -> bool:
+def _is_sound(first: log_link.Place, answer: log_link.Scanned) -> bool:
     return _advances(first, answer) and all(xxh3_64_intdigest(batch.blob) == batch.digest for batch in answer.batches)
 
 

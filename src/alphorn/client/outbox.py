@@ -4,28 +4,35 @@ Rules. Counters begin with 1 and have no gaps. A message waits (`waiting`) until
 batches, then stands in a batch (`_batches`) until it is confirmed or refused; batches are kept as they were sent, so
 that a resend is the same bytes with the same counters and is stored once.
 
+What is under way is bounded (`WINDOW_BYTES`). Batches that were postponed wait in `_postponed` and are sent again
+before anything new, in order: about as many messages as had room last time, then twice as many with each batch that is
+confirmed (`_pace`). While its destination or its session is `blocked`, nothing is sent.
+
 Two sides use an outbox: programs add, the I/O side packs and confirms. They share only what either changes in one step:
 `waiting` is appended to on one side and popped from on the other, and each number is written by one side alone.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from alphorn.client.message import message_id
 from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, batch_of
-from alphorn.doors.native import encode
+from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Publish, parts_of
-from alphorn.model.errors import Error, Unavailable, UnknownOutcome
-from alphorn.model.messages import Flag
+from alphorn.model.errors import Error, MessageTooLarge, Misuse, Unavailable, UnknownOutcome
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag, cut_batch
 
 UNCONFIRMED_BYTES_MAX = 64 << 20
 UNCONFIRMED_MESSAGES_MAX = 100_000
+TRANSACTION_BYTES_MAX = BATCH_BYTES_MAX  # a transaction is one entry in the log of each channel
 REFUSALS_MAX = 10_000
 # With so many batches under way the next one waits for a confirmation and grows meanwhile: servers work by batches.
 BATCHES_UNDER_WAY_EAGER = 4
+WINDOW_BYTES = 4 << 20  # sent and not confirmed; far more than keeps the way to the disks busy
+PACE_MAX = 1 << 30  # messages: no limit
 
 
 class Parcel(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +51,7 @@ class SentBatch(msgspec.Struct, frozen=True, gc=False):
     count: int
     size: int  # of its messages, as they were counted when they were added
     frame: bytes
+    place: int
 
 
 class Refusal(msgspec.Struct):
@@ -64,8 +72,12 @@ class Outbox:
         "_bytes_packed",
         "_last",
         "_left",
+        "_pace",
+        "_postponed",
         "_refusals",
         "_refusals_forgotten",
+        "blocked",
+        "blocked_places",
         "bytes_added",
         "bytes_max",
         "confirmed",
@@ -77,6 +89,7 @@ class Outbox:
         "is_open",
         "is_seeking",
         "is_stale",
+        "is_transacted",
         "messages_max",
         "number",
         "on_progress",
@@ -91,6 +104,7 @@ class Outbox:
         self.session = session
         self.place = place
         self.flags = 0 if is_persistent else int(Flag.VOLATILE)
+        self.is_transacted = False  # what waits leaves with its session's transaction, and not before
         self.bytes_max = UNCONFIRMED_BYTES_MAX
         self.messages_max = UNCONFIRMED_MESSAGES_MAX
         self.on_progress: Callable[[], None] = lambda: None
@@ -110,7 +124,11 @@ class Outbox:
         self.confirmed = 0  # through this counter messages are answered
         self._bytes_packed = 0
         self._bytes_confirmed = 0
+        self.blocked = ""  # why nothing is sent at the moment
+        self.blocked_places: Mapping[int, str] = {}  # of the connection
         self._batches: deque[SentBatch] = deque()
+        self._postponed: deque[SentBatch] = deque()  # after those, and to be sent again
+        self._pace = PACE_MAX  # messages that may be under way
         self._last: dict[int, int] = {}  # channel → the newest counter that went there
         self._refusals: deque[Refusal] = deque()
         self._refusals_forgotten = 0
@@ -133,18 +151,31 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether another message may be added now."""
+        bytes_max = TRANSACTION_BYTES_MAX if self.is_transacted else self.bytes_max
         return (
-            self.counter - self.confirmed < self.messages_max
-            and self.bytes_added - self._bytes_confirmed < self.bytes_max
+            (self.is_transacted or not self.blocked)
+            and self.counter - self.confirmed < self.messages_max
+            and self.bytes_added - self._bytes_confirmed < bytes_max
         )
+
+    def why_full(self, place: int) -> str:
+        """Why a message for this destination has to wait; empty when it may be added now."""
+        reason = self.blocked or self.blocked_places.get(place, "")
+        if reason and not self.is_transacted:  # whether a transaction can be done is seen when it is committed
+            return reason
+        if self.has_room:
+            return ""
+        return f"{self.counter - self.confirmed} messages of this producer are not confirmed yet; retry later"
 
     @property
     def wants_packing(self) -> bool:
         """Whether what waits should leave at once, rather than with the next confirmation."""
         waiting = len(self.waiting)
-        if self.is_seeking:
+        if self.is_transacted or self.blocked or self.is_seeking or not (waiting or self._postponed):
             return False
-        return waiting > 0 and (
+        if self._postponed:
+            return self._pace_left > 0 and self._postponed[0].place not in self.blocked_places
+        return min(self._room, self._pace_left) > 0 and (
             len(self._batches) < BATCHES_UNDER_WAY_EAGER
             or waiting >= BATCH_MESSAGES_TARGET
             or self.bytes_added - self._bytes_packed >= BATCH_BYTES_TARGET
@@ -156,16 +187,36 @@ class Outbox:
         return self.confirmed == self.counter
 
     def pack(self, now_ms: int) -> list[bytes]:
-        """Everything that waits, as frames to send."""
-        pop = self.waiting.popleft
-        items = [pop() for _ in range(len(self.waiting))]
+        """What waits, as frames to send, as far as the window and the pace allow."""
+        if self._postponed:
+            return self._send_again()
+        is_narrow = self._pace < PACE_MAX or self.bytes_added - self._bytes_packed > self._room
+        if is_narrow and not self.is_transacted:  # a transaction leaves as one
+            items = self._take(self._room, self._pace_left)
+        else:
+            pop = self.waiting.popleft
+            items = [pop() for _ in range(len(self.waiting))]
         if self.has_parcels:
             return self._pack_mixed(items, now_ms)
         return self._pack_pieces(items, self.place, self.flags, now_ms)  # type: ignore[arg-type]
 
     def unconfirmed_frames(self) -> list[bytes]:
-        """What must be sent again on a new connection, in order."""
-        return [batch.frame for batch in self._batches]
+        """What must be sent again on a new connection, in order; a transaction is asked again as a whole."""
+        return [] if self.is_transacted else [batch.frame for batch in self._batches]
+
+    def on_transaction(self, error: Error | None) -> None:
+        """The transaction with all that was packed is over: done, or rolled back for this reason."""
+        first, last = self.confirmed + 1, self.packed
+        if error is None:
+            self.on_confirmed(last)
+        elif first <= last:
+            self.on_refused(first, last - first + 1, error)
+
+    def drop_waiting(self, error: Error) -> None:
+        """What waits is not sent, for this reason."""
+        if self.waiting:
+            self.pack(0)
+            self.on_transaction(error)
 
     def on_vanished(self) -> None:
         """The destination was deleted; one without a destination of its own looks for each message's anyway."""
@@ -177,12 +228,26 @@ class Outbox:
         if place != self.place:
             self._left.add(self.place)
             self.place = place
+            self.blocked = self.blocked_places.get(place, "") or self.blocked
 
     def on_confirmed(self, counter: int) -> None:
         """All messages through this one are committed."""
         batches = self._batches
         while batches and batches[0].counter + batches[0].count - 1 <= counter:
             self._bytes_confirmed += batches.popleft().size
+            self._pace = min(2 * self._pace, PACE_MAX)
+        self._move()
+
+    def on_postponed(self, counter: int, taken: int) -> None:
+        """Messages from this counter on were not taken now: they are sent again, at first as many as were `taken`."""
+        batches = self._batches
+        while batches and batches[-1].counter >= counter:
+            self._postponed.appendleft(batches.pop())
+        if batches and batches[-1].counter + batches[-1].count > counter:
+            done, left = _split(batches.pop(), counter)
+            self._bytes_confirmed += done.size
+            self._postponed.appendleft(left)
+        self._pace = BATCH_MESSAGES_TARGET if taken < 0 else max(1, taken)
         self._move()
 
     def on_refused(self, counter: int, count: int, error: Error) -> None:
@@ -191,6 +256,7 @@ class Outbox:
         kept = deque(batch for batch in self._batches if not counter <= batch.counter <= last)
         if len(kept) == len(self._batches):
             return
+        self._pace = min(2 * self._pace, PACE_MAX)
         self._bytes_confirmed += sum(batch.size for batch in self._batches) - sum(batch.size for batch in kept)
         self._batches = kept
         self._refusals.append(Refusal(counter, last, error))
@@ -228,6 +294,19 @@ class Outbox:
             refusal.is_told = True
         return fresh[0].error if fresh else None
 
+    def check_wait(self, counter: int) -> None:
+        """Raises `Misuse` where nothing would come of waiting for this message: its transaction is open."""
+        if self.is_transacted and counter > self.packed:
+            raise Misuse("this message is part of a transaction that is still open; commit the session first")
+
+    def check_room(self) -> None:
+        """Raises `MessageTooLarge` where no waiting makes room: the open transaction is full."""
+        if self.is_transacted and not self.has_room:
+            raise MessageTooLarge(
+                f"a transaction takes {self.messages_max} messages and {TRANSACTION_BYTES_MAX} bytes of a producer; "
+                "commit more often"
+            )
+
     def note_told(self, counter: int) -> None:
         """The program has heard what became of this message."""
         for refusal in self._refusals:
@@ -246,13 +325,54 @@ class Outbox:
             "packed": self.packed,
             "confirmed": self.confirmed,
             "batches": len(self._batches),
+            "postponed": len(self._postponed),
             "refusals": len(self._refusals),
         }
 
     def _move(self) -> None:
         """Refusals may come before earlier confirmations: what is answered ends where the oldest open batch begins."""
-        self.confirmed = self._batches[0].counter - 1 if self._batches else self.packed
+        open_batches = self._batches or self._postponed
+        self.confirmed = open_batches[0].counter - 1 if open_batches else self.packed
         self.on_progress()
+
+    @property
+    def _room(self) -> int:
+        """How many bytes more may be under way."""
+        return WINDOW_BYTES - (self._bytes_packed - self._bytes_confirmed)
+
+    @property
+    def _pace_left(self) -> int:
+        """How many messages more may be under way."""
+        if self._pace >= PACE_MAX or not self._batches:
+            return self._pace
+        last = self._batches[-1]
+        return self._pace - (last.counter + last.count - self._batches[0].counter)
+
+    def _take(self, size: int, count: int) -> list[bytes | Parcel]:
+        """What waits, up to this size and number; at least one."""
+        items: list[bytes | Parcel] = []
+        while self.waiting and (min(size, count) > 0 or not items):
+            item = self.waiting.popleft()
+            items.append(item)
+            if isinstance(item, Parcel):
+                size, count = size - len(item.data), count - (item.count or 1)
+            else:
+                size, count = size - len(item), count - 1
+        return items
+
+    def _send_again(self) -> list[bytes]:
+        """The first of what was postponed, as many as may be under way."""
+        frames = []
+        while self._postponed and (left := self._pace_left) > 0:
+            if self._postponed[0].place in self.blocked_places:
+                break
+            batch = self._postponed.popleft()
+            if batch.count > left:
+                batch, rest = _split(batch, batch.counter + left)
+                self._postponed.appendleft(rest)
+            self._batches.append(batch)
+            frames.append(batch.frame)
+        return frames
 
     def _pack_mixed(self, items: list[bytes | Parcel], now_ms: int) -> list[bytes]:
         frames: list[bytes] = []
@@ -300,7 +420,22 @@ class Outbox:
             after = -1
         publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob), after)
         frame = encode(publish)
-        self._batches.append(SentBatch(counter, count, size, frame))
+        self._batches.append(SentBatch(counter, count, size, frame, place))
         self._bytes_packed += size
         self.packed += count
         return frame
+
+
+def _split(batch: SentBatch, counter: int) -> tuple[SentBatch, SentBatch]:
+    """A batch as two: the messages before this counter, and those from it on."""
+    publish = decode_client(batch.frame[LENGTH_BYTES:])
+    assert isinstance(publish, Publish)
+    parts = []
+    for start, end in ((batch.counter, counter), (counter, batch.counter + batch.count)):
+        blob = cut_batch(publish.blob, range(start - batch.counter, end - batch.counter))
+        after = publish.after if start == batch.counter else -1
+        part = msgspec.structs.replace(publish, counter=start, count=end - start, blob=memoryview(blob), after=after)
+        size = batch.size * (end - start) // batch.count
+        parts.append(SentBatch(start, end - start, size, encode(part), batch.place))
+    first, second = parts
+    return first, msgspec.structs.replace(second, size=batch.size - first.size)

@@ -8,7 +8,7 @@ from alphorn.client.refusals import error_of
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
-    ChannelsAnswer,
+    CommitTransaction,
     Consume,
     ConsumePattern,
     Done,
@@ -19,8 +19,11 @@ from alphorn.model.conversation import (
     Return,
     StatusAnswer,
 )
-from alphorn.model.errors import Error, InvalidDestination
+from alphorn.model.errors import Error, InvalidDestination, UnknownOutcome
+from alphorn.model.log_conversation import ChannelsAnswer
 from alphorn.model.ranges import RangeSet
+
+REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it
 
 Answer = Resolved | Done | StatusAnswer | FragmentRead | ChannelsAnswer
 OnAnswer = Callable[[Answer | Error], None]
@@ -84,6 +87,18 @@ class Requests:
             if error is not None:
                 request.on_answer(error)
 
+    def on_connected(self, away_s: float) -> None:
+        """A stream is there. After a long time what became of transactions cannot be found out any more."""
+        if away_s <= REMEMBERED_S:
+            return
+        error = UnknownOutcome(
+            f"the connection was cut off for more than {REMEMBERED_S:.0f} s while a transaction was being committed; "
+            "look at what it was to change before doing it again"
+        )
+        numbers = [n for n, request in self._open.items() if isinstance(request.frame, CommitTransaction)]
+        for request in [self._open.pop(number) for number in numbers]:
+            request.on_answer(error)
+
     def renew(self, wish: ConsumePattern) -> bool:
         """A wish that was not answered is told as it is now; False where it was answered."""
         for number, request in self._open.items():
@@ -99,7 +114,7 @@ class Requests:
     def repeat(
         self,
         renew: Callable[[Consume, list[int]], Consume],
-        unsettled: Callable[[int], RangeSet],
+        unsettled: dict[int, RangeSet],
         *,
         is_resumed: bool,
     ) -> list[AnyClientFrame]:
@@ -115,17 +130,26 @@ class Requests:
         for request in reversed(self._open.values()):
             request.is_repeated = is_resumed
             frame = request.frame
-            if isinstance(frame, Acknowledge | Return | Recover):
-                flat = frame.positions
+            for consumer, flat in _spoken_of(frame):
                 positions = RangeSet(zip(flat[::2], flat[1::2], strict=True))
-                later = newer.setdefault(frame.consumer, unsettled(frame.consumer))
-                if not isinstance(frame, Recover):
+                later = newer.setdefault(consumer, unsettled.get(consumer, RangeSet()))
+                if isinstance(frame, Acknowledge | Return):
                     frame = msgspec.structs.replace(frame, positions=positions.difference(later).flat())
                 later.update(positions)
-                given_up.setdefault(frame.consumer, RangeSet()).update(positions)
+                given_up.setdefault(consumer, RangeSet()).update(positions)
             if not isinstance(frame, Consume):
                 rest.append(frame)
         frames: list[AnyClientFrame] = []
         for consume in self.consumes():
             frames.append(renew(consume, given_up.get(consume.consumer, RangeSet()).flat()))
         return frames + rest[::-1]
+
+
+def _spoken_of(frame: AnyClientFrame) -> list[tuple[int, list[int]]]:
+    """Which positions of which consumers a frame gives up."""
+    match frame:
+        case Acknowledge() | Return() | Recover():
+            return [(frame.consumer, frame.positions)]
+        case CommitTransaction():
+            return [(consumer, positions) for consumer, _, positions in frame.consumed]
+    return []

@@ -20,19 +20,10 @@ from alphorn.client.choices import check_destination
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
 from alphorn.model.commands import CONNECTION_BYTES, key_of
-from alphorn.model.conversation import (
-    AnyClientFrame,
-    ChannelKnown,
-    Channels,
-    ChannelsAnswer,
-    DropStaged,
-    NoteReader,
-    PublishStaged,
-    Resolve,
-    parts_of,
-)
-from alphorn.model.conversation import Stage as StageFrame
+from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
+from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged
+from alphorn.model.log_conversation import Stage as StageFrame
 
 IN_FLIGHT_BYTES = 4 << 20
 TIMEOUT_S = 60.0

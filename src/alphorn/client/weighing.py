@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from alphorn.client.log_link import LINKS, LogLink
-from alphorn.model import link
+from alphorn.model import log_link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.weights import sum_of
 
@@ -47,9 +47,9 @@ def _weigh(link_: LogLink, destination: int, first: int, end: int, deadline: flo
     messages, weights, kept_from = 0, [0], 0
     while first < end:
         request = link_.number()
-        link_.send(link.Weigh(request, destination, first, end), deadline)
+        link_.send(log_link.Weigh(request, destination, first, end), deadline)
         answer = link_.receive(request, deadline)
-        if not isinstance(answer, link.Weighed):
+        if not isinstance(answer, log_link.Weighed):
             raise PeerViolation("it answered with something else")
         if answer.next <= first:
             raise PeerViolation("it has not come so far")

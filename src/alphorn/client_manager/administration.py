@@ -10,6 +10,7 @@ from alphorn.client_manager.consuming import Consuming, delivered
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import Logged
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -36,11 +37,21 @@ _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 class Administration:
     """Requests about destinations."""
 
-    __slots__ = ("_browsing", "_consuming", "_describing", "_desk", "_finding", "_is_asking_for_log", "_log_lines")
+    __slots__ = (
+        "_browsing",
+        "_consuming",
+        "_describing",
+        "_desk",
+        "_finding",
+        "_flow",
+        "_is_asking_for_log",
+        "_log_lines",
+    )
 
-    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming) -> None:
+    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, flow: FlowControl) -> None:
         self._desk = desk
         self._finding = finding
+        self._flow = flow
         self._consuming = consuming
         self._log_lines: LogLines | None = None
         self._is_asking_for_log = False
@@ -55,6 +66,8 @@ class Administration:
         lines = self._log_lines
         lines.add(item.lines)
         listed = desk.directory.find(LOG_TOPIC)
+        if not self._flow.has_room(0):
+            return  # they wait, as far as there is room for them
         if listed is not None:
             desk.channels[0].want(lines.publish(parts_of(listed.place)[1], item.now_ms))
         elif not self._is_asking_for_log:
@@ -104,7 +117,7 @@ class Administration:
         desk.channels[channel].request(command, desk.answer_to(connection, request, on_created))
 
     def _resolved(self, connection: Connection, request: int, listed: Listed) -> None:
-        connection.know(listed.place)
+        self._flow.enter(connection, listed.place)
         self._desk.reply(connection.stream, Resolved(request, listed.place, str(listed.destination)))
 
     @staticmethod
@@ -184,10 +197,8 @@ class Administration:
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
         listed = self._desk.directory.forget(place)
-        for known in self._desk.connections.values():
-            if place in known.places:
-                known.places.discard(place)
-                self._desk.reply(known.stream, Vanished(place))
+        for known in self._flow.on_deleted(place):
+            self._desk.reply(known.stream, Vanished(place))
         if listed is None:
             return
         for consumer in [consumer for consumer in self._desk.consumers.values() if consumer.place == place]:

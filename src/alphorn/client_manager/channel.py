@@ -8,7 +8,7 @@ way at a time, whoever it is from, and everything else passes by.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -61,6 +61,8 @@ class Pending(msgspec.Struct, gc=False):
     answer: Callable[[Answered], None]
     command: AnyCommand | None = None
     lost: Callable[[], None] | None = None
+    members: Sequence[AnyCommand] = ()  # that must stand behind the command, in the same entry
+    size: int = 0
 
 
 class Channel:
@@ -74,6 +76,7 @@ class Channel:
         "_handle",
         "_request",
         "_requests",
+        "_sealed",
         "_size",
         "_then",
         "_waiting_bytes",
@@ -105,6 +108,7 @@ class Channel:
         self._requests: list[int] = []
         self._then: list[Callable[[], None]] = []
         self._size = 0
+        self._sealed = 0  # commands before this place belong to somebody's transaction: nothing joins them
         self._waiting_bytes = 0
         self._handle = 0
         self._request = 0
@@ -115,18 +119,25 @@ class Channel:
 
     def join(self, command: Acknowledge) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
-        last = self._commands[-1] if self._commands else None
+        last = self._commands[-1] if len(self._commands) > self._sealed else None
         if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
             return False
         last.positions.extend(command.positions)
         self._size += bytes_of(command.positions)
         return True
 
-    def request(self, command: AnyCommand, answer: Callable[[Answered], None], *, size: int = 0) -> int:
-        """Orders a command whose outcome the primary tells."""
+    def request(
+        self,
+        command: AnyCommand,
+        answer: Callable[[Answered], None],
+        *,
+        size: int = 0,
+        members: Sequence[AnyCommand] = (),
+    ) -> int:
+        """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry."""
         self._request += 1
-        self.pending[self._request] = Pending(answer, command)
-        self._add(command, self._request, None, size)
+        self.pending[self._request] = pending = Pending(answer, command, members=members, size=size)
+        self._repeat(self._request, pending)
         return self._request
 
     def number(self) -> int:
@@ -139,6 +150,21 @@ class Channel:
         self._request += 1
         self.pending[self._request] = Pending(answer, None, lost)
         return self._request
+
+    def _repeat(self, request: int, pending: Pending) -> None:
+        """Orders a command with its members, be it again."""
+        assert pending.command is not None
+        if pending.members and self._size + pending.size >= ENTRY_BYTES:
+            self._close_entry()  # both together might be more than the bus takes
+        if not pending.members:
+            self._add(pending.command, request, None, pending.size)
+            return
+        self._commands += [pending.command, *pending.members]
+        self._requests += [request, *(0 for _ in pending.members)]
+        self._sealed = len(self._commands)
+        self._size += pending.size + _COMMAND_BYTES * (1 + len(pending.members))
+        if self._size >= ENTRY_BYTES:
+            self._close_entry()
 
     def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int) -> None:
         if isinstance(command, Forget):
@@ -175,8 +201,7 @@ class Channel:
         """
         for request, pending in list(self.pending.items()):
             if pending.command is not None:
-                size = len(pending.command.blob) if isinstance(pending.command, Publish | Fragment) else 0
-                self._add(pending.command, request, None, size)
+                self._repeat(request, pending)
                 continue
             del self.pending[request]
             if pending.lost is not None:
@@ -188,7 +213,7 @@ class Channel:
             payload = encode_entry(Entry(self._commands, requests))
             self.waiting.append((payload, self._then))
             self._waiting_bytes += len(payload)
-            self._commands, self._requests, self._then, self._size = [], [], [], 0
+            self._commands, self._requests, self._then, self._size, self._sealed = [], [], [], 0, 0
 
     def take_entries(self) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""

@@ -6,24 +6,30 @@ promised lies in the log and in the client's own memory, so nothing here has to 
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from alphorn.model.link import DeliveredRun
 from alphorn.model.ranges import RangeSet
 
-PLACES_MAX = 10_000  # remembered of one connection
+
+class Unanswered(Protocol):
+    """A batch whose outcome the primary tells."""
+
+    is_void: bool  # whatever is told: it comes again
 
 
 class Producer:
     """Which counter comes next, whether the log is known to agree with it, and where its messages go."""
 
-    __slots__ = ("_closed", "expected", "is_proven", "open", "place", "session", "unanswered")
+    __slots__ = ("_closed", "expected", "is_postponed", "is_proven", "open", "place", "session", "unanswered")
 
     def __init__(self, expected: int, *, is_proven: bool, session: int) -> None:
         self.expected = expected
         self.session = session
         self.place = -1  # of the last batch
         self.is_proven = is_proven
-        self.unanswered = 0  # batches whose outcome the primary tells
+        self.unanswered: dict[int, Unanswered] = {}  # batches whose outcome the primary tells, by counter
+        self.is_postponed = False  # what it sends is left unheard before the expected counter comes again
         self.open: deque[int] = deque()  # counters of batches that have no outcome, or follow such a one
         self._closed: dict[int, int] = {}  # of these, which have one: the last counter, 0 where it was refused
 
@@ -38,6 +44,17 @@ class Producer:
             through = max(through, self._closed.pop(self.open.popleft()))
         return through
 
+    def postpone(self, counter: int, first: int) -> None:
+        """Messages from this counter on come again; `first` is where the batch begins that it is in.
+
+        What becomes of batches under way from there on counts no more.
+        """
+        self.expected, self.is_postponed = counter, True
+        while self.open and self.open[-1] >= first:
+            self._closed.pop(self.open.pop(), None)
+        for later in [later for later in self.unanswered if later >= first]:
+            self.unanswered.pop(later).is_void = True
+
 
 class Consumer:
     """Who receives, and what it has received and not yet acknowledged."""
@@ -49,6 +66,7 @@ class Consumer:
         "has_returned",
         "held",
         "is_attached",
+        "is_blocked",
         "is_volatile",
         "key",
         "number",
@@ -90,6 +108,7 @@ class Consumer:
         self.attaching = 0  # the request by which it attaches, until that is answered
         self.has_returned = False  # something came back meanwhile, which the primary may believe it holds
         self.is_attached = False  # wants messages; False until its subscription exists
+        self.is_blocked = False  # its client can use no more at the moment
         self.postponed: list[Callable[[], None]] = []  # what its client said meanwhile
         self.on_settled: Callable[[], None] | None = None  # called once, when all of that is heard
         self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
@@ -147,12 +166,16 @@ class Connection:
         "client_id",
         "consumers",
         "id",
+        "is_slow_told",
         "is_writable",
+        "on_hold",
         "places",
         "producers",
         "resumption",
         "sessions",
         "stream",
+        "under_way",
+        "unproven",
     )
 
     def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
@@ -163,14 +186,12 @@ class Connection:
         self.sessions: set[int] = set()
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.places: set[int] = set()  # of destinations that it knows
         self.is_writable = True
-
-    def know(self, place: int) -> None:
-        """It has been told where a destination is, or sends there; whether that is deleted interests it."""
-        if len(self.places) >= PLACES_MAX:
-            self.places.clear()
-        self.places.add(place)
+        self.is_slow_told = False  # primaries know that it takes nothing
+        self.unproven = 0  # bytes handed to its stream since that was last found to take more
+        self.places: dict[int, None] = {}  # of destinations that it knows and is told of, first comes first
+        self.under_way: dict[int, int] = {}  # session → bytes that are not answered
+        self.on_hold: set[int] = set()  # sessions that were told to wait
 
     def describe(self) -> dict[str, object]:
         """For people."""
@@ -180,4 +201,5 @@ class Connection:
             "sessions": len(self.sessions),
             "producers": len(self.producers),
             "consumers": len(self.consumers),
+            "on_hold": len(self.on_hold),
         }

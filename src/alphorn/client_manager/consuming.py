@@ -12,6 +12,7 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.outflow import Outflow
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Acknowledge,
@@ -21,6 +22,7 @@ from alphorn.model.conversation import (
     Delivered,
     Done,
     Failed,
+    Regulate,
     Return,
     parts_of,
 )
@@ -35,12 +37,13 @@ PREFETCH_MAX = 1_000_000
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching")
+    __slots__ = ("_desk", "_ending", "_finding", "_waiters", "delivered", "fetching", "outflow")
 
     def __init__(self, desk: Desk, finding: Finding) -> None:
         self._desk = desk
         self._finding = finding
         self.fetching = Fetching(desk, self.on_heard)
+        self.outflow = Outflow(desk, self._go_on)
         self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
         self._ending: dict[tuple[bytes, int], int] = {}  # connection and session → consumers that are not gone yet
         self.delivered = 0
@@ -214,6 +217,7 @@ class Consuming:
                 channel.heard,
             ),
         )
+        self.outflow.attach(connection, consumer)
 
     def _answer(self, connection: Connection, request: int, answer: link.Answered) -> None:
         if answer.error:
@@ -274,6 +278,12 @@ class Consuming:
         self._desk.loose.let_go(consumer)
         consumer.waiting.clear()
 
+    def on_regulate(self, connection: Connection, frame: Regulate) -> None:
+        """A consumer can use no more at the moment, or again; one that has ended wants nothing."""
+        consumer = connection.consumers.get(frame.consumer)
+        if consumer is not None:
+            self.outflow.regulate(connection, consumer, is_blocked=frame.is_blocked)
+
     # --- what clients say about messages they hold ---
 
     def on_acknowledge(self, connection: Connection, frame: Acknowledge) -> None:
@@ -328,6 +338,12 @@ class Consuming:
             size=bytes_of(frame.positions),
         )
 
+    def return_consumed(
+        self, connection: Connection, consumer: Consumer, positions: list[int], *, is_unseen: bool
+    ) -> None:
+        """What a transaction consumed comes back, because that was rolled back."""
+        self._return(connection, consumer, Return(0, consumer.number, positions, is_unseen=is_unseen))
+
     def _acknowledged(self, connection: Connection, consumer: Consumer, request: int, positions: list[int]) -> None:
         consumer.settle(positions)
         self._desk.reply(connection.stream, Done(request))
@@ -373,6 +389,8 @@ class Consuming:
                 self._wait(channel, consumer, run)
 
     def _pass_on(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> bool:
+        if not self.outflow.may_pass(consumer):
+            return False
         batch = self._desk.channels[channel].cache.find(run.sequence, run.command)
         if batch is None:
             return False
@@ -382,6 +400,7 @@ class Consuming:
         self._desk.reply(consumer.stream, frame)
         if self._desk.auditing.covers(consumer.place):
             self._desk.auditing.delivered(consumer.place, consumer.subscription, consumer.key, frame)
+        self.outflow.pass_on(consumer, len(frame.blob))
         return True
 
     def _wait(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
@@ -391,10 +410,11 @@ class Consuming:
     def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
         """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched.
 
-        One that is here needs nobody to wait for it: it is looked for again when its turn comes.
+        One that is here needs nobody to wait for it: it is looked for again when its turn comes. So is one for a client
+        that takes nothing now.
         """
         ground = self._desk.channels[channel]
-        if ground.cache.find(run.sequence, run.command) is not None:
+        if not self.outflow.may_pass(consumer) or ground.cache.find(run.sequence, run.command) is not None:
             return
         waiters = self._waiters.setdefault((channel, run.sequence), [])
         if consumer not in waiters:
@@ -406,10 +426,15 @@ class Consuming:
     def on_heard(self, channel: int, sequence: int) -> None:
         """An entry is in the cache: what waited for it goes on."""
         for consumer in self._waiters.pop((channel, sequence), ()):
-            while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
-                consumer.waiting.popleft()
-            if consumer.waiting:
-                self._await(channel, consumer, consumer.waiting[0])
+            self._go_on(consumer)
+
+    def _go_on(self, consumer: Consumer) -> None:
+        """Passes on what waits for a consumer, as far as it can be."""
+        channel = consumer.channel
+        while consumer.waiting and self._pass_on(channel, consumer, consumer.waiting[0]):
+            consumer.waiting.popleft()
+        if consumer.waiting:
+            self._await(channel, consumer, consumer.waiting[0])
 
     def attach_all(self, channel: int) -> None:
         """A primary is there, or another one: every consumer of the channel attaches with what it holds."""
@@ -441,6 +466,7 @@ class Consuming:
             "delivered": self.delivered,
             "fetched": self.fetching.fetched,
             "waiting": len(self._waiters),
+            **self.outflow.describe(),
         }
 
 

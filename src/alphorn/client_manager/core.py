@@ -12,6 +12,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
     Closed,
@@ -33,6 +34,7 @@ from alphorn.client_manager.machine import (
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link
 from alphorn.model.conversation import place_of
@@ -51,11 +53,13 @@ class ClientManager:
         self._desk = Desk(settings, ids)
         self._desk.auditing.begin(self._origins)
         finding = Finding(self._desk)
-        self._publishing = Publishing(self._desk, finding)
+        self._flow = FlowControl(self._desk)
+        self._publishing = Publishing(self._desk, finding, self._flow)
         self._consuming = Consuming(self._desk, finding)
         self._streaming = Streaming(self._desk, self._publishing)
         self._wildcards = Wildcards(self._desk, self._consuming)
-        self._administration = Administration(self._desk, finding, self._consuming)
+        self._administration = Administration(self._desk, finding, self._consuming, self._flow)
+        self._transactions = Transactions(self._desk, self._publishing, self._consuming)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
@@ -63,6 +67,7 @@ class ClientManager:
             conversation.Acknowledge: self._consuming.on_acknowledge,
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
+            conversation.Regulate: self._consuming.on_regulate,
             conversation.CloseConsumer: self._consuming.on_close,
             conversation.ConsumePattern: self._wildcards.on_consume,
             conversation.ClosePattern: self._wildcards.on_close,
@@ -79,6 +84,7 @@ class ClientManager:
             conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             conversation.Close: self._on_goodbye,
+            conversation.CommitTransaction: self._transactions.on_commit,
             **LogClients(self._desk).handlers(),
         }
 
@@ -110,19 +116,28 @@ class ClientManager:
                 self._on_joined(item)
 
     def on_time(self, now: float) -> None:
-        """Fetches that are not answered are asked of others; new patterns are compared with what there is."""
+        """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
         self._desk.now = now
         self._consuming.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
         self._wildcards.on_time(now)
+        self._transactions.on_time(now)
+        for connection in self._consuming.outflow.on_time(now):
+            self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
     def next_deadline(self) -> float:
-        """When a fetch is overdue, or at once where something is to be compared."""
+        """When a fetch, a client or a transaction is overdue; at once where something is to be compared."""
         return min(
             self._consuming.fetching.next_deadline(),
             self._streaming.fetching.next_deadline(),
             self._wildcards.next_deadline(),
+            self._consuming.outflow.next_deadline(),
+            self._transactions.next_deadline(),
         )
+
+    def watch_steps(self, reach: Callable[[str], None]) -> None:
+        """Lets tests hear of every step of every transaction, at the moment it is taken."""
+        self._desk.reach = reach
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
@@ -132,6 +147,7 @@ class ClientManager:
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
+        self._flow.ease()
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs
 
@@ -139,6 +155,13 @@ class ClientManager:
     def unordered_bytes(self) -> int:
         """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
         return max(channel.unordered_bytes for channel in self._desk.channels)
+
+    @property
+    def busiest(self) -> tuple[int, int]:
+        """Most bytes of one session that are not answered, and of one client that its stream may not have taken."""
+        connections = self._desk.connections.values()
+        coming = max((size for connection in connections for size in connection.under_way.values()), default=0)
+        return coming, max((connection.unproven for connection in connections), default=0)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -149,8 +172,10 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
+            "flow": self._flow.describe(),
             "streaming": self._streaming.describe(),
             "wildcards": self._wildcards.describe(),
+            "transactions": self._transactions.describe(),
             "auditing": self._desk.auditing.describe(),
         }
 
@@ -227,8 +252,8 @@ class ClientManager:
         desk.reply(stream, conversation.Welcome(VERSION, identity, settings.name, list(settings.addresses)))
         desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(hello.connection)}")
 
-    def _hang_up(self, stream: int, reason: str) -> None:
-        self._desk.outbox.append(Hang(stream, reason))
+    def _hang_up(self, stream: int, reason: str, *, at_once: bool = False) -> None:
+        self._desk.outbox.append(Hang(stream, reason, at_once))
         self._on_closed(stream)
 
     def _on_closed(self, stream: int) -> None:
@@ -242,6 +267,9 @@ class ClientManager:
         self._streaming.forget(connection)
         if desk.by_connection.get(connection.id) is connection:
             del desk.by_connection[connection.id]
+        self._flow.leave(connection)
+        self._consuming.outflow.leave(connection)
+        self._transactions.on_closed(connection)
         for consumer in connection.consumers.values():
             desk.consumers.pop(consumer.key, None)
             desk.loose.let_go(consumer)
@@ -284,7 +312,7 @@ class ClientManager:
     def _on_writable(self, item: Writable) -> None:
         connection = self._desk.connections.get(item.stream)
         if connection is not None:
-            connection.is_writable = item.is_writable
+            self._consuming.outflow.on_writable(connection, is_writable=item.is_writable)
             self._streaming.go_on(connection)
 
     # --- the log ---
@@ -346,6 +374,7 @@ class ClientManager:
         self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._administration.on_link_lost(item.channel, item.name)
+        self._flow.on_stored(item.channel, item.name, "")
 
     def _on_joined(self, item: Joined) -> None:
         """Answers are sent to the origin of an entry, so whoever is linked must know the new one."""
@@ -372,6 +401,8 @@ class ClientManager:
         elif isinstance(frame, link.Entries):
             self._consuming.fetching.on_entries(item.channel, frame)
             self._streaming.fetching.on_entries(item.channel, frame)
+        elif isinstance(frame, link.Stored):
+            self._flow.on_stored(item.channel, item.name, frame.reason)
         elif isinstance(frame, link.Described):
             self._administration.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
@@ -380,6 +411,8 @@ class ClientManager:
             self._consuming.on_deliver(item.channel, frame)
         elif isinstance(frame, link.Answered):
             channel.answered(frame)
+        elif isinstance(frame, link.Full):
+            self._flow.on_full(item.channel, frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
         elif isinstance(frame, link.FragmentsLocated):
@@ -388,6 +421,8 @@ class ClientManager:
             self._administration.on_browsed(item.channel, frame)
         elif isinstance(frame, link.Advertised):
             self._wildcards.on_advertised(item.channel, frame)
+        elif isinstance(frame, link.InDoubt):
+            self._transactions.resolve(frame)
 
     def _on_role(self, number: int, name: str, frame: link.Role) -> None:
         channel = self._desk.channels[number]
@@ -410,3 +445,4 @@ class ClientManager:
         self._streaming.ask_again(number)
         self._wildcards.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))
+        self._flow.greet(number)

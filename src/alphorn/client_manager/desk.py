@@ -10,10 +10,11 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
-from alphorn.model.conversation import Failed, ServerFrame
+from alphorn.model.conversation import Failed
 from alphorn.model.errors import Error
+from alphorn.model.frame_kinds import Asked, ServerFrame
 from alphorn.model.ids import IdSource
-from alphorn.model.link import Answered, Asked
+from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 
@@ -29,7 +30,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # link addresses of its Message Managers
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
+    prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only
     wall_offset_ms: int = 0  # from the time of turns to milliseconds since 1970; only testimony uses it
+    consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
+    session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
+    channel_bytes_max: int = 16 << 20  # that the bus has not taken; sessions are told to wait at a quarter
 
 
 class Desk:
@@ -46,6 +51,7 @@ class Desk:
         "loose",
         "now",
         "outbox",
+        "reach",
         "settings",
     )
 
@@ -61,6 +67,7 @@ class Desk:
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
+        self.reach: Callable[[str], None] = lambda step: None  # hears of every step of a transaction, for tests
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""

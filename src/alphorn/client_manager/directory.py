@@ -22,13 +22,13 @@ class Listed:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a publish may be refused after it is in the log, so that only the primary can confirm it.
+        """Whether a publish may be refused or postponed when it is in the log, so that only the primary can confirm it.
 
         Temporary destinations vanish with their owner, which no command names; dead messages come from nobody's client.
         """
         if self.destination.is_temporary or self.destination.name == DEAD_MESSAGES:
             return True
-        return self.policy.max_length > 0 and self.policy.overflow == "reject"
+        return self.policy.max_length > 0
 
 
 class Directory:

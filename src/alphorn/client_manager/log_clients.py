@@ -11,19 +11,18 @@ import msgspec
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.model import commands
-from alphorn.model.conversation import (
+from alphorn.model.conversation import Done, parts_of
+from alphorn.model.errors import PeerViolation
+from alphorn.model.link import Answered
+from alphorn.model.log_conversation import (
     ChannelKnown,
     Channels,
     ChannelsAnswer,
-    Done,
     DropStaged,
     NoteReader,
     PublishStaged,
     Stage,
-    parts_of,
 )
-from alphorn.model.errors import PeerViolation
-from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
 
 _KEY_BYTES = len(commands.key_of(bytes(commands.CONNECTION_BYTES), 0))

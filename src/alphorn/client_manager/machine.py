@@ -6,8 +6,9 @@ as the owner numbers them; channels and Message Managers are known by their plac
 
 import msgspec
 
-from alphorn.model.conversation import AnyClientFrame, ServerFrame
-from alphorn.model.link import AnyTold, Asked
+from alphorn.model.conversation import AnyClientFrame
+from alphorn.model.frame_kinds import Asked, ServerFrame
+from alphorn.model.link import AnyTold
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +36,7 @@ class Closed(Input, frozen=True, gc=False):
 
 
 class Writable(Input, frozen=True, gc=False):
-    """Whether a client takes what it is sent, or lets it pile up."""
+    """Whether a client takes what it is sent, or lets it pile up. Also the answer to `Gauge`, where it does."""
 
     stream: int
     is_writable: bool
@@ -106,11 +107,18 @@ class Reply(Output, frozen=True, gc=False):
     frame: ServerFrame
 
 
+class Gauge(Output, frozen=True, gc=False):
+    """Say, when what was said to a client has left, that it takes more; at once where it is so already."""
+
+    stream: int
+
+
 class Hang(Output, frozen=True, gc=False):
-    """Close a client's stream, after what was said to it."""
+    """Close a client's stream, after what was said to it; or at once, where it takes nothing."""
 
     stream: int
     reason: str
+    at_once: bool = False
 
 
 class Order(Output, frozen=True, gc=False):

@@ -2,7 +2,8 @@
 
 A publish is confirmed once its entry is committed and this Client Manager has heard all that precedes it: so a
 destination that was deleted before is noticed. Where a publish may be refused by its destination, or where the log may
-not agree with the client's counters (after a reconnection), the primary's answer decides instead.
+not agree with the client's counters (after a reconnection), the primary's answer decides instead. What is not let in
+(flow.py), or finds its destination full, is postponed: the client sends it again, and nothing after it is heard before.
 """
 
 import msgspec
@@ -10,8 +11,17 @@ import msgspec
 from alphorn.client_manager.connection import Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.finding import Finding
-from alphorn.model import commands
-from alphorn.model.conversation import AbandonStream, Confirmed, Publish, Refused, SendFragment, parts_of
+from alphorn.client_manager.flow import FlowControl
+from alphorn.model import commands, errors
+from alphorn.model.conversation import (
+    AbandonStream,
+    Confirmed,
+    Postponed,
+    Publish,
+    Refused,
+    SendFragment,
+    parts_of,
+)
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, count_of, headers_of
@@ -22,42 +32,37 @@ Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
 Counted = commands.Publish | commands.Fragment | commands.Abandon
 
 
-class _Batch(msgspec.Struct, frozen=True):
+class _Batch(msgspec.Struct, eq=False):
     """A publish under way. Those of one producer are confirmed in order: once one waits for an answer, all do."""
 
     connection: Connection
+    session: int
     producer: int
     state: Producer
     place: int
     counter: int
     count: int
-    is_audited: bool
+    size: int
+    is_audited: bool = False
+    is_void: bool = False  # an earlier one was postponed: this one comes again after that
 
 
 class Publishing:
     """Takes publishes of all clients."""
 
-    __slots__ = ("_desk", "_finding", "confirmed", "refused")
+    __slots__ = ("_desk", "_finding", "_flow", "confirmed", "refused")
 
-    def __init__(self, desk: Desk, finding: Finding) -> None:
+    def __init__(self, desk: Desk, finding: Finding, flow: FlowControl) -> None:
         self._desk = desk
         self._finding = finding
+        self._flow = flow
         self.confirmed = 0
         self.refused = 0
 
     def on_publish(self, connection: Connection, frame: Publish) -> None:
         """One batch. A bad one is refused to its sender; counters that do not follow end the connection."""
-        self._check(connection, frame)
-        command = commands.Publish(
-            parts_of(frame.place)[1],
-            commands.key_of(connection.id, frame.producer),
-            frame.counter,
-            frame.count,
-            frame.flags,
-            frame.timestamp,
-            memoryview(bytes(frame.blob)),
-            frame.after,
-        )
+        self.check(connection, frame)
+        command = self.command_of(connection, frame)
         # Whether a streamed body is whole, and still there, only the log knows.
         self.order(connection, frame, command, count=frame.count, is_judged=bool(frame.flags & Flag.STREAM))
 
@@ -66,8 +71,36 @@ class Publishing:
     ) -> None:
         """Takes the next of a producer's counters, orders the command, and tells the producer its outcome.
 
-        It is the primary's answer that decides where the command `is_judged`, and where the log may say otherwise.
+        It is the primary's answer that decides where the command `is_judged`, and where the log may say otherwise. What
+        is not let in is postponed, and not ordered.
         """
+        producer = self._producer_of(connection, frame)
+        size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
+        if not self._let_in(connection, producer, frame, size):
+            return
+        producer.expected = frame.counter + count
+        channel = self._desk.channels[parts_of(frame.place)[0]]
+        listed = self._desk.directory.at(frame.place)
+        if listed is None:
+            self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
+        batch = _Batch(connection, frame.session, frame.producer, producer, frame.place, frame.counter, count, size)
+        if isinstance(command, commands.Publish) and self._desk.auditing.covers(frame.place):
+            batch.is_audited = True
+            self._desk.auditing.produced(frame.place, command)
+        producer.open.append(frame.counter)
+        if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
+            producer.unanswered[frame.counter] = batch
+            channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
+        else:
+            channel.want(command, lambda: self._on_committed(batch), size=size)
+        self._flow.begin(connection, frame.session, frame.place, size)
+
+    def enter(self, connection: Connection, place: int) -> None:
+        """A client sends to this destination, and is to hear of its state."""
+        self._flow.enter(connection, place)
+
+    def _producer_of(self, connection: Connection, frame: Sent) -> Producer:
+        """Who sends this; raises `PeerViolation` where its counter was before."""
         producer = connection.producers.get(frame.producer)
         if producer is None:
             is_first = frame.counter == 1
@@ -77,28 +110,37 @@ class Publishing:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"
             )
+        return producer
+
+    def _let_in(self, connection: Connection, producer: Producer, frame: Sent, size: int) -> bool:
+        """Whether this is taken now. What makes room, and has no size, always is."""
         if frame.counter > producer.expected:
+            if producer.is_postponed:
+                return False  # it was under way, and comes again
             producer.is_proven = False  # what was refused is not sent again; whether that is so, the log knows
-        producer.expected = frame.counter + count
-        if producer.place != frame.place:
-            producer.place = frame.place
-            connection.know(frame.place)
-        channel = self._desk.channels[parts_of(frame.place)[0]]
-        listed = self._desk.directory.at(frame.place)
-        if listed is None:
-            self._finding.find(frame.place, lambda found: None)  # so that the next ones need no answer
-        is_audited = False
-        if isinstance(command, commands.Publish) and self._desk.auditing.covers(frame.place):
-            is_audited = True
-            self._desk.auditing.produced(frame.place, command)
-        batch = _Batch(connection, frame.producer, producer, frame.place, frame.counter, count, is_audited)
-        producer.open.append(frame.counter)
-        size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
-        if is_judged or listed is None or listed.may_refuse or not producer.is_proven or producer.unanswered:
-            producer.unanswered += 1
-            channel.request(command, lambda answer: self._on_answer(batch, answer), size=size)
-        else:
-            channel.want(command, lambda: self._on_committed(batch), size=size)
+        self._flow.enter(connection, frame.place)
+        is_new, producer.place = producer.place != frame.place, frame.place
+        if size and not self._flow.let_in(connection, frame.session, frame.place, size):
+            self._postpone(connection, frame.producer, producer, frame.counter)
+            if is_new:
+                self._flow.report([frame.place])
+            return False
+        producer.is_postponed = False
+        return True
+
+    @staticmethod
+    def command_of(connection: Connection, frame: Publish) -> commands.Publish:
+        """The batch as it stands in the log; it outlives the frame."""
+        return commands.Publish(
+            parts_of(frame.place)[1],
+            commands.key_of(connection.id, frame.producer),
+            frame.counter,
+            frame.count,
+            frame.flags,
+            frame.timestamp,
+            memoryview(bytes(frame.blob)),
+            frame.after,
+        )
 
     def check_sender(self, connection: Connection, frame: Sent) -> None:
         """Raises `PeerViolation` where a frame names what cannot be."""
@@ -109,7 +151,7 @@ class Publishing:
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
 
-    def _check(self, connection: Connection, frame: Publish) -> None:
+    def check(self, connection: Connection, frame: Publish) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
         settings, size = self._desk.settings, len(frame.blob)
         self.check_sender(connection, frame)
@@ -129,17 +171,44 @@ class Publishing:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PeerViolation(f"a batch cannot be read: {error}") from None
 
+    def _postpone(
+        self, connection: Connection, number: int, producer: Producer, first: int, taken: int | None = None
+    ) -> None:
+        """The batch that begins with this counter comes again, without what was taken of it, and all after it."""
+        counter = first + (taken or 0)
+        self._flow.postponed += 1
+        producer.postpone(counter, first)
+        if self._desk.is_there(connection):
+            self._desk.reply(connection.stream, Postponed(number, counter, -1 if taken is None else taken))
+
     def _on_committed(self, batch: _Batch) -> None:
-        if self._desk.directory.at(batch.place) is None:
+        self._flow.end(batch.connection, batch.session, batch.size)
+        producer, listed = batch.state, self._desk.directory.at(batch.place)
+        if producer.is_postponed and batch.counter >= producer.expected:
+            return  # it comes again
+        if listed is not None and listed.may_refuse:
+            # Its policy has changed since: whether the message was taken, the primary says when it comes again.
+            self._postpone(batch.connection, batch.producer, producer, batch.counter)
+        elif listed is None:
             error = InvalidDestination("the destination was deleted before the message came; create it again")
             self._refuse(batch, type(error).__name__, str(error))
         else:
             self._confirm(batch)
 
     def _on_answer(self, batch: _Batch, answer: Answered) -> None:
-        batch.state.unanswered -= 1
+        self._flow.end(batch.connection, batch.session, batch.size)
+        if batch.is_void:
+            return
+        batch.state.unanswered.pop(batch.counter, None)
         batch.state.is_proven = True
-        if answer.error:
+        earlier = min(batch.state.unanswered, default=batch.counter)
+        if answer.error == errors.Postponed.__name__:
+            taken = answer.number - batch.counter if answer.number else 0
+            self._postpone(batch.connection, batch.producer, batch.state, batch.counter, taken)
+        elif answer.error == errors.Unavailable.__name__ and earlier < batch.counter:
+            # One before it was postponed, which a primary that is gone knew. All of them come again from there.
+            self._postpone(batch.connection, batch.producer, batch.state, earlier)
+        elif answer.error:
             self._refuse(batch, answer.error, answer.reason)
         else:
             self._confirm(batch)

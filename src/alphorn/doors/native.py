@@ -9,16 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.model.conversation import (
-    AnyClientFrame,
-    AnyServerFrame,
-    ClientFrame,
-    Delivered,
-    FragmentRead,
-    SendFragment,
-    ServerFrame,
-)
+from alphorn.model.conversation import AnyClientFrame, AnyServerFrame, Delivered, FragmentRead, SendFragment
 from alphorn.model.errors import PeerViolation
+from alphorn.model.frame_kinds import ClientFrame, ServerFrame
 
 VERSION = 1
 LENGTH_BYTES = 4

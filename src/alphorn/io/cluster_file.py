@@ -30,14 +30,19 @@ from typing import Literal
 
 import msgspec
 
-from alphorn.bus.config import GroupConfig, MemberConfig, Role
+from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
+from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
+from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
 NodeKind = Literal["message_manager", "client_manager"]
 LogPlace = Literal["file", "standard_error"]
+BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
 MESSAGE_MANAGER_TAG = "message_manager"
 WITNESS_TAG = "witness"
+LIMIT_BYTES_MIN = 64 << 10
+CHANNEL_BYTES_MAX = 16 << 20
 
 
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +52,20 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group: int  # 32-bit id on the network, different for each channel of each cluster
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
+    backup_policy: BackupPolicy = ""  # instead of both: who must have a transaction, or anything, before it is done
     checkpoint_interval: int = 4096  # log numbers between checkpoints; raising it lengthens replay and saves work
+
+    def copies_of(self, servers: int) -> tuple[int, int]:
+        """How many of so many Message Managers must have an entry, and how far that may fall.
+
+        Optimistic asks for the primary alone, optimum for one backup as well, conservative for all backups; the last
+        two rather wait than do with less.
+        """
+        if not self.backup_policy:
+            copies = min(self.copies, servers)
+            return copies, min(self.copies_min, copies)
+        wanted = {"optimistic": 1, "optimum": 2, "conservative": servers}[self.backup_policy]
+        return min(wanted, servers), min(wanted, servers)
 
 
 class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,9 +77,12 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bus: str = ""  # "host:port" of a Message Manager's member
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
     rank: int = 0  # of a Message Manager: lower is asked first to be primary
+    store_bytes_max: int = MAP_BYTES  # of a Message Manager: most that its store may take on disk
     clients: str = ""  # "host:port" of a Client Manager's native door
     http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
+    session_bytes_max: int = 16 << 20  # of a Client Manager: what one session has sent and is not yet confirmed
+    consumer_bytes_max: int = 4 << 20  # of a Client Manager: what is on its way to one client that does not take it
 
 
 class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +93,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     channels: tuple[ChannelTable, ...]
     nodes: tuple[NodeTable, ...]
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
+    prepare: Literal["involved", "all"] = "involved"  # channels that prepare a transaction over several of them
     log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
 
     def node(self, name: str) -> NodeTable:
@@ -119,15 +141,30 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                         tag=WITNESS_TAG,
                     )
                 )
-        copies = min(channel.copies, len(servers))
+        copies, copies_min = channel.copies_of(len(servers))
         return GroupConfig(
             group=channel.group,
             members=tuple(members),
             bus=channel.name,
             copies=copies,
-            copies_min=min(channel.copies_min, copies),
+            copies_min=copies_min,
             checkpoint_interval=channel.checkpoint_interval,
         )
+
+    @property
+    def channel_bytes_max(self) -> int:
+        """What a Client Manager keeps of a channel that the bus has not taken; of a small disk, an eighth for all."""
+        smallest = min(node.store_bytes_max for node in self.nodes if node.kind == "message_manager")
+        return max(LIMIT_BYTES_MIN, min(CHANNEL_BYTES_MAX, smallest // (8 * len(self.client_managers))))
+
+    def reserve_bytes(self, limit: int) -> int:
+        """What must be free on a Message Manager's disk when messages are let in no more.
+
+        That much may be under way: on the bus, and at each Client Manager; and an eighth is for the log's own records,
+        checkpoints, and acknowledgements, which are always let in.
+        """
+        each = self.channel_bytes_max + BATCH_BYTES_MAX
+        return Budget().window_bytes + len(self.client_managers) * each + limit // 8
 
     def check(self) -> None:
         """Raises `Misuse` that names every fault."""
@@ -147,11 +184,25 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 address = getattr(node, field)
                 if address and not address.rpartition(":")[2].isdigit():
                     faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
+            faults += self._limit_faults(node)
         faults += [f"channel {name} has no message_manager" for name in channels if not self.message_managers(name)]
         if not self.client_managers:
             faults.append("there is no client_manager")
         if faults:
             raise Misuse(f"the cluster file of {self.name} does not fit: {'; '.join(faults)}")
+
+    def _limit_faults(self, node: NodeTable) -> list[str]:
+        """Limits that leave no room to work in."""
+        limit = node.store_bytes_max
+        if node.kind == "message_manager" and self.client_managers and limit - self.reserve_bytes(limit) < limit // 4:
+            return [f"store_bytes_max of node {node.name} is {limit}, which leaves no room for messages; take more"]
+        if node.kind == "client_manager":
+            return [
+                f"{field} of node {node.name} is {getattr(node, field)}; {LIMIT_BYTES_MIN} is the least"
+                for field in ("session_bytes_max", "consumer_bytes_max")
+                if getattr(node, field) < LIMIT_BYTES_MIN
+            ]
+        return []
 
 
 def read_cluster_file(path: Path) -> ClusterFile:

@@ -2,7 +2,7 @@
 
 Words (`Word`) go to the member's standard input, events (`Event`) come from its standard output. The end of the input
 asks the member to stop in good order, so members never outlive the program that started them. Processes of a cluster's
-nodes do the same with words of their own (`NodeDescribe`, `NodeEvent`).
+nodes do the same with words of their own (`NodeWord`, `NodeEvent`).
 """
 
 import msgspec
@@ -139,6 +139,19 @@ class NodeDescribe(msgspec.Struct, frozen=True, tag="node_describe"):
     """Asks a node of a cluster for a `NodeDescribed`."""
 
 
+class NodeDieAt(msgspec.Struct, frozen=True, tag="node_die_at"):
+    """For tests: the process kills itself when it takes this step of a transaction for the so-manieth time.
+
+    The steps are those of io/crash_points.py; a count of 0 lets it live.
+    """
+
+    step: str
+    count: int = 1
+
+
+NodeWord = NodeDescribe | NodeDieAt
+
+
 class NodeStarted(msgspec.Struct, frozen=True, tag="node_started"):
     """The nodes of this process take part."""
 
@@ -164,7 +177,7 @@ _word_decoder: msgspec.json.Decoder[Word] = msgspec.json.Decoder(Word)
 _event_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-def encode_line(said: Word | Event | NodeDescribe | NodeEvent) -> bytes:
+def encode_line(said: Word | Event | NodeWord | NodeEvent) -> bytes:
     """One line."""
     return _encoder.encode(said) + b"\n"
 

@@ -10,7 +10,6 @@ from alphorn.io.cluster_file import ClusterFile
 from alphorn.model.conversation import (
     FRAME_BYTES_MAX,
     AnyServerFrame,
-    ClientFrame,
     Close,
     Failed,
     Goodbye,
@@ -20,6 +19,7 @@ from alphorn.model.conversation import (
     Welcome,
 )
 from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.frame_kinds import ClientFrame
 
 ANSWER_S = 2.0  # how long one question may take
 BETWEEN_S = 0.05  # two rounds of questions

@@ -191,6 +191,11 @@ class Store:
         """As `close`, but loses what is queued, as a crash would."""
         self._end(keeps_queue=False)
 
+    def used_bytes(self) -> int:
+        """How much of its limit is in use now: the pages of all tables; freed ones are used again and do not count."""
+        with self._environment.begin() as txn:
+            return store_files.bytes_used(txn, self._tables)
+
     def describe(self) -> dict[str, object]:
         """The store's printable state."""
         first, last = self._bounds

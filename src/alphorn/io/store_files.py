@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -120,6 +121,13 @@ def check_version(path: Path, found: bytes | None) -> None:
 def bytes_claimed(environment: lmdb.Environment) -> int:
     """How long the data file must be for every page of the last commit to be inside it."""
     return (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+
+
+def bytes_used(txn: "lmdb.Transaction[Any]", tables: Tables) -> int:
+    """The pages that records are in. LMDB keeps the numbers, so this costs the same whatever the store holds."""
+    stats = [txn.stat(table) for table in tables.values()]
+    pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+    return pages * stats[0]["psize"]
 
 
 def sync_directory(path: Path) -> None:

@@ -52,6 +52,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._waiting: list[bytes | memoryview] = []
         self._reason = "the peer closed the connection"
         self.is_open = False
+        self.is_writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio calls it."""
@@ -119,10 +120,12 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Asyncio calls it: the peer is slow."""
+        self.is_writable = False
         self._on_writable(self, False)
 
     def resume_writing(self) -> None:
         """Asyncio calls it: the peer has caught up."""
+        self.is_writable = True
         self._on_writable(self, True)
 
     def pause_reading(self) -> None:

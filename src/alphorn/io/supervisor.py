@@ -15,7 +15,16 @@ from pathlib import Path
 import msgspec
 
 from alphorn.io.cluster_file import ClusterFile, NodeTable
-from alphorn.io.control import NodeDescribe, NodeDescribed, NodeEvent, NodeFailed, NodeStarted, encode_line
+from alphorn.io.control import (
+    NodeDescribe,
+    NodeDescribed,
+    NodeDieAt,
+    NodeEvent,
+    NodeFailed,
+    NodeStarted,
+    NodeWord,
+    encode_line,
+)
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.restarts import RestartPolicy
 from alphorn.io.tasks import Tasks
@@ -122,15 +131,22 @@ class NodeProcess:
 
     async def describe(self, *, answer_s: float = ANSWER_S) -> dict[str, object]:
         """The node's whole printable state; raises `Unavailable`."""
-        if not self.pid or self._process is None or self._process.stdin is None:
-            raise Unavailable(f"node {self.name} does not run; start it first")
         self._described = asyncio.get_running_loop().create_future()
-        self._process.stdin.write(encode_line(NodeDescribe()))
+        self._say(NodeDescribe())
         try:
             async with asyncio.timeout(answer_s):
                 return await self._described
         except TimeoutError:
             raise Unavailable(f"node {self.name} (pid {self.pid}) does not answer within {answer_s:.0f} s") from None
+
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: lets the process kill itself at a step of a transaction; raises `Unavailable`."""
+        self._say(NodeDieAt(step, count))
+
+    def _say(self, word: NodeWord) -> None:
+        if not self.pid or self._process is None or self._process.stdin is None:
+            raise Unavailable(f"node {self.name} does not run; start it first")
+        self._process.stdin.write(encode_line(word))
 
     def how_it_ended(self) -> str:
         """One clause for people."""

@@ -20,7 +20,8 @@ from alphorn.message_manager.effects import Created, Deleted, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.destinations import DestinationKind
-from alphorn.model.link import Advertised, Answered, Noted, Told, Watch
+from alphorn.model.frame_kinds import Told
+from alphorn.model.link import Advertised, Answered, Noted, Watch
 
 WAIT_S = 5.0  # how long the answer to whoever created a topic waits for Client Managers
 LISTED_MAX = 10_000  # destinations in one frame

@@ -2,7 +2,8 @@
 
 A message is pending from its arrival until it is consumed, expired or dead. Pending ones that wait for their time are
 deferred; all others are ready. How often one was given out is known for those that came back; all others have not
-been, or are with a consumer for the first time: that is the dispatcher's to know.
+been, or are with a consumer for the first time: that is the dispatcher's to know. What a prepared transaction consumes
+is not pending but reserved, until the transaction is over.
 
 Whoever gives messages out walks through `candidates`, or asks `next_ready` for each of `levels`: highest priority
 first, then by position. Both look at the backlog as it is at each step, so it may change in between.
@@ -28,7 +29,7 @@ class Piece(NamedTuple):
 class Backlog:
     """Positions that are not yet consumed."""
 
-    __slots__ = ("_waiting", "count", "counts", "deferred", "pending", "priorities")
+    __slots__ = ("_waiting", "count", "counts", "deferred", "lapsed", "pending", "priorities", "reserved")
 
     def __init__(self) -> None:
         self.pending = RangeSet()
@@ -36,7 +37,18 @@ class Backlog:
         self.deferred: dict[int, int] = {}  # position → due, ms since 1970; below 0: so many ms after the next Tick
         self.counts: dict[int, int] = {}  # position → how often it came back
         self.priorities: dict[int, RangeSet] = {}  # all pending positions of other than the default priority
+        self.reserved = RangeSet()  # consumed by transactions that are prepared and not finished
+        self.lapsed = RangeSet()  # those of them that would have expired meanwhile
         self._waiting = RangeSet()  # the positions of `deferred`
+
+    @property
+    def kept(self) -> RangeSet:
+        """All positions whose messages are still needed."""
+        if not self.reserved:
+            return self.pending
+        found = self.pending.copy()
+        found.update(self.reserved)
+        return found
 
     def __len__(self) -> int:
         return self.count
@@ -93,6 +105,34 @@ class Backlog:
             for position in range(start, end + 1):
                 self.counts[position] = self.counts.get(position, 0) + 1
         return returned
+
+    def reserve(self, first: int, last: int) -> list[Piece]:
+        """Pending messages are consumed, unless the transaction is rolled back; gives what `unreserve` needs then."""
+        parts = self.pending.intersection(first, last)
+        pieces = [piece for part in parts for piece in self.pieces(*part)]
+        self.remove(first, last)
+        for part in parts:
+            self.reserved.add(*part)
+        return pieces
+
+    def unreserve(self, piece: Piece) -> list[Range]:
+        """These are pending again, as they were; gives those whose time was over meanwhile."""
+        self.reserved.remove(piece.first, piece.last)
+        self.arrive(piece.first, piece.last)
+        self.prioritise(piece.first, piece.last, piece.priority)
+        if piece.deliveries:
+            self.counts.update(dict.fromkeys(range(piece.first, piece.last + 1), piece.deliveries))
+        return self.lapsed.cut(piece.first, piece.last)
+
+    def use_up(self, piece: Piece) -> None:
+        """What was reserved is consumed."""
+        self.reserved.remove(piece.first, piece.last)
+        self.lapsed.remove(piece.first, piece.last)
+
+    def lapse(self, first: int, last: int) -> None:
+        """The time of these is over; those that are reserved hear of it when they come back."""
+        for part in self.reserved.intersection(first, last):
+            self.lapsed.add(*part)
 
     def ready(self, first: int, last: int) -> list[Range]:
         """Those of these that may be given out now, whatever their priority."""

@@ -29,6 +29,8 @@ REJECTED = "rejected"
 def expire(state: State, destination: Queue | Topic, positions: RangeSet, effects: list[Effect]) -> None:
     """The time of these messages is over, for all who had not consumed them."""
     for number, backlog in destination.backlogs():
+        for first, last in positions if backlog.reserved else ():
+            backlog.lapse(first, last)
         parts = [part for first, last in positions for part in backlog.pending.intersection(first, last)]
         is_volatile = isinstance(destination, Topic) and not destination.subscriptions[number].is_durable
         if parts and is_volatile:

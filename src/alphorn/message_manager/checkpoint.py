@@ -1,7 +1,7 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
     record = length (4 bytes, big-endian) | msgpack array of Head, ProducerKept, DestinationKept, SubscriptionKept,
-             Part, OpenKept, SealedKept, PiecesKept, WriterKept, StagedKept, ReaderKept or End
+             Part, TransactionKept, OpenKept, SealedKept, PiecesKept, WriterKept, StagedKept, ReaderKept or End
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -21,6 +21,7 @@ from alphorn.message_manager.schedule import Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transaction_state import Reserved, Staged
 from alphorn.message_manager.writers import StagedPart
 from alphorn.model.destinations import Destination, Policy
 
@@ -87,6 +88,21 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
     texts: list[str] = []
 
 
+class TransactionKept(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The newest transaction of a session, with all that finishing a prepared one needs."""
+
+    session: bytes
+    counter: int
+    outcome: int
+    reason: str
+    channels: list[int]
+    is_open: bool
+    has_come_back: bool
+    forgotten_ms: int
+    reserved: list[Reserved]
+    staged: list[Staged]
+
+
 class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """A body whose fragments are still coming; its pieces follow."""
 
@@ -146,6 +162,7 @@ Record = (
     | DestinationKept
     | SubscriptionKept
     | Part
+    | TransactionKept
     | OpenKept
     | SealedKept
     | PiecesKept
@@ -195,6 +212,19 @@ def _records(state: State) -> Iterator[Record]:
     items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
     rows = ((item.due_ms, item.number, item.first, item.last) for item in items)
     yield from _parts(0, 0, "expirations", rows)
+    for session, known in state.transactions:
+        yield TransactionKept(
+            session,
+            known.counter,
+            int(known.outcome),
+            known.reason,
+            known.channels,
+            known.is_open,
+            known.has_come_back,
+            known.forgotten_ms,
+            known.reserved,
+            known.staged,
+        )
     state.sweep_streams()
     yield from _records_of_streams(state.streams)
     yield from _records_of_writers(state)
@@ -283,6 +313,7 @@ def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Itera
     yield from _parts(number, subscription, "pending", backlog.pending)
     yield from _parts(number, subscription, "deferred", sorted(backlog.deferred.items()))
     yield from _parts(number, subscription, "counts", sorted(backlog.counts.items()))
+    yield from _parts(number, subscription, "lapsed", backlog.lapsed)
     for priority in sorted(backlog.priorities):
         rows = ((priority, first, last) for first, last in backlog.priorities[priority])
         yield from _parts(number, subscription, "priorities", rows)

@@ -13,12 +13,16 @@ import msgspec
 
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
+from alphorn.message_manager.answers import answers_to
 from alphorn.message_manager.claiming import answer_claim
 from alphorn.message_manager.claims import Claims
+from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.dispatch import Dispatcher
+from alphorn.message_manager.doubts import Doubts
 from alphorn.message_manager.early import Early
-from alphorn.message_manager.effects import Answer, Effect
+from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -30,6 +34,7 @@ from alphorn.message_manager.machine import (
     LinkOpened,
     Log,
     Logged,
+    Measured,
     Order,
     Output,
     Promoted,
@@ -39,13 +44,12 @@ from alphorn.message_manager.machine import (
 from alphorn.message_manager.orders import Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
-from alphorn.message_manager.questions import answer_question, outcome_of
+from alphorn.message_manager.questions import answer_question
 from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, status_of
 from alphorn.message_manager.testimony import Testimony
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
-    AnyCommand,
     Entry,
     Forget,
     Tick,
@@ -56,7 +60,6 @@ from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-_TICK_MS = 10  # ticks are not closer than this
 UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
@@ -73,12 +76,13 @@ class MessageManager:
     ) -> None:
         self.engine = Engine().read_with(self._entry)
         self._about = about
-        self._wall_ms = wall_ms
+        self._clock = Clock(wall_ms)
         self._read = read
         self._reading = Reading(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
+        self.flow = FlowControl(about.name, self._tell, self._log)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -88,14 +92,15 @@ class MessageManager:
         self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims = Claims()
         self._early = Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
+        self._order = self._orders.want
         self._own_log = OwnLog()
         self._testimony = Testimony(about)
-        self._ticked_ms = 0
         # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
         # before that does not know what it was; nor does one who has not read whether somebody left.
         self._doubtful_until = 0.0
@@ -116,6 +121,7 @@ class MessageManager:
             case Committed():
                 self._on_committed(item, now)
                 self._serve_early(now)
+                self._doubts.look(self.engine.unresolved, now)
                 if self._own_log.is_waiting or self._testimony.is_waiting:
                     self._publish_log(now)
             case Asked():
@@ -123,6 +129,9 @@ class MessageManager:
             case LinkOpened():
                 self._links[item.link] = None
                 self._tell_role(item.link)
+                self.flow.on_link(item.link)
+            case Measured():
+                self.flow.measure(item.space, self._links)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
@@ -130,7 +139,9 @@ class MessageManager:
             case Demoted():
                 self._on_demoted(item.epoch)
             case Logged():
-                self._on_logged(item, now)
+                self._own_log.add(item.run, item.lines)
+                if self._epoch:  # while nobody is primary they wait
+                    self._publish_log(now)
             case ClientManagerLeft():
                 self._doubtful_until = now + 2 * HOLD_S
                 self._untold.pop(item.origin, None)
@@ -143,6 +154,7 @@ class MessageManager:
         """Goes on from a checkpoint."""
         self.engine = engine.read_with(self._entry)
         self._dispatcher = None
+        self.flow.end()
         self._is_restored = True
 
     def on_time(self, now: float) -> None:
@@ -158,12 +170,10 @@ class MessageManager:
         for connection in self._absent.overdue_connections(now):
             self._presence.forget(connection)
             self._order(Forget(connection))
+        self._doubts.ask(self.engine.unresolved, now, list(self._link_of.values()), self._tell)
         if self._claims:
             self._decide_claims(now)
-        due = self.engine.next_due()
-        wall = self._wall_ms(now)
-        if due is not None and due <= wall and wall >= self._ticked_ms + _TICK_MS:
-            self._ticked_ms = wall
+        if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
             self._order(Tick(wall))
 
     def next_deadline(self) -> float:
@@ -173,13 +183,10 @@ class MessageManager:
         if self._dispatcher.has_more:
             return 0.0
         deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
+        deadline = min(deadline, self._doubts.next_deadline())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
-        due = self.engine.next_due()
-        if due is not None:
-            offset_s = self._wall_ms(0.0) / 1000
-            deadline = min(deadline, max(due, self._ticked_ms + _TICK_MS) / 1000 - offset_s)
-        return deadline
+        return min(deadline, self._clock.next_deadline(self.engine.next_due()))
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
@@ -209,6 +216,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
+        self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
         self._advertising.on_effects(effects)
         if entry.requests:
             self._answer(item.origin, entry, effects, now)
@@ -217,12 +225,8 @@ class MessageManager:
         if origin == self._origin:
             self._orders.on_applied(entry.requests)
             return
-        answers = {effect.command: effect for effect in effects if isinstance(effect, Answer)}
-        for place, request in enumerate(entry.requests):
-            if request:
-                command = entry.commands[place]
-                answered = outcome_of(self.engine, request, command, answers.get(place) or Answer(place))
-                self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
+        for command, answered in answers_to(self.engine, entry, effects):
+            self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
         """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
@@ -232,19 +236,12 @@ class MessageManager:
         else:
             self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
-    def _order(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
-        self._orders.want(command, then)
-
-    def _on_logged(self, item: Logged, now: float) -> None:
-        """Any replica publishes its own lines; while nobody is primary they wait."""
-        self._own_log.add(item.run, item.lines)
-        if self._epoch:
-            self._publish_log(now)
-
     def _publish_log(self, now: float) -> None:
+        if self.flow.is_disk_full:
+            return  # they wait, as far as there is room for them
         for speaker in (self._own_log, self._testimony):
             if speaker.is_waiting:
-                for command in speaker.commands(self.engine.numbers, self._wall_ms(now)):
+                for command in speaker.commands(self.engine.numbers, self._clock.wall_ms(now)):
                     self._order(command)
 
     # --- being primary ---
@@ -260,8 +257,10 @@ class MessageManager:
         known = [self._number_of(origin) for origin in item.client_managers]
         is_doubtful = now < self._doubtful_until
         self._dispatcher = Dispatcher(self.engine, self._entry, client_managers=known, is_doubtful=is_doubtful)
+        self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
+        self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims = Claims()
         self._early = Early()
@@ -277,6 +276,7 @@ class MessageManager:
         if self._dispatcher is None:
             return
         self._dispatcher = None
+        self.flow.end()
         self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
@@ -338,8 +338,12 @@ class MessageManager:
             case link.Detach(request, consumer, held):
                 seen = RangeSet(zip(held[::2], held[1::2], strict=True))
                 self._detach(consumer, lambda: self._tell(number, link.Answered(request)), seen)
+            case link.Waiting(producers):
+                self.flow.waiting.on_told(number, producers)
+            case link.Regulate(consumers, is_blocked):
+                dispatcher.regulate(consumers, is_blocked=is_blocked)
             case link.Pause(request, consumer):
-                dispatcher.suspend([consumer])
+                dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
             case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
                 self._attempt(number, frame.request, lambda: answer_question(self.engine, frame, self._read))
@@ -355,8 +359,9 @@ class MessageManager:
         self._attached[number] = set()
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
-        for answer in self._untold.pop(frame.origin, ()):
-            self._tell(number, answer)
+        self.flow.on_introduced(number)
+        for untold in self._untold.pop(frame.origin, ()):
+            self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
             self._unlinked[origin] = now + UNLINKED_S
@@ -384,7 +389,9 @@ class MessageManager:
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
 
-    def _attach(self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach) -> list[link.Told]:
+    def _attach(
+        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach
+    ) -> list[frame_kinds.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
             raise Misuse("this connection goes on through another Client Manager")
@@ -415,6 +422,7 @@ class MessageManager:
 
     def _on_link_closed(self, number: int, now: float) -> None:
         introduced = self._links.pop(number, None)
+        self.flow.waiting.leave(number)
         self._attached.pop(number, None)
         self._advertising.lose(number)
         self._early.forget(number)
@@ -436,7 +444,7 @@ class MessageManager:
         dispatcher.suspend(consumers)
         self._absent.lose_consumers(consumers, now)
 
-    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[link.Told]:
+    def _claim(self, dispatcher: Dispatcher, frame: link.Claim | link.FindSubscription) -> list[frame_kinds.Told]:
         answered, lost = answer_claim(self.engine, dispatcher, frame, self._presence.is_lost)
         for consumer in lost:
             self._absent.consumer_back(consumer)
@@ -452,7 +460,7 @@ class MessageManager:
                 self._absent.back(wanted.connection)
             self._tell(number, answer)
 
-    def _attempt(self, number: int, request: int, do: Callable[[], list[link.Told]]) -> None:
+    def _attempt(self, number: int, request: int, do: Callable[[], list[frame_kinds.Told]]) -> None:
         """Says what this gives, or why it cannot be."""
         try:
             for frame in do():
@@ -462,10 +470,10 @@ class MessageManager:
 
     # --- saying ---
 
-    def _tell(self, number: int, frame: link.Told) -> None:
+    def _tell(self, number: int, frame: frame_kinds.Told) -> None:
         self._outbox.append(Tell(number, frame))
 
-    def _tell_client_manager(self, client_manager: int, frame: link.Told) -> None:
+    def _tell_client_manager(self, client_manager: int, frame: frame_kinds.Told) -> None:
         for origin, number in self._link_of.items():
             if self._numbers[origin] == client_manager:
                 self._tell(number, frame)
@@ -479,7 +487,8 @@ class MessageManager:
     def status(self) -> dict[str, object]:
         """What `alphorn status` shows of this node, and of the channel if it is primary."""
         introduced = [frame for frame in self._links.values() if frame is not None]
-        return status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
+        status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
+        return self.flow.add_to(status, self.engine)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

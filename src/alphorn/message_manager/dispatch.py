@@ -119,6 +119,7 @@ class Dispatcher:
         attached = self._enter(consumer, outlet)
         attached.client_manager = client_manager
         attached.prefetch = prefetch
+        attached.is_blocked = False  # whoever is says so after this
         outlet.attach(attached, understood, claimed)
         self._dirty[outlet] = None
 
@@ -147,12 +148,26 @@ class Dispatcher:
         outlet = self._find(destination, subscription)
         return [] if outlet is None else [key for key in outlet.consumers if key != besides]
 
+    def pause(self, key: bytes) -> None:
+        """This one recovers: it gets nothing until it attaches again, and then first what came back from it."""
+        outlet = self._places.get(key)
+        if outlet is not None:
+            outlet.pause(outlet.consumers[key])
+
     def suspend(self, consumers: Iterable[bytes]) -> None:
         """These keep what they hold, and get nothing more until they attach again."""
         for key in consumers:
             outlet = self._places.get(key)
             if outlet is not None:
                 outlet.suspend(outlet.consumers[key])
+
+    def regulate(self, consumers: Iterable[bytes], *, is_blocked: bool) -> None:
+        """These get nothing for now, so that others get it, or (not blocked) again; what they hold they keep."""
+        for key in consumers:
+            outlet = self._places.get(key)
+            if outlet is not None:
+                outlet.regulate(outlet.consumers[key], is_blocked=is_blocked)
+                self._settle(outlet)
 
     def leave(self, number: int) -> None:
         """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""

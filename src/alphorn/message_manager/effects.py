@@ -93,6 +93,6 @@ class Answer(Effect, frozen=True, gc=False):
     """The outcome of the command at this place of the entry, where it is not plain success without a value."""
 
     command: int
-    number: int = 0  # of the destination or subscription that was asked for
+    number: int = 0  # of the destination or subscription that was asked for; the first counter that is postponed
     error: str = ""  # class of model.errors; empty is success
     reason: str = ""  # the sentence for people

@@ -29,6 +29,8 @@ from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
 from alphorn.message_manager.ticking import tick
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transacting import Members, commit_at_once, decide, finish, prepare, settle
+from alphorn.message_manager.transaction_state import Record
 from alphorn.model.commands import (
     Abandon,
     Acknowledge,
@@ -50,7 +52,13 @@ from alphorn.model.commands import (
     Stage,
     Subscribe,
     Tick,
+    TransactionCommit,
+    TransactionDecide,
+    TransactionFinish,
+    TransactionPrepare,
+    TransactionSettle,
     Unsubscribe,
+    after_group,
 )
 from alphorn.model.destinations import Destination
 from alphorn.model.errors import Error
@@ -78,6 +86,14 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     PublishStaged: publish_staged,
     DropStaged: drop_staged,
     NoteReader: note_reader,
+    TransactionDecide: decide,
+    TransactionFinish: finish,
+    TransactionSettle: settle,
+}
+# These say what becomes of the commands after them.
+_APPLY_GROUP: dict[type[Command], Callable[[State, Any, Members, int, list[Effect]], None]] = {
+    TransactionCommit: commit_at_once,
+    TransactionPrepare: prepare,
 }
 
 
@@ -130,9 +146,18 @@ class Engine:
         assert sequence > state.sequence, "entries are applied once, in order"
         state.sequence = sequence
         effects: list[Effect] = []
+        after = 0  # commands before this place are done
         for place, command in enumerate(entry.commands):
+            if place < after:
+                continue
+            apply = _APPLY.get(type(command))
             try:
-                _APPLY[type(command)](state, command, place, effects)
+                if apply is not None:
+                    apply(state, command, place, effects)
+                else:
+                    after = after_group(entry, place)
+                    members = entry.commands[place + 1 : after]
+                    _APPLY_GROUP[type(command)](state, command, members, place, effects)
             except Error as error:
                 effects.append(Answer(place, error=type(error).__name__, reason=str(error)))
         return effects
@@ -143,7 +168,13 @@ class Engine:
 
     def connections(self) -> set[bytes]:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
-        return (set(self._state.producers.of) | set(self._state.owned)) - {NOBODY}
+        state = self._state
+        return (set(state.producers.of) | set(state.owned) | state.transactions.connections()) - {NOBODY}
+
+    @property
+    def unresolved(self) -> dict[bytes, Record]:
+        """The transactions by session that were prepared or decided here and have not ended everywhere."""
+        return self._state.transactions.unresolved
 
     def find_subscription(self, client: str, name: str) -> tuple[int, int] | None:
         """The topic and the number of the subscription with this name: the durable one, else the shared one.
@@ -164,7 +195,7 @@ class Engine:
 
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
-        numbers: set[int] = self._state.writers.sequences()
+        numbers = self._state.writers.sequences() | self._state.transactions.sequences()
         for destination in self._state.destinations.values():
             if len(destination.segments):
                 destination.sweep()
@@ -202,6 +233,7 @@ class Engine:
             "writers": len(self._state.writers),
             "readers": len(self._state.readers),
             "connections": len(self.connections()),
+            "transactions": len(state.transactions.unresolved),
             "streams": state.streams.describe(),
             "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
         }

@@ -6,8 +6,9 @@ connections as the owner numbers them.
 
 import msgspec
 
+from alphorn.message_manager.fullness import Space
+from alphorn.model.frame_kinds import Told as ToldFrame
 from alphorn.model.link import AnyAsked
-from alphorn.model.link import Told as ToldFrame
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +67,12 @@ class Asked(Input, frozen=True, gc=False):
 
     link: int
     frame: AnyAsked
+
+
+class Measured(Input, frozen=True, gc=False):
+    """How much of this replica's disk is in use."""
+
+    space: Space
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):

@@ -32,6 +32,7 @@ class Outlet:
 
     __slots__ = (
         "_active",
+        "_again",
         "_leaving",
         "_locks",
         "_maybe",
@@ -51,6 +52,7 @@ class Outlet:
         self._supply = Supply(source, subscription, contents)
         self._locks: Locks[Consumer] = Locks()
         self._leaving: dict[Consumer, None] = {}  # detached, and what they held is not back yet
+        self._again: dict[Consumer, RangeSet] = {}  # who recovered: what is theirs, and is to be given to them again
         self._active: Consumer | None = None  # who receives from an exclusive queue
         self._maybe = RangeSet()  # may have been given out before, which no count says
         self._withheld = RangeSet()  # may be with consumers that have not said so yet
@@ -88,8 +90,12 @@ class Outlet:
         self.consumers[consumer.key] = consumer
         consumer.selector = self._supply.open(selector, self._free(0, POSITION_MAX), self._holders)
         self._supply.close({other.selector for other in self.consumers.values()})
+        again, consumer.again = consumer.again, None
+        if again:
+            self._again[consumer] = again = again.difference(held)
         if not is_new:
-            self._take_back(consumer, self._locks.of(consumer).difference(held))
+            mine = self._locks.of(consumer).difference(held)
+            self._take_back(consumer, mine.difference(again) if again else mine)
         for first, last in held:
             for start, end in self._free(first, last):
                 self._lock(consumer, start, end)
@@ -97,9 +103,19 @@ class Outlet:
                 self._supply.bind_held(start, end, consumer)
         self._seat(consumer)
 
+    def pause(self, consumer: Consumer) -> None:
+        """A consumer recovers: what comes back from it stays its own, and is given to it when it attaches again."""
+        consumer.again = RangeSet()
+        self.suspend(consumer)
+
     def suspend(self, consumer: Consumer) -> None:
         """A consumer cannot be reached: it gets nothing until it attaches again."""
         consumer.prefetch = 0
+        self._seat(consumer)
+
+    def regulate(self, consumer: Consumer, *, is_blocked: bool) -> None:
+        """A consumer can use no more at the moment, or again."""
+        consumer.is_blocked = is_blocked
         self._seat(consumer)
 
     def detach(self, consumer: Consumer, seen: RangeSet | None) -> list[Return]:
@@ -137,7 +153,7 @@ class Outlet:
 
     def defer(self, first: int, last: int, key: bytes) -> None:
         """These came back from `key` and are to be given out later."""
-        self._come_back(first, last, key)
+        self._come_back(first, last, key, is_deferred=True)
         self._supply.withdraw(first, last)
 
     def gone(self, first: int, last: int) -> None:
@@ -198,10 +214,22 @@ class Outlet:
             self._active = holders[0] if holders else next(iter(self.consumers.values()))
             self._seat(self._active)
         served: dict[Consumer, None] = {}
+        if self._again:
+            self._give_again(served)
         while (pick := self._supply.pick(budget)) is not None:
             self._hand(*pick)
             served[pick.consumer] = None
         return list(served)
+
+    def _give_again(self, served: dict[Consumer, None]) -> None:
+        """What came back from those who recovered, in order, before anything newer."""
+        recovered, self._again = self._again, {}
+        for consumer, positions in recovered.items():
+            mine = self._locks.of(consumer) if consumer.is_attached else RangeSet()
+            for first, last in positions.difference(positions.difference(mine)):
+                for run in self._source.segments.runs(first, last):
+                    self._tell_of(consumer, run, run.count)
+                    served[consumer] = None
 
     def take_refused(self) -> list[Acknowledge]:
         """What a subscription was found not to want: it is done with as if it were consumed."""
@@ -224,6 +252,7 @@ class Outlet:
                     "selector": consumer.selector,
                     "prefetch": consumer.prefetch,
                     "outstanding": consumer.outstanding,
+                    "is_blocked": consumer.is_blocked,
                     "is_active": not self._source.policy.exclusive or consumer is self._active,
                 }
                 for consumer in self.consumers.values()
@@ -268,11 +297,13 @@ class Outlet:
         elif owner.outstanding == 0:
             self._let_go(owner)
 
-    def _come_back(self, first: int, last: int, key: bytes) -> None:
+    def _come_back(self, first: int, last: int, key: bytes, *, is_deferred: bool = False) -> None:
         """Whoever else has some of these by now keeps them."""
         self._withheld.remove(first, last)
         for owner, start, end in self._locks.parts(first, last):
-            if owner.key == key:
+            if owner.key == key and owner.again is not None and owner.is_attached and not is_deferred:
+                owner.again.add(start, end)
+            elif owner.key == key:
                 self._locks.release(start, end)
                 self._unlock(owner, start, end)
 
@@ -293,12 +324,15 @@ class Outlet:
             self._supply.groups.leave(consumer)
 
     def _hand(self, consumer: Consumer, run: Run, count: int) -> None:
+        self._lock(consumer, run.position, run.position + count - 1)
+        self._tell_of(consumer, run, count)
+        self._supply.pass_turn(consumer)
+
+    def _tell_of(self, consumer: Consumer, run: Run, count: int) -> None:
         first = run.position
-        self._lock(consumer, first, first + count - 1)
         for start, end, deliveries, history in self._pieces(first, first + count - 1):
             index = run.index + start - first
             consumer.give(DeliveredRun(run.sequence, run.command, index, end - start + 1, start, deliveries, history))
-        self._supply.pass_turn(consumer)
 
     def _pieces(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
         """These positions, cut where the number of deliveries or the history changes."""

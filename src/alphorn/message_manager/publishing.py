@@ -1,7 +1,8 @@
 """Applies `Publish`. A plain batch costs the same whatever the number of its messages.
 
 Counters decide first: what was seen before is stored once, a gap is refused and changes nothing, and what is refused
-for good keeps its counters, so that the producer can go on with the next ones.
+for good keeps its counters, so that the producer can go on with the next ones. A destination that blocks when it is
+full takes the messages it has room for, in order, and postpones the rest: their producer sends the batch again.
 """
 
 from alphorn.message_manager.burial import expire
@@ -18,7 +19,7 @@ from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, Blocked, InvalidDestination, PeerViolation, Postponed, Unavailable
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
@@ -48,7 +49,14 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     is_streamed = bool(command.flags & Flag.STREAM)
     if is_streamed and refusal is None:
         refusal = refusal_of_stream(state, command)
-    headers = _headers(destination, command)[skip:] if destination is not None and refusal is None else []
+    taken = count - skip
+    if destination is not None and refusal is None:
+        taken = min(taken, room_of(destination))
+        if taken <= 0:
+            raise Postponed(fullness_of(destination))
+    headers = (
+        headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
+    )
     producer = producer or state.producers.add(key)
     producer.used_ms = state.now_ms
     if refusal is not None or destination is None:
@@ -58,14 +66,16 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
         producer.refuse(max(expected, counter), counter + count - 1, refusal)
         effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
         return
-    producer.next = counter + count
+    producer.next = counter + skip + taken
     size = len(command.blob)
-    if skip:
-        size = size * (count - skip) // count
+    if taken < count:
+        size = size * taken // count
     if is_streamed:
         size += state.streams.seal((key, counter), state.sequence, place)
-    run = Run(state.sequence, place, skip, count - skip, destination.next_position, size)
+    run = Run(state.sequence, place, skip, taken, destination.next_position, size)
     store(state, destination, command, run, headers, effects)
+    if skip + taken < count:
+        effects.append(Answer(place, producer.next, Postponed.__name__, fullness_of(destination)))
 
 
 def store(
@@ -114,7 +124,20 @@ def needs_headers(destination: Queue | Topic, flags: int) -> bool:
     return is_selective or bool(flags & destination.watched)
 
 
-def _headers(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
+def room_of(destination: Queue | Topic) -> int:
+    """How many messages more it takes now; what belongs to the system is never postponed."""
+    policy = destination.policy
+    if policy.max_length and policy.overflow == "block" and not destination.destination.is_reserved:
+        return policy.max_length - destination.count
+    return BATCH_MESSAGES_MAX
+
+
+def fullness_of(destination: Queue | Topic) -> str:
+    """Why it takes no more, as a sentence."""
+    return f"{destination.destination} is full with {destination.policy.max_length} messages; it waits for consumers"
+
+
+def headers_for(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:
     """The messages' headers where anything in them matters here."""
     return headers_of(command.blob) if needs_headers(destination, command.flags) else []
 

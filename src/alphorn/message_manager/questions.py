@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
-from alphorn.model.commands import AnyCommand, CreateDestination
 from alphorn.model.errors import InvalidDestination
-from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name, Told
+from alphorn.model.frame_kinds import Told
+from alphorn.model.link import Answered, FragmentsLocated, Locate, LocateFragments, Look, Looked, Name
 
 Question = Look | Locate | Name | LocateFragments
 
@@ -28,14 +27,6 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
     number = question.destination
     is_there = number in engine.destinations
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
-
-
-def outcome_of(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
-    """What came of a command in the log, for the Client Manager that wanted it."""
-    policy = None
-    if isinstance(command, CreateDestination) and not answer.error:
-        policy = engine.destinations[answer.number].policy
-    return Answered(request, answer.number, answer.error, answer.reason, policy)
 
 
 def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:

@@ -4,7 +4,7 @@ Keys are known where the policy asks for them (groups, last value), histories wh
 that nobody needs any more are swept when they have doubled, which nobody can tell from outside.
 """
 
-from alphorn.message_manager.backlog import Backlog, within
+from alphorn.message_manager.backlog import Backlog, Piece, within
 from alphorn.message_manager.histories import Histories
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.timeline import Timeline
@@ -115,9 +115,25 @@ class Queue:
                 self._forget_keys(start, end)
         return removed
 
+    def reserve(self, subscription: int, first: int, last: int) -> tuple[list[Piece], list[tuple[int, str]]]:
+        """A prepared transaction consumes these; gives what is known of them, and their keys."""
+        assert subscription == 0
+        keys = sorted((position, self.keys[position]) for position in within(self.keys, first, last))
+        pieces = self.backlog.reserve(first, last)
+        self._forget_keys(first, last)
+        return pieces, keys
+
+    def restore_keys(self, keys: list[tuple[int, str]]) -> None:
+        """Reserved messages are back. Where a newer value came meanwhile, the older one is outdated."""
+        for position, key in keys:
+            if self.policy.last_value and key in self.latest:
+                self.remove(0, position, position)
+            elif position in self.backlog.pending:
+                self.set_key(position, key)
+
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out."""
-        return bool(self.backlog.pending.intersection(first, last))
+        return bool(self.backlog.kept.intersection(first, last))
 
     def history_of(self, position: int) -> bytes:
         """Why this message is dead, as consumers see it; empty for one that is not."""
@@ -126,9 +142,10 @@ class Queue:
 
     def sweep(self) -> None:
         """Lets go of what belongs to no pending message."""
-        self.segments.sweep([self.backlog.pending])
+        kept = self.backlog.kept
+        self.segments.sweep([kept])
         if self.histories:
-            self.histories.sweep(self.backlog.pending)
+            self.histories.sweep(kept)
 
     def restore(self) -> None:
         """Works out what follows from the rest, after a checkpoint was read."""

@@ -17,7 +17,7 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.topic import Topic
-from alphorn.model import link
+from alphorn.model import frame_kinds, link, log_link
 from alphorn.model.commands import Entry, Publish
 from alphorn.model.weights import weight_of
 
@@ -28,7 +28,7 @@ BATCH_BITS = 16  # a batch has no more messages than these count
 _BY_POSITION = 1 << 30  # no entry has so many commands that these ordinals meet
 
 Found = tuple[int, int, Run]  # arrival, destination, where
-Place = link.Place
+Place = log_link.Place
 
 
 class Reading:
@@ -40,26 +40,26 @@ class Reading:
         self._entry = entry
         self.messages = 0  # that readers got here
 
-    def answer(self, engine: Engine, frame: link.AnyAsked) -> link.Told | None:
+    def answer(self, engine: Engine, frame: link.AnyAsked) -> frame_kinds.Told | None:
         """The answer to a reader; None where the frame is none of theirs."""
         match frame:
-            case link.Survey():
+            case log_link.Survey():
                 return _survey(engine, frame)
-            case link.Measure():
+            case log_link.Measure():
                 return _measure(engine, frame)
-            case link.Scan():
+            case log_link.Scan():
                 return self._scan(engine, frame)
-            case link.Search():
+            case log_link.Search():
                 return self._search(engine, frame)
-            case link.Weigh():
+            case log_link.Weigh():
                 return _weigh(engine, frame)
             case _:
                 return None
 
-    def _scan(self, engine: Engine, frame: link.Scan) -> link.Scanned:
+    def _scan(self, engine: Engine, frame: log_link.Scan) -> log_link.Scanned:
         end = _end(engine, frame.first, frame.end)
         bytes_max = min(max(1, frame.bytes_max), BYTES_MAX)
-        batches: list[link.ScannedBatch] = []
+        batches: list[log_link.ScannedBatch] = []
         size = held = 0
         entry: Entry | None = None
         for arrival, number, run in _found(engine, frame.destinations, frame.first, end):
@@ -73,9 +73,9 @@ class Reading:
             batches.append(batch)
             size += len(batch.blob)
         self.messages += sum(batch.count for batch in batches)
-        return link.Scanned(frame.request, end, _kept_from(engine, frame.destinations), batches)
+        return log_link.Scanned(frame.request, end, _kept_from(engine, frame.destinations), batches)
 
-    def _search(self, engine: Engine, frame: link.Search) -> link.Searched:
+    def _search(self, engine: Engine, frame: log_link.Search) -> log_link.Searched:
         """Timelines say from where on; what lies there says when it was sent."""
         end = engine.sequence + 1
         starts = [_start_of(engine, number, frame) for number in frame.destinations]
@@ -83,23 +83,23 @@ class Reading:
         last = 0
         for looked, (arrival, _, run) in enumerate(_found(engine, frame.destinations, (first, 0, 0), (end, 0, 0))):
             if looked >= SEARCHED_MAX and arrival != last:
-                return link.Searched(frame.request, arrival, False)
+                return log_link.Searched(frame.request, arrival, False)
             last = arrival
             entry = self._entry(run.sequence)
             command = entry.commands[run.command] if entry is not None else None
             if isinstance(command, Publish) and command.timestamp >= frame.time_ms:
-                return link.Searched(frame.request, arrival, True)
-        return link.Searched(frame.request, max(first, end), True)
+                return log_link.Searched(frame.request, arrival, True)
+        return log_link.Searched(frame.request, max(first, end), True)
 
 
-def _survey(engine: Engine, frame: link.Survey) -> link.Surveyed:
+def _survey(engine: Engine, frame: log_link.Survey) -> log_link.Surveyed:
     names, prefixes = frozenset(frame.names), tuple(frame.prefixes)
     found = []
     for number, source in sorted(engine.destinations.items()):
         name = str(source.destination)
         if name in names or (prefixes and name.startswith(prefixes)):
             found.append(
-                link.SurveyedDestination(
+                log_link.SurveyedDestination(
                     number,
                     name,
                     source.is_retaining if isinstance(source, Topic) else True,
@@ -107,10 +107,10 @@ def _survey(engine: Engine, frame: link.Survey) -> link.Surveyed:
                     _first(engine, number),
                 )
             )
-    return link.Surveyed(frame.request, engine.sequence, found)
+    return log_link.Surveyed(frame.request, engine.sequence, found)
 
 
-def _measure(engine: Engine, frame: link.Measure) -> link.Measured:
+def _measure(engine: Engine, frame: log_link.Measure) -> log_link.Measured:
     end = _end(engine, frame.first, frame.end)
     marks: list[tuple[Place, int, int]] = []
     messages = size = 0
@@ -128,10 +128,10 @@ def _measure(engine: Engine, frame: link.Measure) -> link.Measured:
         last = arrival
     if messages:
         marks.append((end, messages, size))
-    return link.Measured(frame.request, end, marks, _kept_from(engine, frame.destinations))
+    return log_link.Measured(frame.request, end, marks, _kept_from(engine, frame.destinations))
 
 
-def _weigh(engine: Engine, frame: link.Weigh) -> link.Weighed:
+def _weigh(engine: Engine, frame: log_link.Weigh) -> log_link.Weighed:
     end = max(frame.first, min(frame.end, engine.sequence + 1))
     counts: list[tuple[int, int]] = []
     for arrival, _, run in _of_destination(engine, frame.destination, (frame.first, 0, 0), (end, 0, 0)):
@@ -140,7 +140,7 @@ def _weigh(engine: Engine, frame: link.Weigh) -> link.Weighed:
             break
         counts.append((arrival, run.count))
     messages = sum(count for _, count in counts)
-    return link.Weighed(frame.request, end, messages, weight_of(counts), _kept_from(engine, [frame.destination]))
+    return log_link.Weighed(frame.request, end, messages, weight_of(counts), _kept_from(engine, [frame.destination]))
 
 
 def _is_full(amount: int, step: int) -> bool:
@@ -194,7 +194,7 @@ def _kept_from(engine: Engine, destinations: list[int]) -> int:
     return max((source.kept_from for source in sources if isinstance(source, Topic)), default=0)
 
 
-def _start_of(engine: Engine, number: int, frame: link.Search) -> int:
+def _start_of(engine: Engine, number: int, frame: log_link.Search) -> int:
     """The first arrival that may have come at a time or later; messages of the future count when they are there."""
     source = engine.destinations.get(number)
     if source is None:
@@ -204,14 +204,14 @@ def _start_of(engine: Engine, number: int, frame: link.Search) -> int:
     return engine.sequence + 1 if run is None else run.arrival
 
 
-def _batch(number: int, run: Run, entry: Entry) -> link.ScannedBatch:
+def _batch(number: int, run: Run, entry: Entry) -> log_link.ScannedBatch:
     publish = entry.commands[run.command]
     assert isinstance(publish, Publish), "a segment points to a command that holds no messages"
     # Within the entry that holds them messages are told apart by command and index; where several entries' messages
     # arrive together, by position.
     is_own = run.arrival == run.sequence
     ordinal = (run.command << BATCH_BITS | run.index) if is_own else _BY_POSITION | run.position & (_BY_POSITION - 1)
-    return link.ScannedBatch(
+    return log_link.ScannedBatch(
         number,
         run.arrival,
         run.position,

@@ -21,6 +21,7 @@ from alphorn.message_manager.checkpoint import (
     SealedKept,
     StagedKept,
     SubscriptionKept,
+    TransactionKept,
     WriterKept,
 )
 from alphorn.message_manager.columns import from_column
@@ -32,6 +33,8 @@ from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, SealedBody, Streams
 from alphorn.message_manager.ticking import review_later
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transaction_state import Outcome
+from alphorn.message_manager.transaction_state import Record as Transaction
 from alphorn.message_manager.writers import Writer
 from alphorn.model.destinations import DestinationKind, Policy
 from alphorn.model.errors import Corruption, InvalidSelector
@@ -100,6 +103,8 @@ def _take(state: State, record: Record) -> None:
                 state.schedule.push(Item(due_ms, Kind.EXPIRE, number, 0, first, last))
         case Part():
             _take_part(state, record)
+        case TransactionKept():
+            _take_transaction(state, record)
         case WriterKept():
             writer = state.writers.put(record.name, Writer())
             writer.published, writer.used_ms = record.published, record.used_ms
@@ -112,6 +117,27 @@ def _take(state: State, record: Record) -> None:
             _take_body(state.streams, record)
         case PiecesKept():
             _newest_pieces(state.streams).extend(record.columns)
+
+
+def _take_transaction(state: State, kept: TransactionKept) -> None:
+    record = Transaction(
+        counter=kept.counter,
+        outcome=Outcome(kept.outcome),
+        reason=kept.reason,
+        channels=kept.channels,
+        is_open=kept.is_open,
+        has_come_back=kept.has_come_back,
+        forgotten_ms=kept.forgotten_ms,
+        reserved=kept.reserved,
+        staged=kept.staged,
+    )
+    state.transactions.put(kept.session, record)
+    for part in kept.reserved:
+        destination = state.destinations.get(part.destination)
+        backlog = destination.backlog_of(part.subscription) if destination is not None else None
+        if backlog is not None:
+            for piece in part.pieces:
+                backlog.reserved.add(piece.first, piece.last)
 
 
 def _take_body(streams: Streams, kept: OpenKept | SealedKept) -> None:
@@ -207,6 +233,8 @@ def _take_notes(backlog: Backlog, what: str, columns: list[list[int]]) -> None:
             backlog.deferred.update(zip(*columns, strict=True))
         case "counts":
             backlog.counts.update(zip(*columns, strict=True))
+        case "lapsed":
+            _extend(backlog.lapsed, columns)
         case "priorities":
             for priority, first, last in zip(*columns, strict=True):
                 backlog.prioritise(first, last, priority)
@@ -222,6 +250,7 @@ def _extend(positions: RangeSet, columns: list[list[int]]) -> None:
 
 def _complete(state: State) -> None:
     """What follows from what was read."""
+    state.transactions.restore()
     for number in sorted(state.destinations):
         destination = state.destinations[number]
         destination.restore()

@@ -15,6 +15,7 @@ from alphorn.message_manager.schedule import Item, Kind, Schedule
 from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
+from alphorn.message_manager.transaction_state import Transactions
 from alphorn.message_manager.writers import Writers
 from alphorn.model.commands import Entry, connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
@@ -43,6 +44,7 @@ class State:
         "schedule",
         "sequence",
         "streams",
+        "transactions",
         "writers",
     )
 
@@ -56,6 +58,7 @@ class State:
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.audited: set[int] = set()  # destinations whose policy says so
         self.producers = Producers()
+        self.transactions = Transactions()
         self.streams = Streams()
         self.writers = Writers()
         self.readers = Readers()
@@ -171,6 +174,7 @@ class State:
         """When a Tick would do something."""
         streams_due = self.streams.next_due(self.now_ms + RESOLUTION_MS_MIN)
         dues = [self.schedule.next_due(), self.producers.next_idle(), self.writers.next_idle(), streams_due]
+        dues.append(self.transactions.next_forgotten())
         while self.returning and not self._is_returning(*self.returning[-1]):
             self.returning.pop()
         if self.awaiting or self.returning:

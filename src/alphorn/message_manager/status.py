@@ -1,12 +1,13 @@
 """What `alphorn status` shows of a Message Manager and, from the primary, of its channel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.fullness import DiskGauge
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
@@ -87,6 +88,17 @@ def _reader(reader: Reader, channel: str, engine: Engine) -> dict[str, Any]:
         if source is not None and first is not None:
             lag += source.next_position - first
     return {"name": reader.name, "channel": channel, "sequence": reader.sequence, "lag": lag}
+
+
+def with_flow(
+    status: dict[str, Any], engine: Engine, disk: DiskGauge, full: Mapping[int, str], waiting: Mapping[int, int]
+) -> dict[str, Any]:
+    """The same, and what takes no messages at the moment: why, and how many producers wait for it."""
+    space = disk.space
+    status["node"] |= {"store_bytes": space.used, "store_bytes_max": space.limit, "blocked": disk.reason}
+    for number, row in zip(engine.destinations, status.get("destinations", ()), strict=False):
+        row |= {"blocked": disk.reason or full.get(number, ""), "blocked_producers": waiting.get(number, 0)}
+    return status
 
 
 def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> 
     if len(command.connection) != CONNECTION_BYTES:
         raise PeerViolation("a connection's id has another length; nothing was forgotten")
     state.producers.forget(command.connection)
+    state.transactions.forget(command.connection, state.now_ms)
     state.streams.forget(command.connection)
     for number, subscription in sorted(state.owned.get(command.connection, ())):
         found = state.destinations.get(number)

@@ -44,6 +44,7 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
     for number, subscription in sorted(released):
         _release(state, number, subscription, released[number, subscription], effects)
     state.producers.forget_idle(now_ms)
+    state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
     state.writers.on_tick(now_ms)
 

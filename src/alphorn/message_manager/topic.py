@@ -4,7 +4,7 @@ Positions are of the topic; each subscription has its own backlog of them. Messa
 policy keeps are not stored.
 """
 
-from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.backlog import Backlog, Piece
 from alphorn.message_manager.moments import Moments
 from alphorn.message_manager.segments import Run, Segments
 from alphorn.message_manager.selector import Selector
@@ -232,6 +232,10 @@ class Topic:
         """These are done with for a subscription; gives those that were pending."""
         return self.subscriptions[subscription].backlog.remove(first, last)
 
+    def reserve(self, subscription: int, first: int, last: int) -> tuple[list[Piece], list[tuple[int, str]]]:
+        """A prepared transaction consumes these; gives what is known of them. A topic knows no keys."""
+        return self.subscriptions[subscription].backlog.reserve(first, last), []
+
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out, to whomever."""
         return any(positions.intersection(first, last) for positions in self._needed())
@@ -266,7 +270,7 @@ class Topic:
         }
 
     def _needed(self) -> list[RangeSet]:
-        return [self.retained, *(subscription.backlog.pending for subscription in self.subscriptions.values())]
+        return [self.retained, *(subscription.backlog.kept for subscription in self.subscriptions.values())]
 
     def _notice_selective(self) -> None:
         self.selective = any(

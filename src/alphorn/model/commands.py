@@ -153,6 +153,57 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     destination: int
 
 
+class TransactionCommit(Command, frozen=True, array_like=True, gc=False, tag=20):
+    """The next `count` commands of this entry are done, all or none: a transaction that concerns one channel.
+
+    They are `Publish` and `Acknowledge`. A transaction that was decided here before is answered as it was then.
+    """
+
+    session: bytes  # key (above) of the session
+    counter: int  # of this transaction: every one of a session has a larger one than those before
+    count: int
+
+
+class TransactionPrepare(Command, frozen=True, array_like=True, gc=False, tag=21):
+    """The next `count` commands of this entry are part of a transaction over several channels.
+
+    They are checked, and their messages set aside, so that whatever is decided can be done. Until then nobody else is
+    given what they consume, and nobody is given what they publish.
+    """
+
+    session: bytes
+    counter: int
+    channels: list[int]  # all that take part; the first one is home, where it is decided
+    count: int
+
+
+class TransactionDecide(Command, frozen=True, array_like=True, gc=False, tag=22):
+    """What becomes of a transaction: stands in the log of its home channel, where the first decision holds for ever.
+
+    Whoever wants to know the outcome asks by deciding to roll back: where nothing was decided, that is decided now.
+    """
+
+    session: bytes
+    counter: int
+    channels: list[int]
+    is_commit: bool
+
+
+class TransactionFinish(Command, frozen=True, array_like=True, gc=False, tag=23):
+    """What was prepared here is done, or (not `is_commit`) undone, as it was decided at home."""
+
+    session: bytes
+    counter: int
+    is_commit: bool
+
+
+class TransactionSettle(Command, frozen=True, array_like=True, gc=False, tag=24):
+    """Every channel has finished: nobody will ask its home for the decision any more."""
+
+    session: bytes
+    counter: int
+
+
 class Fragment(Command, frozen=True, array_like=True, gc=False, tag=40):
     """The next piece of a body that is too large for one batch. A `Publish` of the same producer follows the last one.
 
@@ -233,6 +284,11 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | TransactionCommit
+    | TransactionPrepare
+    | TransactionDecide
+    | TransactionFinish
+    | TransactionSettle
     | Fragment
     | Abandon
     | Stage
@@ -248,6 +304,15 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     commands: list[AnyCommand]
     requests: list[int] = []  # for the sender alone: which of its requests each command answers, 0 for none
+
+
+def after_group(entry: Entry, place: int) -> int:
+    """The place after a transaction's command and those that belong to it; after all where it says nonsense."""
+    command = entry.commands[place]
+    if not isinstance(command, TransactionCommit | TransactionPrepare):
+        return place + 1
+    after = place + 1 + command.count
+    return after if place < after <= len(entry.commands) else len(entry.commands)
 
 
 _decode = msgspec.msgpack.Decoder(Entry).decode

@@ -3,12 +3,12 @@
 Doors (doors/) turn bytes into these values and back; the Client Manager knows nothing else of clients. A client begins
 with `Hello`; everything before `Welcome` is refused.
 
-Numbers that a client chooses (sessions, producers, consumers, requests) mean something on its connection only. A
-destination's `place` is given by the Client Manager (`Resolved`) and stays valid on every Client Manager while the
-destination lives. Positions are flat pairs (first, last, first, last).
+Numbers that a client chooses mean something on its connection only. A destination's `place` (`Resolved`) stays valid on
+every Client Manager while the destination lives. Positions are flat pairs (first, last, first, last).
 """
 
-import msgspec
+from alphorn.model.frame_kinds import ClientFrame, ServerFrame
+from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
 
 FRAME_BYTES_MAX = 16 << 20
 _CHANNEL_SHIFT = 40
@@ -23,10 +23,6 @@ def place_of(channel: int, number: int) -> int:
 def parts_of(place: int) -> tuple[int, int]:
     """Channel and number of a place."""
     return place >> _CHANNEL_SHIFT, place & _NUMBER_MASK
-
-
-class ClientFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A client speaks."""
 
 
 class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
@@ -171,6 +167,16 @@ class Close(ClientFrame, frozen=True, array_like=True, gc=False, tag=15):
     """Ends the connection in good order: its producers and temporary destinations are forgotten."""
 
 
+class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag=20):
+    """All that a session sent and received, to be done or not: `Done` or `Failed`, and the same when asked again."""
+
+    request: int
+    session: int
+    counter: int  # of the session's transactions; begins with 1
+    publishes: list[Publish]
+    consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
+
+
 class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
     """The next piece of a large body; `Confirmed` or `Refused` follows, as for messages.
 
@@ -255,57 +261,11 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
-class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
-    """Asks which channels there are and who serves them. Answered by `ChannelsAnswer`."""
+class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
+    """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
 
-    request: int
-
-
-class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
-    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
-
-    request: int
-    place: int
-    producer: bytes  # a key of the client's choice
-    counter: int
-    count: int
-    flags: int
-    timestamp: int
-    blob: memoryview
-    writer: str
-    batch: int
-    partition: int
-    attempt: int
-    part: int
-
-
-class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62):
-    """Makes visible what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    writer: str
-    batch: int
-    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
-
-
-class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
-    """Lets go of what was staged on one channel for a writer's batch. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    writer: str
-    batch: int
-
-
-class NoteReader(ClientFrame, frozen=True, array_like=True, gc=False, tag=64):
-    """Says how far a named reader of the log has come on one channel. Answered by `Done` or `Failed`."""
-
-    request: int
-    channel: int
-    name: str
-    destinations: list[int]  # numbers within the channel
-    sequence: int  # it comes to this one next
+    consumer: int
+    is_blocked: bool
 
 
 AnyClientFrame = (
@@ -330,16 +290,14 @@ AnyClientFrame = (
     | ConsumePattern
     | ClosePattern
     | Recover
+    | CommitTransaction
     | Channels
     | Stage
     | PublishStaged
     | DropStaged
     | NoteReader
+    | Regulate
 )
-
-
-class ServerFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Client Manager speaks."""
 
 
 class Welcome(ServerFrame, frozen=True, array_like=True, gc=False, tag=101):
@@ -456,19 +414,30 @@ class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     place: int
 
 
-class ChannelKnown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A channel as a Client Manager knows it."""
+class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
+    """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
 
-    name: str
-    heard: int  # the newest entry of its log that this Client Manager has; all it confirmed is among these
-    servers: list[tuple[str, str]]  # names and link addresses of its Message Managers
+    Whatever the producer sent after them is left unheard until then. Where the counter is not the first of a batch, the
+    messages of the batch before it are committed.
+    """
+
+    producer: int
+    counter: int
+    taken: int = -1  # messages that the destination had room for; -1 where that is not what was lacking
 
 
-class ChannelsAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=160):
-    """All channels, in the order of their numbers."""
+class Flow(ServerFrame, frozen=True, array_like=True, gc=False, tag=131):
+    """These destinations take no messages at the moment, and why; without a reason: they take messages again."""
 
-    request: int
-    channels: list[ChannelKnown]
+    places: list[int]
+    reason: str
+
+
+class Hold(ServerFrame, frozen=True, array_like=True, gc=False, tag=132):
+    """A session sends faster than its messages go on, and is to wait; without a reason: it may go on."""
+
+    session: int
+    reason: str
 
 
 AnyServerFrame = (
@@ -487,4 +456,7 @@ AnyServerFrame = (
     | Joined
     | Vanished
     | ChannelsAnswer
+    | Postponed
+    | Flow
+    | Hold
 )

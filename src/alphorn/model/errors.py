@@ -34,6 +34,10 @@ class Blocked(Error):
     """The destination takes no more at the moment; nothing was sent."""
 
 
+class Postponed(Blocked):
+    """The destination has no room for all of these messages now: the same ones are sent again when it has."""
+
+
 class TransactionRolledBack(Error):
     """Nothing of the transaction was done."""
 

@@ -15,13 +15,11 @@ import msgspec
 from alphorn.model.commands import Subscribe
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
+from alphorn.model.frame_kinds import Asked, Told
+from alphorn.model.log_link import Measure, Measured, Scan, Scanned, Search, Searched, Survey, Surveyed, Weigh, Weighed
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20
-
-
-class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Client Manager speaks."""
 
 
 class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
@@ -189,56 +187,17 @@ class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
     index: int
 
 
-# Where a reader of the log is: arrival (the number of the log entry that put messages into their destination), number
-# of the destination, position in it. Messages are read in this order; (17, 0, 0) is where entry 17 begins.
-Place = tuple[int, int, int]
+class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
+    """These consumers take nothing more at the moment, or (not blocked) again; what they hold they keep."""
+
+    consumers: list[bytes]  # keys
+    is_blocked: bool
 
 
-class Survey(Asked, frozen=True, array_like=True, gc=False, tag=60):
-    """Asks any Message Manager which destinations have these names, or names that begin so. Answered by `Surveyed`."""
+class Waiting(Asked, frozen=True, array_like=True, gc=False, tag=31):
+    """How many producers of this Client Manager's clients wait for each of these destinations, for people to see."""
 
-    request: int
-    names: list[str]  # "topic:orders"
-    prefixes: list[str]
-
-
-class Measure(Asked, frozen=True, array_like=True, gc=False, tag=61):
-    """Asks how much there is in destinations from a place to before another. Answered by `Measured`."""
-
-    request: int
-    destinations: list[int]
-    first: Place
-    end: Place
-    messages_step: int  # a mark follows when there are at least so many since the last one; 0 for no marks
-    bytes_step: int
-
-
-class Scan(Asked, frozen=True, array_like=True, gc=False, tag=62):
-    """Asks for the messages in destinations from a place to before another. Answered by `Scanned`."""
-
-    request: int
-    destinations: list[int]
-    first: Place
-    end: Place
-    bytes_max: int  # the answer ends with the batch that reaches this
-
-
-class Search(Asked, frozen=True, array_like=True, gc=False, tag=63):
-    """Asks for the first arrival, from `first` on, of a message sent at a time or later. Answered by `Searched`."""
-
-    request: int
-    destinations: list[int]
-    time_ms: int
-    first: int
-
-
-class Weigh(Asked, frozen=True, array_like=True, gc=False, tag=65):
-    """Asks for the weight of what a destination keeps from `first` to before `end`. Answered by `Weighed`."""
-
-    request: int
-    destination: int
-    first: int
-    end: int
+    producers: list[tuple[int, int]]  # destination, count
 
 
 AnyAsked = (
@@ -265,11 +224,9 @@ AnyAsked = (
     | Scan
     | Search
     | Weigh
+    | Regulate
+    | Waiting
 )
-
-
-class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Message Manager speaks."""
 
 
 class Role(Told, frozen=True, array_like=True, gc=False, tag=101):
@@ -340,6 +297,14 @@ class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
     runs: list[tuple[DeliveredRun, memoryview]]
 
 
+class InDoubt(Told, frozen=True, array_like=True, gc=False, tag=120):
+    """A transaction was prepared or decided here, and nobody has finished it: the Client Manager is to do so."""
+
+    session: bytes
+    counter: int
+    channels: list[int]
+
+
 class FragmentsLocated(Told, frozen=True, array_like=True, gc=False, tag=142):
     """Where pieces of a streamed body are; no places where there is no such body (any more)."""
 
@@ -355,75 +320,17 @@ class Advertised(Told, frozen=True, array_like=True, gc=False, tag=150):
     gone: list[int] = []
 
 
-class SurveyedDestination(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One destination, for readers of the log."""
+class Full(Told, frozen=True, array_like=True, gc=False, tag=130):
+    """Destinations that take no messages at the moment, each with the reason; without one: it takes messages again."""
 
-    number: int
-    name: str
-    is_kept: bool  # False for a topic whose policy retains nothing: there is nothing to read
-    kept_from: int  # what arrived before this number may be gone
-    first: int  # arrival of the first message that is there; one more than the last applied entry for none
+    destinations: list[tuple[int, str]]
+    is_whole: bool = False  # all others take messages
 
 
-class Surveyed(Told, frozen=True, array_like=True, gc=False, tag=160):
-    """Destinations in the order of their numbers."""
+class Stored(Told, frozen=True, array_like=True, gc=False, tag=131):
+    """Why this Message Manager's disk has no room for messages at the moment; without a reason: it has."""
 
-    request: int
-    applied: int  # the last entry of the log that this Message Manager has applied
-    destinations: list[SurveyedDestination]
-
-
-class Measured(Told, frozen=True, array_like=True, gc=False, tag=161):
-    """How much there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
-
-    request: int
-    next: Place
-    marks: list[tuple[Place, int, int]]  # up to before this place: messages and bytes since the last mark
-    kept_from: int  # the largest of the destinations'
-
-
-class Weighed(Told, frozen=True, array_like=True, gc=False, tag=165):
-    """What there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
-
-    request: int
-    next: int
-    messages: int
-    weight: int  # model.weights
-    kept_from: int
-
-
-class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive messages of a destination: `count` from `index` on of those in the blob."""
-
-    destination: int
-    arrival: int
-    position: int  # of the first message in its destination; the next ones follow
-    ordinal: int  # of the first message among those with this arrival; the next ones follow
-    index: int
-    count: int
-    producer: bytes
-    counter: int  # of the first message of the blob
-    flags: int
-    timestamp: int
-    digest: int  # xxh3 (64 bits) of the blob
-    blob: memoryview
-
-
-class Scanned(Told, frozen=True, array_like=True, gc=False, tag=162):
-    """All messages from where it was asked to before `next`, in their order."""
-
-    request: int
-    next: Place
-    kept_from: int
-    batches: list[ScannedBatch]
-
-
-class Searched(Told, frozen=True, array_like=True, gc=False, tag=163):
-    """The number looked for; where it is not final, go on from there."""
-
-    request: int
-    sequence: int
-    is_final: bool
+    reason: str
 
 
 AnyTold = (
@@ -434,6 +341,7 @@ AnyTold = (
     | Entries
     | Described
     | Looked
+    | InDoubt
     | FragmentsLocated
     | Advertised
     | Surveyed
@@ -441,6 +349,8 @@ AnyTold = (
     | Scanned
     | Searched
     | Weighed
+    | Full
+    | Stored
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -296,6 +296,11 @@ class BusNode:
         """
         return self._retained.put(sequence, payload)
 
+    def store_bytes(self) -> tuple[int, int]:
+        """How much its store takes on disk, and at most may; nothing of nothing for a member without one."""
+        used = self._store.used_bytes() if isinstance(self._store, Store) else 0
+        return used, self._settings.store_bytes_max if used else 0
+
     def tell(self, item: Input) -> None:
         """Hands an administrator's wish (`ChangeVoters`, `ChangeInterval`) to the endpoint."""
         self._driver.receive(item)

@@ -1,14 +1,13 @@
 """Runs the room `client_manager/`: its doors, its members of the channels' groups, its links to Message Managers.
 
 One driver runs the machine; doors, buses and links hand over what happened, and everything it wants done is done here,
-in one `match`. Clients' streams are flushed once per turn. When the bus takes nothing more, clients are not read, so
-their own windows fill and they wait.
+in one `match`. Clients' streams are flushed once per turn. The machine tells clients to wait before anything is too
+much; only those who do not, or take nothing of what they are sent, are not read any more.
 """
 
 import asyncio
 import logging
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -23,10 +22,10 @@ from alphorn.client_manager.machine import (
     Ask,
     Closed,
     Committed,
+    Gauge,
     Hang,
     Input,
     Joined,
-    Linked,
     Log,
     Logged,
     Lost,
@@ -35,30 +34,29 @@ from alphorn.client_manager.machine import (
     Output,
     Reply,
     Said,
-    Told,
     Window,
     Writable,
 )
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
-from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.tunnel import TunnelStream
-from alphorn.model import link
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.links import Link
 
-UNORDERED_BYTES_MAX = 16 << 20  # before clients are not read any more
+UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 # A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
 # many of them leaves disk and processor to those that are waited for.
 WITNESS_LINGER_S = 0.003
-RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
 CLIENT_MANAGER_TAG = "client_manager"
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
@@ -75,11 +73,13 @@ class ClientManagerNode:
         self._founding = founding
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
+        self._gauged: list[int] = []
         self._next_stream = 0
         self._is_reading = True
         self._shared = read_buffer()
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         self._channels = [_Reader(self, number) for number in range(len(file.channels))]
         self._witnesses = self._make_witnesses()
 
@@ -108,13 +108,14 @@ class ClientManagerNode:
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
             origins=[channel.origin for channel in self._channels],
         )
+        self._machine.watch_steps(self._crash_points.reach)
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
         self._driver.start()
         for channel in self._channels:
             for node in self._file.message_managers(self._file.channels[channel.number].name):
-                keeper = _Link(self, channel.number, node)
+                keeper = Link(self, channel.number, node)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
         for server in self._servers:
@@ -140,8 +141,13 @@ class ClientManagerNode:
         return {
             "client_manager": self._machine.describe(),
             "streams": len(self._streams),
+            "unsent_bytes": sum(stream.unsent_bytes for stream in self._streams.values()),
             "channels": [channel.bus.describe() for channel in self._channels],
         }
+
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process at this step of a transaction."""
+        self._crash_points.arm(step, count)
 
     def receive(self, item: Input) -> None:
         """Something happened."""
@@ -159,11 +165,15 @@ class ClientManagerNode:
             address=self._me.clients,
             channels=len(self._channels),
             addresses=tuple(node.clients for node in self._file.client_managers),
+            prepares_all=self._file.prepare == "all",
             wall_offset_ms=int(1000 * (time.time() - asyncio.get_running_loop().time())),
             servers=tuple(
                 (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
                 for channel in self._file.channels
             ),
+            session_bytes_max=self._me.session_bytes_max,
+            consumer_bytes_max=self._me.consumer_bytes_max,
+            channel_bytes_max=self._file.channel_bytes_max,
         )
 
     def _make_witnesses(self) -> list[BusNode]:
@@ -211,8 +221,9 @@ class ClientManagerNode:
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, reason),
             on_oversized=_send_away,
-            on_writable=lambda stream, is_writable: self.receive(Writable(number, is_writable)),
+            on_writable=lambda stream, is_writable: self._on_writable(number, stream, is_writable=is_writable),
             frame_bytes_max=FRAME_BYTES_MAX,
+            buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
         )
 
@@ -232,6 +243,14 @@ class ClientManagerNode:
             _send_away(stream, str(error))
             return
         self._driver.receive_all(said)
+
+    def _on_writable(self, number: int, stream: FrameStream, *, is_writable: bool) -> None:
+        """What a client says that takes no answers is not read: its answers would pile up."""
+        if not is_writable:
+            stream.pause_reading()
+        elif self._is_reading:
+            stream.resume_reading()
+        self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
         if self._streams.pop(number, None) is not None:
@@ -254,9 +273,13 @@ class ClientManagerNode:
                 self._channels[number].order(handle, payload)
             case Ask(number, name, asked):
                 self._channels[number].links[name].send(asked)
-            case Hang(number, reason):
+            case Gauge(number):
+                self._gauged.append(number)
+            case Hang(number, reason, at_once):
                 stream = self._streams.pop(number, None)
-                if stream is not None:
+                if stream is not None and at_once:
+                    stream.abort(reason)
+                elif stream is not None:
                     stream.close(reason)
             case Log(level, event, details):
                 _log.log(_LEVELS[level], "event=%s node=%s %s", event, self._me.name, details)
@@ -267,17 +290,26 @@ class ClientManagerNode:
         for stream in self._dirty:
             stream.flush()
         self._dirty.clear()
+        self._answer_gauges()
         for channel in self._channels:
             for keeper in channel.links.values():
                 keeper.flush()
-        is_reading = self._machine.unordered_bytes < UNORDERED_BYTES_MAX
+        is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
         if is_reading is not self._is_reading:
             self._is_reading = is_reading
             for stream in self._streams.values():
-                if is_reading:
+                if is_reading and stream.is_writable:
                     stream.resume_reading()
                 else:
                     stream.pause_reading()
+
+    def _answer_gauges(self) -> None:
+        """A stream that is full says by itself when it is not any more."""
+        gauged, self._gauged = self._gauged, []
+        for number in gauged:
+            stream = self._streams.get(number)
+            if stream is not None and stream.is_writable:
+                self.receive(Writable(number, True))
 
     def _on_failure(self, error: BaseException) -> None:
         _log.error("event=machine_failed node=%s", self._me.name, exc_info=error)
@@ -345,7 +377,7 @@ class _Reader(_Witness):
     def __init__(self, node: ClientManagerNode, number: int) -> None:
         super().__init__(node)
         self.number = number
-        self.links: dict[str, _Link] = {}
+        self.links: dict[str, Link] = {}
         self._handles: dict[int, int] = {}  # the bus's to the machine's
         self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
         self._delivered = 0
@@ -402,65 +434,3 @@ class _Reader(_Witness):
     def on_stop(self, reason: str) -> None:
         """See `Upper`."""
         self._node.halt(reason)
-
-
-class _Link:
-    """The link to one Message Manager, kept up."""
-
-    def __init__(self, owner: ClientManagerNode, channel: int, node: NodeTable) -> None:
-        self._owner = owner
-        self._channel = channel
-        self._node = node
-        self._stream: FrameStream | None = None
-
-    def send(self, frame: link.Asked) -> None:
-        """Says something, if the link is there."""
-        if self._stream is not None:
-            self._stream.send(link.encode(frame))
-
-    def flush(self) -> None:
-        """Writes what was said."""
-        if self._stream is not None:
-            self._stream.flush()
-
-    async def keep(self) -> None:
-        """Opens the link, and again whenever it is lost."""
-        loop = asyncio.get_running_loop()
-        host, _, port = self._node.link.rpartition(":")
-        wait_s, longest_s = RELINK_S
-        while True:
-            closed: asyncio.Future[str] = loop.create_future()
-            try:
-                await loop.create_connection(self._maker(closed), host, int(port))
-            except OSError:
-                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
-                wait_s = min(2 * wait_s, longest_s)
-                continue
-            wait_s = RELINK_S[0]
-            reason = await closed
-            self._stream = None
-            _log.info("event=link_lost to=%s reason=%s", self._node.name, reason)
-            self._owner.receive(Linked(self._channel, self._node.name, False))
-
-    def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
-        def on_open(stream: FrameStream) -> None:
-            # Before the first frame is heard: what is said in answer to it must find the stream.
-            self._stream = stream
-            self._owner.receive(Linked(self._channel, self._node.name, True))
-
-        def on_closed(stream: FrameStream, reason: str) -> None:
-            if not closed.done():
-                closed.set_result(reason)
-
-        return lambda: FrameStream(
-            on_frames=self._on_frames, on_closed=on_closed, on_open=on_open, frame_bytes_max=link.FRAME_BYTES_MAX
-        )
-
-    def _on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
-        for frame in frames:
-            try:
-                told = link.decode_told(frame)
-            except PeerViolation as error:
-                stream.abort(str(error))
-                return
-            self._owner.receive(Told(self._channel, self._node.name, told))

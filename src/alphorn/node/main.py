@@ -25,7 +25,7 @@ import msgspec
 import uvloop
 
 from alphorn.io.cluster_file import ClusterFile, NodeTable, read_cluster_file
-from alphorn.io.control import NodeDescribe, NodeDescribed, NodeEvent, NodeFailed, NodeStarted, encode_line
+from alphorn.io.control import NodeDescribed, NodeDieAt, NodeEvent, NodeFailed, NodeStarted, NodeWord, encode_line
 from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.process import raise_file_limit
@@ -39,7 +39,7 @@ KINDS = {  # imported when a process runs one
 STOP_ORDER = ("client_manager", "message_manager")  # so that nothing clients ordered is left unanswered
 
 _log = logging.getLogger("alphorn.node.main")  # also when it is the main module
-_decode_word = msgspec.json.Decoder(NodeDescribe).decode
+_decode_word: Callable[[bytes], NodeWord] = msgspec.json.Decoder(NodeWord).decode
 
 
 class Node(Protocol):
@@ -58,6 +58,9 @@ class Node(Protocol):
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
+
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process at this step (io/crash_points.py)."""
 
 
 class MakeNode(Protocol):
@@ -117,6 +120,11 @@ class NodeRunner:
         """The printable state of every node, by its name."""
         state: dict[str, object] = {name: node.describe() for name, node in self._running.items()}
         return {**state, "logs": {name: log.describe() for name, log in self.logs.items()}}
+
+    def die_at(self, step: str, count: int) -> None:
+        """Arms every node."""
+        for node in self._running.values():
+            node.die_at(step, count)
 
     def _open_logs(self) -> None:
         for name, directory in self.directories.items():
@@ -179,16 +187,19 @@ def _speaking_as(name: str) -> Iterator[None]:
 class _Words(asyncio.Protocol):
     """Cuts standard input into words."""
 
-    def __init__(self, describe: Callable[[], dict[str, object]], stop: asyncio.Event) -> None:
-        self._describe = describe
+    def __init__(self, runner: NodeRunner, stop: asyncio.Event) -> None:
+        self._runner = runner
         self._stop = stop
         self._rest = b""
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            _decode_word(line)
-            _say(NodeDescribed(self._describe()))
+            word = _decode_word(line)
+            if isinstance(word, NodeDieAt):
+                self._runner.die_at(word.step, word.count)
+            else:
+                _say(NodeDescribed(self._runner.describe()))
 
     def eof_received(self) -> None:
         self._stop.set()
@@ -216,9 +227,7 @@ async def run_nodes(
     runner = NodeRunner(file, names, find=find)
     runner.failed.add_done_callback(lambda _: stop.set())
     if is_controlled:
-        await loop.connect_read_pipe(
-            lambda: _Words(runner.describe, stop), os.fdopen(STANDARD_INPUT, "rb", buffering=0)
-        )
+        await loop.connect_read_pipe(lambda: _Words(runner, stop), os.fdopen(STANDARD_INPUT, "rb", buffering=0))
     try:
         if await _unless(stop, runner.start(found=found)):
             if is_controlled:

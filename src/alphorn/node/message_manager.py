@@ -13,11 +13,16 @@ from pathlib import Path
 
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, Member
+from alphorn.bus.machine import ChangeInterval
 from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
+from alphorn.io.tasks import Tasks
+from alphorn.message_manager.consolidation import Consolidation
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.fullness import Space
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -29,6 +34,7 @@ from alphorn.message_manager.machine import (
     LinkOpened,
     Log,
     Logged,
+    Measured,
     Order,
     Output,
     Promoted,
@@ -36,7 +42,7 @@ from alphorn.message_manager.machine import (
     Tell,
 )
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
@@ -46,6 +52,8 @@ from alphorn.node.fetching import fetch_entries
 
 REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
+MEASURE_BYTES = 1 << 20  # of the log, after which the disk is measured
+MEASURE_S = 0.1  # and this often
 CLIENT_MANAGER_TAG = "client_manager"
 
 _log = logging.getLogger(__name__)
@@ -62,12 +70,18 @@ class MessageManagerNode:
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
+        self._tasks = Tasks()
+        self._crash_points = CrashPoints()
         config = file.group(self._channel)
+        self._lifetime = config.lifetime
+        self._consolidation = Consolidation(config.checkpoint_interval)
+        self._unmeasured = 0
         self._bus = BusNode(
             BusSettings(
                 config=config,
                 me=next(member for member in config.members if member.name == name),
                 store=Path(file.directory) / name / "log",
+                store_bytes_max=self._me.store_bytes_max,
                 founding=founding,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
                 timing=Timing(report_delay_s=REPORT_DELAY_S),
@@ -108,11 +122,13 @@ class MessageManagerNode:
             self._server.close()
             raise
         self._driver.start()
+        self._tasks.start(self._keep_measuring(), name="disk")
         await self._server.start_serving()
 
     async def stop(self) -> None:
         """Leaves in good order: another replica takes over at once."""
         self._driver.close()
+        await self._tasks.close()
         await self._bus.stop()
         self._server.close()
         for stream in list(self._streams.values()):
@@ -126,11 +142,21 @@ class MessageManagerNode:
         """The one printable state."""
         return {"message_manager": self._machine.describe(), "bus": self._bus.describe()}
 
+    def die_at(self, step: str, count: int) -> None:
+        """For tests: kills the process when it has applied this step of a transaction as primary."""
+        self._crash_points.arm(step, count)
+
     # --- the upper layer of the bus ---
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
         self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
+        self._consolidation.on_entry(sequence, len(payload))
+        self._unmeasured += len(payload)
+        if self._unmeasured >= MEASURE_BYTES:
+            self._measure()
+        if self._crash_points.is_armed and self._machine.is_primary:
+            self._crash_points.reach_applied(payload)
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`. The machine hears of its own entries as of all others."""
@@ -160,6 +186,7 @@ class MessageManagerNode:
 
     def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
         """See `Upper`."""
+        self._set_interval(self._consolidation.on_checkpoint(sequence))
         return self._machine.engine.checkpoint()
 
     def retained(self, sequence: int) -> RangeSet:
@@ -184,6 +211,25 @@ class MessageManagerNode:
         """See `Upper`."""
         if not self.stopped.done():
             self.stopped.set_result(reason)
+
+    # --- the disk ---
+
+    async def _keep_measuring(self) -> None:
+        while True:
+            self._measure()
+            await asyncio.sleep(MEASURE_S)
+
+    def _measure(self) -> None:
+        self._unmeasured = 0
+        used, limit = self._bus.store_bytes()
+        space = Space(used=used, limit=limit, reserve=self._file.reserve_bytes(limit))
+        self._driver.receive(Measured(space))
+        is_full = self._machine.flow.is_disk_full
+        self._set_interval(self._consolidation.look(space, is_full=is_full, now=asyncio.get_running_loop().time()))
+
+    def _set_interval(self, interval: int | None) -> None:
+        if interval is not None and self._machine.is_primary:
+            self._bus.tell(ChangeInterval(interval, self._lifetime))
 
     # --- links ---
 
@@ -232,7 +278,7 @@ class MessageManagerNode:
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
 
-    def _say(self, number: int, frame: link.Told) -> None:
+    def _say(self, number: int, frame: frame_kinds.Told) -> None:
         stream = self._streams.get(number)
         if stream is not None:
             stream.send(link.encode(frame))

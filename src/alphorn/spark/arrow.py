@@ -13,7 +13,7 @@ import pyarrow
 from pyarrow import compute
 
 from alphorn.model.errors import Corruption
-from alphorn.model.link import ScannedBatch
+from alphorn.model.log_link import ScannedBatch
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Properties
 
 ROWS_MAX = 10_000  # of a record batch, by Spark's own measure

@@ -9,11 +9,11 @@ from typing import TypeVar
 from alphorn.client.blocking.connection import Connection, connect
 from alphorn.client.log_reader import Amount, LogReader, entry
 from alphorn.client.staging import ask_channels, note_reader
-from alphorn.model.conversation import ChannelKnown
 from alphorn.model.destinations import DestinationKind, parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
 from alphorn.model.globs import Glob
-from alphorn.model.link import Place, SurveyedDestination
+from alphorn.model.log_conversation import ChannelKnown
+from alphorn.model.log_link import Place, SurveyedDestination
 from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
 from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
 from alphorn.spark.options import Bound, SourceOptions

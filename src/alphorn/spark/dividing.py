@@ -7,7 +7,7 @@ entries too.
 from collections.abc import Mapping, Sequence
 
 from alphorn.client.log_reader import Amount
-from alphorn.model.link import Place
+from alphorn.model.log_link import Place
 
 
 def limit(amounts: Mapping[str, Sequence[Amount]], *, max_messages: int = 0, max_bytes: int = 0) -> dict[str, int]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from alphorn.client.log_reader import Amount, entry
-from alphorn.model.conversation import ChannelKnown
 from alphorn.model.errors import Unavailable
-from alphorn.model.link import Place, SurveyedDestination
+from alphorn.model.log_conversation import ChannelKnown
+from alphorn.model.log_link import Place, SurveyedDestination
 from alphorn.spark.cluster import ClusterView, pieces
 from alphorn.spark.dividing import divide, is_entry, limit
 from alphorn.spark.offsets import FIRST, Offset, advanced, between, canonical, channels_of, floors_of

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from alphorn.client.log_reader import LogReader
-from alphorn.model.link import Place
+from alphorn.model.log_link import Place
 from alphorn.spark.arrow import record_batches
 from alphorn.spark.options import SourceOptions
 from alphorn.spark.schema import schema_of

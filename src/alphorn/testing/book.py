@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.bus.machine import Deliver
-from alphorn.model.commands import Acknowledge, Entry, Publish, decode_entry
+from alphorn.model.commands import Acknowledge, Entry, Publish, after_group, decode_entry
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Watch
@@ -135,7 +135,7 @@ class Book:
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
         if output.sequence in self._entries:
             return
-        entry = self._entries[output.sequence] = decode_entry(bytes(output.payload))
+        entry = self._entries[output.sequence] = without_transactions(decode_entry(bytes(output.payload)))
         for command in entry.commands:
             if isinstance(command, Publish):
                 counters = self.published.setdefault(command.producer, RangeSet())
@@ -146,6 +146,12 @@ class Book:
                 _add(self.settled.setdefault(source, RangeSet()), command.positions)
         for callback in self.on_entry:
             callback(entry)
+
+
+def without_transactions(entry: Entry) -> Entry:
+    """An entry's other commands; what tellers do has a book of its own (transfers.py)."""
+    inside = {place for start in range(len(entry.commands)) for place in range(start + 1, after_group(entry, start))}
+    return Entry([command for place, command in enumerate(entry.commands) if place not in inside])
 
 
 def _add(ranges: RangeSet, positions: list[int]) -> None:

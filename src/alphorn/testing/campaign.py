@@ -25,6 +25,8 @@ class Totals(msgspec.Struct, kw_only=True):
 
     seeds: int = 0
     clusters: int = 0  # of these seeds
+    transfers: int = 0  # of these seeds
+    transactions: int = 0
     failures: list[Result] = msgspec.field(default_factory=list)
     virtual_s: float = 0.0
     events: int = 0
@@ -41,6 +43,8 @@ class Totals(msgspec.Struct, kw_only=True):
         """Counts one more seed."""
         self.seeds += 1
         self.clusters += result.kind == "cluster"
+        self.transfers += result.kind == "transfers"
+        self.transactions += result.transactions
         self.messages += result.messages
         self.virtual_s += result.virtual_s
         self.events += result.events
@@ -60,7 +64,7 @@ def run_campaign(
     *,
     jobs: int = 0,
     mutant: str = "",
-    kind: Kind = Kind.BOTH,
+    kind: Kind = Kind.ALL,
     on_result: Callable[[Totals, Result], bool] = lambda totals, result: False,
 ) -> Totals:
     """Runs all seeds, or until `on_result` says that it is enough."""
@@ -74,7 +78,7 @@ def run_campaign(
     return totals
 
 
-def run_checked(seed: int, mutant: str = "", kind: Kind = Kind.BOTH) -> Result:
+def run_checked(seed: int, mutant: str = "", kind: Kind = Kind.ALL) -> Result:
     """Runs one seed, now and then twice, and compares the traces."""
     chosen = find_mutant(mutant) if mutant else None
     with chosen.apply() if chosen else nullcontext():

@@ -13,8 +13,9 @@ from alphorn.testing.schedule import Streams
 
 SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
+ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of tellers (transfers.py)
 ALL_QUEUES = "glob:queue:?"
-STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye")
+STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
@@ -31,6 +32,14 @@ class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[Reading, ...]
 
 
+class LimitsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How little there is room for."""
+
+    max_lengths: dict[str, int]  # destination → messages before its producers wait; others have no limit
+    session_bytes_max: int
+    consumer_bytes_max: int
+
+
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is drawn before a run begins."""
 
@@ -39,19 +48,23 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget
     client_managers: int
     clients: tuple[ClientPlan, ...]
+    limits: LimitsPlan
     faults: tuple[str, ...]
     pace_s: float
     safety_s: float
     liveness_s: float
     turn_s: float
     install_s_max: float
+    tellers: int = 0  # clients that move units between accounts, in transactions
+    units: int = 0
 
     def describe(self) -> str:
         """One line for people."""
         names = ",".join(member.name for member in self.config.members)
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
-            f"{len(self.clients)} clients, copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
+            f"{len(self.clients)} clients, {self.tellers} tellers, copies {self.config.copies}, "
+            f"interval {self.config.checkpoint_interval}, at most {self.limits.max_lengths} messages, "
             f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
 
@@ -63,9 +76,11 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     managers = stream.randint(2, 3)
     members = servers + witnesses
     count = stream.randint(FAULT_CLASSES_MIN, len(CLUSTER_FAULTS))
+    bank = Random(f"{seed}/bank")
     config = msgspec.structs.replace(
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
+    clients = _draw_clients(stream, [members + place for place in range(managers)])
     return ClusterPlan(
         seed=seed,
         config=config,
@@ -79,15 +94,16 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_with_patterns(
-            _draw_clients(stream, [members + place for place in range(managers)]), Random(f"{seed}/patterns")
-        ),
+        clients=_with_patterns(clients, Random(f"{seed}/patterns")),
+        limits=_draw_limits(stream),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
         safety_s=stream.uniform(4.0, 8.0),
         liveness_s=40.0,
         turn_s=stream.choice((0.0, 0.0001, 0.001)),
         install_s_max=stream.choice((0.0, 0.5)),
+        tellers=bank.choice((0, 1, 2)),
+        units=bank.randint(3, 12),
     )
 
 
@@ -133,6 +149,16 @@ def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[Cli
         place = stream.randrange(len(found))
         found[place] = msgspec.structs.replace(found[place], late=("queue:z",))
     return tuple(found)
+
+
+def _draw_limits(stream: Random) -> LimitsPlan:
+    """Some destinations are full after a few messages, and some Client Managers take or pass on little at a time."""
+    lengths = {name: stream.choice((0, 0, 2, 6)) for name in ("queue:a", "queue:b", "topic:t")}
+    return LimitsPlan(
+        max_lengths={name: length for name, length in lengths.items() if length},
+        session_bytes_max=stream.choice((60, 1 << 20)),
+        consumer_bytes_max=stream.choice((20, 1 << 20)),
+    )
 
 
 def _draw_reading(stream: Random, destination: str, *, subscription: str = "", is_shared: bool = False) -> Reading:

@@ -17,8 +17,11 @@ from alphorn.testing.run import POLL_S, Result
 from alphorn.testing.simulated_cluster import SimulatedCluster
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
+from alphorn.testing.transfers import Told
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Outcome
+
+FUND_S = 1.0  # until the accounts of tellers have their units
 
 
 def run_cluster(seed: int, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> Result:
@@ -58,6 +61,7 @@ class ClusterRun:
             self.checkers.finish()
             for checker in self.message_checkers:
                 checker.finish()
+            self.cluster.check_transfers()
         except Violation as violation:
             self.result.failure, self.result.checker = str(violation), violation.checker
         except Exception as error:  # a machine that raises is a finding like any other
@@ -70,11 +74,27 @@ class ClusterRun:
     def _run_safety(self) -> None:
         simulation = self.cluster.simulation
         simulation.found()
-        for client in self.cluster.clients:
+        for client in self.cluster.programs:
             client.start()
         simulation.run_until(CALM_START_S)
+        self._fund()
         self.nemesis.start()
         simulation.run_until(CALM_START_S + self.plan.safety_s)
+
+    def _fund(self) -> None:
+        """The first teller puts all units into accounts, before anything goes wrong."""
+        simulation, tellers = self.cluster.simulation, self.cluster.tellers
+        if not tellers:
+            return
+        for teller in tellers:
+            teller.is_calm = True
+        if not tellers[0].fund(self.plan.units):
+            raise Violation("progress at the start", "the accounts cannot be funded")
+        simulation.run_until(simulation.now + FUND_S)
+        if self.cluster.transfers.counts[Told.DONE] != 1:
+            raise Violation("progress at the start", "the accounts were not funded")
+        for teller in tellers:
+            teller.is_calm = False
 
     def _run_liveness(self) -> None:
         simulation = self.cluster.simulation
@@ -82,7 +102,7 @@ class ClusterRun:
         self.checkers.heal()
         healed_at = simulation.now
         simulation.tell_fault("heal", "everything")
-        for client in self.cluster.clients:
+        for client in self.cluster.programs:
             client.is_calm = True
         silent = list(self.cluster.clients)
         while missing := self._find_missing(len(silent)):
@@ -113,6 +133,7 @@ class ClusterRun:
         result.ordered = workload.count(Outcome.ORDERED)
         result.unknown = workload.count(Outcome.UNKNOWN)
         result.refused = workload.count(Outcome.REFUSED)
+        result.transactions = self.cluster.transfers.counts[Told.DONE]
         result.messages = len(self.cluster.book.confirmed())
         result.receipts = sum(map(len, self.cluster.book.receipts.values()))
         result.faults = dict(sorted(self.nemesis.counts.items()))

@@ -20,12 +20,12 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
 from alphorn.client.blocking.connection import Connection, connect
-from alphorn.io.cluster_file import ClusterFile, read_cluster_file
+from alphorn.io.cluster_file import BackupPolicy, ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
     FILE_NAME,
     LocalShape,
@@ -55,12 +55,16 @@ def cluster(
     directory: Path | None = None,
     deadline_s: float = DEADLINE_S,
     checkpoint_interval: int | None = None,
+    limits: dict[str, int] | None = None,
+    backup_policy: BackupPolicy = "",
+    prepare: Literal["involved", "all"] = "involved",
 ) -> "Iterator[Cluster]":
     """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
 
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
     that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
-    checkpoints. Raises `Unavailable` when the cluster does not serve in time.
+    checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of its nodes:
+    `store_bytes_max`, `session_bytes_max` and the like. Raises `Unavailable` when the cluster does not serve in time.
     """
     shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
     with contextlib.ExitStack() as stack:
@@ -68,7 +72,10 @@ def cluster(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
         path = directory.absolute() / FILE_NAME
         if not path.exists():
-            write_cluster_file(path, _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval))
+            file = _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval)
+            nodes = tuple(msgspec.structs.replace(node, **(limits or {})) for node in file.nodes)
+            tables = tuple(msgspec.structs.replace(table, backup_policy=backup_policy) for table in file.channels)
+            write_cluster_file(path, msgspec.structs.replace(file, nodes=nodes, channels=tables, prepare=prepare))
         made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)
         stack.callback(made.close)
         made.start()
@@ -136,6 +143,13 @@ class Cluster:
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Signals one node. After SIGKILL or SIGTERM it has ended when this returns."""
         self._run(self._kill(name, number))
+
+    def die_at(self, name: str, step: str, count: int = 1) -> None:
+        """Lets a node kill itself when it takes a step of a transaction for the so-manieth time; 0 lets it live.
+
+        Steps are those of `alphorn.io.crash_points`: a Client Manager's as coordinator, or a primary's.
+        """
+        self._run(self._die_at(name, step, count))
 
     def restart(self, name: str) -> None:
         """Starts a node that is down, or stops it in good order and starts it again; waits until it takes part."""
@@ -220,6 +234,9 @@ class Cluster:
                 except Unavailable as error:
                     reason = str(error)
         raise Unavailable(f"the cluster cannot be asked for its state: {reason}; restart a Client Manager")
+
+    async def _die_at(self, name: str, step: str, count: int) -> None:
+        self._node(name).die_at(step, count)
 
     async def _kill(self, name: str, number: signal.Signals) -> None:
         node = self._node(name)

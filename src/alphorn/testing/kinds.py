@@ -1,6 +1,6 @@
-"""The two kinds of simulation: a group with its log alone, or a message cluster on one.
+"""The kinds of simulation: a group with its log alone, a message cluster on one, or transfers over several channels.
 
-A seed means another run in each. A campaign of both kinds takes every fourth seed as a cluster.
+A seed means another run in each. A campaign of all kinds takes of four seeds one as a cluster and one as transfers.
 """
 
 import enum
@@ -11,8 +11,10 @@ from alphorn.testing.plan import make_plan
 from alphorn.testing.run import Result
 from alphorn.testing.run import run_seed as run_log
 from alphorn.testing.timeline import Timeline
+from alphorn.testing.transfer_run import make_transfer_plan, run_transfers
 
 CLUSTER_EVERY = 4
+TRANSFERS_AT = 2  # of these, counted from the cluster
 
 
 class Kind(enum.Enum):
@@ -20,21 +22,31 @@ class Kind(enum.Enum):
 
     LOG = "log"
     CLUSTER = "cluster"
-    BOTH = "both"
+    TRANSFERS = "transfers"
+    ALL = "all"
 
     def of(self, seed: int) -> "Kind":
         """What one seed of a campaign is."""
-        if self is not Kind.BOTH:
+        if self is not Kind.ALL:
             return self
-        return Kind.LOG if seed % CLUSTER_EVERY else Kind.CLUSTER
+        return {0: Kind.CLUSTER, TRANSFERS_AT: Kind.TRANSFERS}.get(seed % CLUSTER_EVERY, Kind.LOG)
 
 
-def run_seed(seed: int, kind: Kind = Kind.BOTH, *, timeline: Timeline | None = None) -> Result:
+def run_seed(seed: int, kind: Kind = Kind.ALL, *, timeline: Timeline | None = None) -> Result:
     """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
-    return (run_log if kind.of(seed) is Kind.LOG else run_cluster)(seed, timeline=timeline)
+    match kind.of(seed):
+        case Kind.CLUSTER:
+            return run_cluster(seed, timeline=timeline)
+        case Kind.TRANSFERS:
+            return run_transfers(seed, timeline=timeline)
+    return run_log(seed, timeline=timeline)
 
 
-def describe_seed(seed: int, kind: Kind = Kind.BOTH) -> str:
+def describe_seed(seed: int, kind: Kind = Kind.ALL) -> str:
     """What a seed stands for, in one line."""
-    is_log = kind.of(seed) is Kind.LOG
-    return make_plan(seed).describe() if is_log else make_cluster_plan(seed).describe()
+    match kind.of(seed):
+        case Kind.CLUSTER:
+            return make_cluster_plan(seed).describe()
+        case Kind.TRANSFERS:
+            return make_transfer_plan(seed).describe()
+    return make_plan(seed).describe()

@@ -2,17 +2,19 @@
 
 from typing import Any
 
+from alphorn.client.outbox import Outbox
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.message_manager import checkpoint, engine
+from alphorn.message_manager import checkpoint, engine, publishing
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.grace import Grace
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.publishing import publish
@@ -22,6 +24,7 @@ from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.model.commands import Publish
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
+from alphorn.model.messages import BATCH_MESSAGES_MAX
 from alphorn.model.ranges import Range, RangeSet
 from alphorn.testing.mutation import Mutant, Patch
 
@@ -122,6 +125,23 @@ def _late_not_joined() -> list[Patch]:
     return [(Wildcards, "_match", lambda self, channel, place, destination, turn: None)]
 
 
+def _limit_not_kept() -> list[Patch]:
+    return [(publishing, "_room", lambda destination: BATCH_MESSAGES_MAX)]
+
+
+def _release_not_told() -> list[Patch]:
+    original = Fullness.take_changes
+
+    def take_changes(self: Fullness) -> list[tuple[int, str]]:
+        return [(number, reason) for number, reason in original(self) if reason]
+
+    return [(Fullness, "take_changes", take_changes)]
+
+
+def _postponed_not_sent_again() -> list[Patch]:
+    return [(Outbox, "_send_again", lambda self: [])]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -141,5 +161,8 @@ MESSAGE_MUTANTS = tuple(
         ("pieces-run-on", "Fragments are taken to follow each other in the log.", _pieces_run_on),
         ("late-not-joined", "A consumer of a pattern does not hear of destinations that come later.", _late_not_joined),
         ("requests-not-repeated", "What a lost primary was asked is not asked again.", _requests_not_repeated),
+        ("limit-not-kept", "A full destination that blocks takes what comes.", _limit_not_kept),
+        ("release-not-told", "Producers do not hear that a destination has room again.", _release_not_told),
+        ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )

@@ -4,8 +4,9 @@ from alphorn.testing.agreement_mutants import AGREEMENT_MUTANTS
 from alphorn.testing.flow_mutants import FLOW_MUTANTS
 from alphorn.testing.message_mutants import MESSAGE_MUTANTS
 from alphorn.testing.mutation import Mutant
+from alphorn.testing.transaction_mutants import TRANSACTION_MUTANTS
 
-MUTANTS: tuple[Mutant, ...] = (*AGREEMENT_MUTANTS, *FLOW_MUTANTS, *MESSAGE_MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (*AGREEMENT_MUTANTS, *FLOW_MUTANTS, *MESSAGE_MUTANTS, *TRANSACTION_MUTANTS)
 
 
 def find_mutant(name: str) -> Mutant:

@@ -6,7 +6,7 @@ and opens it again. A client may end without a word, or in good order; then a ne
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -21,6 +21,7 @@ from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Acknowledge, Consume, ConsumePattern, Done, Resolve
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
@@ -84,6 +85,7 @@ class SimulatedClient:
         "_home",
         "_late",
         "_managers",
+        "_max_lengths",
         "_outboxes",
         "_places",
         "_pouring",
@@ -113,6 +115,7 @@ class SimulatedClient:
         targets: tuple[str, ...],
         late: tuple[str, ...],
         readings: tuple[Reading, ...],
+        max_lengths: Mapping[str, int],
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
@@ -127,6 +130,7 @@ class SimulatedClient:
         self._targets = targets + late
         self._late = late
         self._readings = readings
+        self._max_lengths = max_lengths
         self._run = 0
         self._end: StreamEnd | None = None
 
@@ -291,7 +295,9 @@ class SimulatedClient:
                 session = self.core.open_session(AckMode.AUTO)
                 self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
 
-        self.core.request(lambda number: Resolve(number, destination), on_answer)
+        limit = self._max_lengths.get(destination, 0)
+        policy = msgspec.msgpack.encode(Policy(max_length=limit)) if limit else b""
+        self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 
     def _step(self, run: int) -> None:
         if run != self._run:
@@ -340,7 +346,16 @@ class SimulatedClient:
         elif not self.is_calm and self._stream.random() < 0.02:
             self._close(consumer, inbox)
         elif not self._pouring.is_reading(inbox):
+            if isinstance(inbox, Inbox):
+                self._regulate(inbox)
             self._take(consumer, inbox)
+
+    def _regulate(self, inbox: Inbox) -> None:
+        """Now and then a program has more than it can use, however little that is."""
+        is_blocked = not self.is_calm and self._stream.random() < 0.1
+        if is_blocked is not inbox.is_blocked:
+            inbox.is_blocked = is_blocked
+            inbox.on_stir()
 
     def _open(self, consumer: _Consumer) -> None:
         reading = consumer.reading

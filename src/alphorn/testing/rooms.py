@@ -4,6 +4,7 @@ A Message Manager's member has the real engine as its replica, so its checkpoint
 the simulated disk. Links from Client Managers to Message Managers, and clients' connections, are simulated streams.
 """
 
+from random import Random
 from typing import Any
 
 from alphorn.bus.entries import Member
@@ -16,7 +17,7 @@ from alphorn.message_manager import machine as mm
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
-from alphorn.model import link
+from alphorn.model import frame_kinds, link
 from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource, origin_of
 from alphorn.model.ranges import RangeSet
@@ -123,6 +124,10 @@ class MessageManagerRoom(Upper):
         self._ends: dict[int, StreamEnd] = {}
         self._next_link = 0
 
+    def read(self, sequence: int) -> bytes | None:
+        """A log entry that is on this node's disk."""
+        return self._read(sequence)
+
     def _read(self, sequence: int) -> bytes | None:
         found = self.node.disk.entry(sequence)
         return bytes(found) if isinstance(found, bytes | memoryview) else None
@@ -157,7 +162,7 @@ class MessageManagerRoom(Upper):
                 break
         return found
 
-    def _say(self, number: int, frame: link.Told) -> None:
+    def _say(self, number: int, frame: frame_kinds.Told) -> None:
         end = self._ends.get(number)
         if end is not None:
             end.send(link.encode(frame))
@@ -168,6 +173,7 @@ class ClientManagerRoom(Upper):
 
     __slots__ = (
         "_clients",
+        "_consumer_bytes_max",
         "_delivered",
         "_handles",
         "_links",
@@ -175,6 +181,7 @@ class ClientManagerRoom(Upper):
         "_next_stream",
         "_ordered",
         "_origin",
+        "_session_bytes_max",
         "_streams",
         "_workload",
         "machine",
@@ -188,8 +195,13 @@ class ClientManagerRoom(Upper):
         workload: Workload,
         streams: SimulatedStreams,
         managers: list[MessageManagerRoom],
+        *,
+        session_bytes_max: int,
+        consumer_bytes_max: int,
     ) -> None:
         self.node = node
+        self._session_bytes_max = session_bytes_max
+        self._consumer_bytes_max = consumer_bytes_max
         self._workload = workload
         self._streams = streams
         self._managers = managers
@@ -199,6 +211,16 @@ class ClientManagerRoom(Upper):
     def keeps_state(self) -> bool:
         """See `Upper`."""
         return False
+
+    @property
+    def name(self) -> str:
+        """Of the process."""
+        return self.node.name
+
+    @property
+    def place(self) -> int:
+        """In the network."""
+        return self.node.index
 
     def accept(self, end: StreamEnd) -> bool:
         """A client connects; False where nobody listens."""
@@ -213,12 +235,29 @@ class ClientManagerRoom(Upper):
         turns.receive(cm.Opened(number))
         return True
 
+    def slow_down(self, seconds: float, stream: Random) -> bool:
+        """One of its clients takes nothing for a while; False where there is none."""
+        turns = self.turns
+        if turns is None or not turns.is_alive or not self._clients:
+            return False
+        number = stream.choice(sorted(self._clients))
+        turns.receive(cm.Writable(number, False))
+        self._streams.schedule.after(seconds, turns.receive, cm.Writable(number, True))
+        return True
+
     def on_started(self) -> None:
         """See `Upper`."""
         node = self.node
         endpoint: Any = node.machine
         ids = IdSource(bytes((10, 0, 0, node.index + 1)), 7000 + node.index, unix_s=node.unix_s)
-        settings = Settings(name=node.name, pid=node.run, address=node.name, cache_bytes=CACHE_BYTES)
+        settings = Settings(
+            name=node.name,
+            pid=node.run,
+            address=node.name,
+            cache_bytes=CACHE_BYTES,
+            session_bytes_max=self._session_bytes_max,
+            consumer_bytes_max=self._consumer_bytes_max,
+        )
         self._origin: bytes = endpoint.origin
         self.machine = ClientManager(settings, ids, origins=[self._origin])
         self.turns = Turns(node, self.machine, self._perform)
@@ -289,6 +328,10 @@ class ClientManagerRoom(Upper):
                 end = self._links.get(name)
                 if end is not None:
                     end.send(link.encode(asked))
+            case cm.Gauge(number):  # simulated streams take everything
+                turns = self.turns
+                if number in self._clients and turns is not None:
+                    self._streams.schedule.after(0.0, turns.receive, cm.Writable(number, True))
             case cm.Hang(number, _):
                 end = self._clients.pop(number, None)
                 if end is not None:

@@ -49,6 +49,7 @@ class Result(msgspec.Struct, kw_only=True):
     epochs: int = 0
     messages: int = 0  # confirmed to programs of a cluster
     receipts: int = 0  # messages handed to programs, each time counted
+    transactions: int = 0  # that programs know to be committed
     faults: dict[str, int] = msgspec.field(default_factory=dict)
 
 

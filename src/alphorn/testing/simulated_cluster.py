@@ -6,8 +6,10 @@ Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Manager
 from random import Random
 
 from alphorn.bus.config import MemberConfig, Role
+from alphorn.message_manager.queue import Queue
+from alphorn.model.destinations import parse_destination
 from alphorn.testing.book import Book
-from alphorn.testing.cluster_plan import ClusterPlan
+from alphorn.testing.cluster_plan import ACCOUNTS, ClusterPlan
 from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.node import SimulatedNode
@@ -18,15 +20,28 @@ from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineR
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.surroundings import MachineFactory
+from alphorn.testing.transfers import TransferBook, TransferClient, units_of
 from alphorn.testing.workload import Workload
 
 DELAY_MEAN_S = 0.0005
+SLOW_S = 0.5  # mean time that a client takes nothing
 
 
 class SimulatedCluster:
     """One cluster, not yet started. In an `is_even` one every frame and every fsync takes as long as every other."""
 
-    __slots__ = ("book", "client_managers", "clients", "message_managers", "plan", "simulation", "streams", "workload")
+    __slots__ = (
+        "book",
+        "client_managers",
+        "clients",
+        "message_managers",
+        "plan",
+        "simulation",
+        "streams",
+        "tellers",
+        "transfers",
+        "workload",
+    )
 
     def __init__(
         self,
@@ -79,14 +94,49 @@ class SimulatedCluster:
                 targets=client.targets,
                 late=client.late,
                 readings=client.readings,
+                max_lengths=plan.limits.max_lengths,
                 tell=self._tell,
             )
             for client in plan.clients
         ]
 
+        self.transfers = TransferBook()
+        homes = [room.place for room in self.client_managers]
+        self.tellers = [
+            TransferClient(
+                f"T{number + 1}",
+                place=homes[number % len(homes)],
+                accounts=list(ACCOUNTS),
+                managers=self.client_managers,
+                streams=self.streams,
+                stream=Random(f"{plan.seed}/T{number + 1}"),
+                book=self.transfers,
+                tell=self._tell,
+            )
+            for number in range(plan.tellers)
+        ]
+
+    @property
+    def programs(self) -> list[SimulatedClient | TransferClient]:
+        """All clients."""
+        return [*self.clients, *self.tellers]
+
+    def check_transfers(self) -> None:
+        """In the end every unit is in one account; raises `Violation`."""
+        if self.tellers:
+            room = next(room for room in self.message_managers if room.machine.is_primary)
+            accounts = [room.engine.destinations[room.engine.numbers[parse_destination(name)]] for name in ACCOUNTS]
+            units = [
+                (str(account.destination), *unit)
+                for account in accounts
+                if isinstance(account, Queue)
+                for unit in units_of(account, room.read)
+            ]
+            self.transfers.check(units, self.plan.units)
+
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""
-        for client in self.clients:
+        for client in self.programs:
             if unfinished := client.find_unfinished():
                 return unfinished
         primaries = [room for room in self.message_managers if room.machine.is_primary]
@@ -96,7 +146,7 @@ class SimulatedCluster:
             if room.engine.sequence != primaries[0].engine.sequence:
                 return f"{room.node.name} has applied {room.engine.sequence} of {primaries[0].engine.sequence}"
             for destination in room.engine.destinations.values():
-                if destination.destination.is_reserved:
+                if destination.destination.is_reserved or str(destination.destination) in ACCOUNTS:
                     continue
                 for subscription, backlog in destination.backlogs():
                     if backlog.count:
@@ -107,7 +157,15 @@ class SimulatedCluster:
     def _add_client_manager(self, name: str) -> ClientManagerRoom:
         me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
         node = self.simulation.add_node(me)
-        room = ClientManagerRoom(node, self.workload, self.streams, self.message_managers)
+        limits = self.plan.limits
+        room = ClientManagerRoom(
+            node,
+            self.workload,
+            self.streams,
+            self.message_managers,
+            session_bytes_max=limits.session_bytes_max,
+            consumer_bytes_max=limits.consumer_bytes_max,
+        )
         node.upper = room
         return room
 
@@ -125,11 +183,17 @@ class SimulatedCluster:
             "crash-client-manager": self._crash_client_manager,
             "crash-client": lambda nemesis: self._end_client(nemesis, says_goodbye=False),
             "goodbye": lambda nemesis: self._end_client(nemesis, says_goodbye=True),
+            "slow-client": self._slow_down,
         }
 
     def _break_streams(self, nemesis: Nemesis) -> str:
         count = self.streams.break_some(nemesis.stream.choice((0.2, 0.5, 1.0)))
         return f"{count} streams" if count else ""
+
+    def _slow_down(self, nemesis: Nemesis) -> str:
+        room = nemesis.stream.choice(self.client_managers)
+        seconds = nemesis.draw_s(SLOW_S)
+        return f"{room.node.name} {seconds:.2f} s" if room.slow_down(seconds, nemesis.stream) else ""
 
     def _crash_client_manager(self, nemesis: Nemesis) -> str:
         nodes = [room.node for room in self.client_managers if room.node.is_up]
@@ -141,7 +205,10 @@ class SimulatedCluster:
         return node.name
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
-        client = nemesis.stream.choice(self.clients)
+        client = nemesis.stream.choice(self.programs)
+        if isinstance(client, TransferClient):
+            client.crash()
+            return client.name
         client.end(says_goodbye=says_goodbye)
         client.start()
         return client.name

@@ -58,6 +58,10 @@ class Timeline:
         watch.told.append(self._on_told)
         watch.fault.append(self._on_fault)
 
+    def note(self, now: float, name: str, text: str) -> None:
+        """A line of a run without simulated members."""
+        self._lines.append((now, "", name, lambda: text))
+
     def lines(self, last: int | None = None) -> Iterator[str]:
         """The lines, or only the last ones."""
         width = max((len(name) for _, _, name, _ in self._lines), default=2)

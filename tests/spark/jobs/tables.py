@@ -41,8 +41,8 @@ def message(sequence: int, **fields: Any) -> dict[str, Any]:
 
 
 def table(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """A table of messages."""
-    return spark.createDataFrame([tuple(row.get(name) for name in COLUMNS) for row in rows], SCHEMA)
+    """A table of messages, in one partition, so that one task has them all."""
+    return spark.createDataFrame([tuple(row.get(name) for name in COLUMNS) for row in rows], SCHEMA).coalesce(1)
 
 
 def audit_of(spark: SparkSession, *events: Mapping[str, Any]) -> DataFrame:

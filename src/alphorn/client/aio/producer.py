@@ -11,15 +11,17 @@ import msgspec
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.streaming import BodySending, StreamReceipt
-from alphorn.client.choices import DestinationLike, Sending
+from alphorn.client.choices import DestinationLike, Sending, check_destination
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
 from alphorn.client.refusals import again
 from alphorn.model.conversation import parts_of
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import Blocked, Error, Misuse
 
 BODIES_AT_ONCE = 5_000
+OTHERS_MAX = 64  # destinations of one producer that do not wait for each other
 FIELDS = ("properties", "priority", "ttl", "delay", "key", "type", "correlation_id", "reply_to")
 
 
@@ -95,6 +97,7 @@ class Producer:
         self._sending = sending
         self._destination = destination
         self._is_plain = sending.is_plain and destination is not None
+        self._others: dict[str, Producer] = {}  # by destination: a full one must not delay another
         self._streams: list[BodySending] = []
         self._forks = FORKS.number
 
@@ -124,10 +127,26 @@ class Producer:
     ) -> Receipt:
         """Sends one message; with `wait=True` returns once it is committed.
 
-        Waits while too much is unconfirmed; a producer with `on_block="raise"` raises `Blocked` instead, and nothing
-        was sent. Raises `Misuse` for what cannot be sent.
+        Waits while the destination takes nothing, or too much is unconfirmed; a producer with `on_block="raise"` raises
+        `Blocked` instead, and nothing was sent. Raises `Misuse` for what cannot be sent. In a transacted session it
+        leaves when that is committed.
         """
+        if destination is not None and (other := await self._producer_for(destination)) is not self:
+            return await other.send(
+                body,
+                properties=properties,
+                priority=priority,
+                ttl=ttl,
+                delay=delay,
+                key=key,
+                type=type,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                wait=wait,
+            )
         outbox = self._outbox
+        if wait:
+            outbox.check_wait(outbox.counter + 1)
         if (
             self._is_plain
             and properties is None
@@ -160,8 +179,8 @@ class Producer:
                 correlation_id=correlation_id,
                 reply_to=reply_to,
             )
-            if not outbox.has_room:
-                await self._make_room()
+            if outbox.why_full(parcel.place):
+                await self._make_room(parcel.place)
             counter = outbox.add(parcel)
         self._line.schedule()
         if len(outbox.waiting) >= BATCH_MESSAGES_TARGET:
@@ -182,6 +201,8 @@ class Producer:
         comes after all that this producer sent before.
         """
         self._check()
+        if self._outbox.is_transacted:
+            raise Misuse("a stream is not part of a transaction; send it in a session that is not transacted")
         if destination is None and self._outbox.is_stale:
             destination = self._destination  # it was deleted, and is created anew
         place = await self._place_of(destination)
@@ -200,7 +221,10 @@ class Producer:
     async def try_send(self, body: Any, **fields: Any) -> Receipt | None:
         """Like `send`, but gives None at once, with nothing sent, when the producer is blocked."""
         self._check()
-        return await self.send(body, **fields) if self._outbox.has_room else None
+        destination = fields.get("destination")
+        if destination is not None and (other := await self._producer_for(destination)) is not self:
+            return await other.try_send(body, **{**fields, "destination": None})
+        return None if self._outbox.why_full(await self._place_of(destination)) else await self.send(body, **fields)
 
     async def send_many(
         self, bodies: Iterable[Any], *, destination: DestinationLike | None = None, **fields: Any
@@ -209,9 +233,13 @@ class Producer:
 
         Raises `Misuse` for a body that cannot be sent; some of those before it may have been sent.
         """
+        if destination is not None and (other := await self._producer_for(destination)) is not self:
+            return await other.send_many(bodies, **fields)
         first = 0
         last = -1
         wait = fields.pop("wait", False)
+        if wait:
+            self._outbox.check_wait(self._outbox.counter + 1)
         is_plain = self._sending.is_plain and not any(value is not None for value in fields.values())
         source = iter(bodies)
         while part := list(islice(source, BODIES_AT_ONCE)):
@@ -222,8 +250,8 @@ class Producer:
             else:
                 parcels = self._parcels(place, part, fields)
             for parcel in parcels:
-                if not self._outbox.has_room:
-                    await self._make_room()
+                if self._outbox.why_full(place):
+                    await self._make_room(place)
                 last = self._outbox.add(parcel)
                 first = first or last - (parcel.count or 1) + 1
                 self._line.schedule()
@@ -233,18 +261,25 @@ class Producer:
             await receipts.result()
         return receipts
 
-    def is_blocked(self) -> bool:
-        """Whether `send` would wait now."""
-        return not self._outbox.has_room
+    def is_blocked(self, destination: DestinationLike | None = None) -> bool:
+        """Whether `send` would wait now, for this producer's own destination or for another that it has used."""
+        if destination is None:
+            return not self._outbox.has_room
+        name = check_destination(destination)
+        outbox = self._others.get(name, self)._outbox
+        return bool(outbox.why_full(self._line.core.places.get(name, outbox.place)))
 
     async def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was sent is committed.
 
         Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
-        when the time is over first.
+        when the time is over first. In a transacted session `commit` does this, and there is nothing to wait for.
         """
+        if self._outbox.is_transacted:
+            return
         outbox = self._outbox
         counter = outbox.counter
+        deadline = None if timeout is None else time.monotonic() + timeout
         if not await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
             raise TimeoutError(
                 f"{counter - outbox.confirmed} messages are not confirmed yet; they are still on their way"
@@ -255,6 +290,8 @@ class Producer:
             outcome = outbox.outcome(counter)
             assert isinstance(outcome, Error)
             raise outcome
+        for other in list(self._others.values()):
+            await other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     async def close(self) -> None:
         """Flushes, then ends sending. A second time does nothing."""
@@ -263,7 +300,8 @@ class Producer:
         try:
             await self.flush()
         finally:
-            self._line.core.close_outbox(self._outbox)
+            for producer in (self, *self._others.values()):
+                self._line.core.close_outbox(producer._outbox)
             for sending in self._streams:
                 self._line.core.close_outbox(sending.lane)
 
@@ -281,6 +319,7 @@ class Producer:
 
     async def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
+        outbox.check_wait(counter)
         if not await self._line.wait_for(lambda: outbox.outcome(counter) is not False, timeout):
             raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
         outcome = outbox.outcome(counter)
@@ -288,6 +327,27 @@ class Producer:
             outbox.note_told(counter)
             raise again(outcome)
         return outbox.id_of(self._line.core.connection, counter)
+
+    async def _producer_for(self, destination: DestinationLike) -> "Producer":
+        """Who sends to another destination than this producer's own: one of its own for each, as far as there may be.
+
+        Temporary destinations come and go; messages to them go with this producer's own.
+        """
+        name = destination if type(destination) is str else check_destination(destination)
+        known = self._others.get(name)
+        if known is not None:
+            return known
+        name = check_destination(name)
+        if name == self._destination or parse_destination(name).is_temporary or len(self._others) >= OTHERS_MAX:
+            return self
+        self._check()
+        place = await self._places.find(name)
+        if name not in self._others:
+            session = self._line.core.sessions[self._outbox.session]
+            is_persistent = self._sending.is_persistent
+            outbox = self._line.core.open_outbox(session, place, is_persistent=is_persistent, destination=name)
+            self._others[name] = Producer(self._line, self._places, outbox, self._sending, name)
+        return self._others[name]
 
     async def _place_of(self, destination: DestinationLike | None) -> int:
         if destination is not None:
@@ -311,14 +371,12 @@ class Producer:
         if not self._outbox.is_open:
             raise Misuse("this producer is closed; make another with session.producer")
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox
-        if outbox.has_room:
-            return
-        if not self._sending.is_waiting:
-            raise Blocked(
-                f"{outbox.counter - outbox.confirmed} messages of this producer are not confirmed yet; retry later"
-            )
-        await self._line.wait_for(lambda: outbox.has_room or outbox.failure is not None, None)
+        outbox.check_room()
+        reason = outbox.why_full(place)
+        if reason and not self._sending.is_waiting:
+            raise Blocked(reason)
+        await self._line.wait_for(lambda: not outbox.why_full(place) or outbox.failure is not None, None)
         self._check()

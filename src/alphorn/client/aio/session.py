@@ -2,9 +2,11 @@
 
 import asyncio
 import datetime
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from alphorn.client import transactions
 from alphorn.client.aio.consumer import Browser, Consumer
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.listening import Listening
@@ -180,23 +182,34 @@ class Session:
 
     async def acknowledge(self) -> None:
         """Everything this session has received so far is consumed."""
-        self._check()
+        self._check_untransacted("commit() consumes what it has received")
         self._state.acknowledge()
         self._line.schedule()
 
     async def recover(self) -> None:
         """Everything that was received and not acknowledged comes again, in order, with `delivery_count` raised."""
-        self._check()
+        self._check_untransacted("rollback() returns what it has received")
         self._state.recover()
         self._line.schedule()
 
     async def commit(self) -> None:
-        """For transacted sessions, which come with a later version."""
-        raise Misuse("this session is not transacted; there is nothing to commit")
+        """Does all that this session sent and received since the last time, or nothing of it; then begins anew.
+
+        Raises `TransactionRolledBack` when nothing was done: what was received comes again, with `delivery_count`
+        raised. A lost connection is no reason: the outcome is found out on the next one. Raises `UnknownOutcome` only
+        when the library had to give up, and `Misuse` in a session that is not transacted. Cancelled, it goes on: wait
+        for the outcome by closing the session.
+        """
+        self._check_transacted("there is nothing to commit")
+        line, state = self._line, self._state
+        now_ms = time.time_ns() // 1_000_000
+        await line.await_answer(lambda on_answer: transactions.commit(line.core, state, now_ms, on_answer))
 
     async def rollback(self) -> None:
-        """For transacted sessions, which come with a later version."""
-        raise Misuse("this session is not transacted; recover() returns what is not acknowledged")
+        """Drops what this session sent since the last commit; what it received comes again, `delivery_count` raised."""
+        self._check_transacted("recover() returns what is not acknowledged")
+        transactions.roll_back(self._line.core, self._state)
+        self._line.schedule()
 
     async def unsubscribe(self, name: str) -> None:
         """Ends a named subscription; what it had not consumed is let go."""
@@ -213,7 +226,7 @@ class Session:
         Other fields are those of `send`. Raises `TimeoutError` when no answer came in time; an answer that comes later
         is dropped.
         """
-        self._check()
+        self._check_untransacted("a request would leave only with commit(); ask in another session")
         line = self._line
         async with self._asking:
             if self._replies is None:
@@ -229,7 +242,7 @@ class Session:
             receipt = await asker.send(
                 body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields
             )
-            outcome = asker._outbox.outcome
+            outcome = receipt._producer._outbox.outcome
             counter = receipt._counter
             await line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), timeout)
             if isinstance(outcome(counter), Error):
@@ -242,7 +255,10 @@ class Session:
         return answer
 
     async def close(self) -> None:
-        """Flushes the producers and ends the consumers; what was not acknowledged comes back. May be repeated."""
+        """Flushes the producers and ends the consumers; what was not acknowledged comes back. May be repeated.
+
+        An open transaction is rolled back.
+        """
         await self._end(is_failed=False)
 
     async def _end(self, *, is_failed: bool) -> None:
@@ -259,6 +275,9 @@ class Session:
 
     async def _close_parts(self, *, is_failed: bool) -> None:
         faults: list[BaseException] = []
+        if (transaction := self._state.transaction) is not None:
+            core = self._line.core
+            await self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
         for producer in self._producers:
             try:
                 await producer.flush()
@@ -266,6 +285,8 @@ class Session:
                 faults.append(error)
 
         def wish(on_answer: Callable[[Answer | Error], None]) -> None:
+            if self._state.transaction is not None:
+                transactions.drop_sent(self._state)
             for consumer in self._consumers:
                 if is_failed:
                     consumer._inbox.unhand(is_closing=True)
@@ -276,6 +297,16 @@ class Session:
         await self._line.await_answer(wish)
         if faults:
             raise faults[0]
+
+    def _check_transacted(self, hint: str) -> None:
+        self._check()
+        if self._state.transaction is None:
+            raise Misuse(f"this session is not transacted; {hint}")
+
+    def _check_untransacted(self, hint: str) -> None:
+        self._check()
+        if self._state.transaction is not None:
+            raise Misuse(f"this session is transacted; {hint}")
 
     def _check(self) -> None:
         self._line.check()

@@ -80,7 +80,10 @@ class Connection:
         return self._line.core.connection.hex()
 
     def session(self, ack: str = "auto", *, transacted: bool = False) -> Session:
-        """Begins an independent flow. `ack` is "auto", "client", "individual" or "dups_ok"."""
+        """Begins an independent flow. `ack` is "auto", "client", "individual" or "dups_ok".
+
+        In a `transacted` one nothing is sent or consumed before `commit`, whatever `ack` says.
+        """
         self._line.check()
         mode = check_mode(ack, transacted=transacted)
         with self._line.lock:

@@ -11,15 +11,17 @@ import msgspec
 from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.places import Places
 from alphorn.client.blocking.streaming import BodySending, StreamReceipt
-from alphorn.client.choices import DestinationLike, Sending
+from alphorn.client.choices import DestinationLike, Sending, check_destination
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.refusals import again
 from alphorn.model.conversation import parts_of
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import Blocked, Error, Misuse
 
 BODIES_AT_ONCE = 5_000
+OTHERS_MAX = 64  # destinations of one producer that do not wait for each other
 FIELDS = ("properties", "priority", "ttl", "delay", "key", "type", "correlation_id", "reply_to")
 
 
@@ -90,6 +92,7 @@ class Producer:
         self._sending = sending
         self._destination = destination
         self._is_plain = sending.is_plain and destination is not None
+        self._others: dict[str, Producer] = {}  # by destination: a full one must not delay another
         self._streams: list[BodySending] = []
         self._lock = threading.Lock()  # of programs' threads alone: a counter and its message belong together
         self._forks = FORKS.number
@@ -120,10 +123,26 @@ class Producer:
     ) -> Receipt:
         """Sends one message; with `wait=True` returns once it is committed.
 
-        Waits while too much is unconfirmed; a producer with `on_block="raise"` raises `Blocked` instead, and nothing
-        was sent. Raises `Misuse` for what cannot be sent.
+        Waits while the destination takes nothing, or too much is unconfirmed; a producer with `on_block="raise"` raises
+        `Blocked` instead, and nothing was sent. Raises `Misuse` for what cannot be sent. In a transacted session it
+        leaves when that is committed.
         """
+        if destination is not None and (other := self._producer_for(destination)) is not self:
+            return other.send(
+                body,
+                properties=properties,
+                priority=priority,
+                ttl=ttl,
+                delay=delay,
+                key=key,
+                type=type,
+                correlation_id=correlation_id,
+                reply_to=reply_to,
+                wait=wait,
+            )
         outbox = self._outbox
+        if wait:
+            outbox.check_wait(outbox.counter + 1)
         if (
             self._is_plain
             and properties is None
@@ -157,8 +176,8 @@ class Producer:
                 correlation_id=correlation_id,
                 reply_to=reply_to,
             )
-            if not outbox.has_room:
-                self._make_room()
+            if outbox.why_full(parcel.place):
+                self._make_room(parcel.place)
             with self._lock:
                 counter = outbox.add(parcel)
         if self._line.is_asleep and outbox.wants_packing:
@@ -177,6 +196,8 @@ class Producer:
         comes after all that this producer sent before.
         """
         self._check()
+        if self._outbox.is_transacted:
+            raise Misuse("a stream is not part of a transaction; send it in a session that is not transacted")
         if destination is None and self._outbox.is_stale:
             destination = self._destination  # it was deleted, and is created anew
         place = self._place_of(destination)
@@ -195,7 +216,10 @@ class Producer:
     def try_send(self, body: Any, **fields: Any) -> Receipt | None:
         """Like `send`, but gives None at once, with nothing sent, when the producer is blocked."""
         self._check()
-        return self.send(body, **fields) if self._outbox.has_room else None
+        destination = fields.get("destination")
+        if destination is not None and (other := self._producer_for(destination)) is not self:
+            return other.try_send(body, **{**fields, "destination": None})
+        return None if self._outbox.why_full(self._place_of(destination)) else self.send(body, **fields)
 
     def send_many(
         self, bodies: Iterable[Any], *, destination: DestinationLike | None = None, **fields: Any
@@ -204,9 +228,13 @@ class Producer:
 
         Raises `Misuse` for a body that cannot be sent; some of those before it may have been sent.
         """
+        if destination is not None and (other := self._producer_for(destination)) is not self:
+            return other.send_many(bodies, **fields)
         first = 0
         last = -1
         wait = fields.pop("wait", False)
+        if wait:
+            self._outbox.check_wait(self._outbox.counter + 1)
         is_plain = self._sending.is_plain and not any(value is not None for value in fields.values())
         source = iter(bodies)
         while part := list(islice(source, BODIES_AT_ONCE)):
@@ -217,8 +245,8 @@ class Producer:
             else:
                 parcels = self._parcels(place, part, fields)
             for parcel in parcels:
-                if not self._outbox.has_room:
-                    self._make_room()
+                if self._outbox.why_full(place):
+                    self._make_room(place)
                 with self._lock:
                     last = self._outbox.add(parcel)
                 first = first or last - (parcel.count or 1) + 1
@@ -229,19 +257,26 @@ class Producer:
             receipts.result()
         return receipts
 
-    def is_blocked(self) -> bool:
-        """Whether `send` would wait now."""
-        return not self._outbox.has_room
+    def is_blocked(self, destination: DestinationLike | None = None) -> bool:
+        """Whether `send` would wait now, for this producer's own destination or for another that it has used."""
+        if destination is None:
+            return not self._outbox.has_room
+        name = check_destination(destination)
+        outbox = self._others.get(name, self)._outbox
+        return bool(outbox.why_full(self._line.core.places.get(name, outbox.place)))
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was sent is committed.
 
         Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
-        when the time is over first.
+        when the time is over first. In a transacted session `commit` does this, and there is nothing to wait for.
         """
+        if self._outbox.is_transacted:
+            return
         self._line.check_thread()
         outbox = self._outbox
         counter = outbox.counter
+        deadline = None if timeout is None else time.monotonic() + timeout
         if not self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
             raise TimeoutError(
                 f"{counter - outbox.confirmed} messages are not confirmed yet; they are still on their way"
@@ -252,6 +287,8 @@ class Producer:
             outcome = outbox.outcome(counter)
             assert isinstance(outcome, Error)
             raise outcome
+        for other in list(self._others.values()):
+            other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Flushes, then ends sending. A second time does nothing."""
@@ -261,7 +298,8 @@ class Producer:
             self.flush()
         finally:
             with self._line.lock:
-                self._line.core.close_outbox(self._outbox)
+                for producer in (self, *self._others.values()):
+                    self._line.core.close_outbox(producer._outbox)
                 for sending in self._streams:
                     self._line.core.close_outbox(sending.lane)
 
@@ -280,6 +318,7 @@ class Producer:
 
     def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
+        outbox.check_wait(counter)
         if not self._line.wait_for(lambda: outbox.outcome(counter) is not False, timeout):
             raise TimeoutError(f"message {counter} of this producer is not confirmed yet; it is still on its way")
         outcome = outbox.outcome(counter)
@@ -287,6 +326,28 @@ class Producer:
             outbox.note_told(counter)
             raise again(outcome)
         return outbox.id_of(self._line.core.connection, counter)
+
+    def _producer_for(self, destination: DestinationLike) -> "Producer":
+        """Who sends to another destination than this producer's own: one of its own for each, as far as there may be.
+
+        Temporary destinations come and go; messages to them go with this producer's own.
+        """
+        name = destination if type(destination) is str else check_destination(destination)
+        known = self._others.get(name)
+        if known is not None:
+            return known
+        name = check_destination(name)
+        if name == self._destination or parse_destination(name).is_temporary or len(self._others) >= OTHERS_MAX:
+            return self
+        self._check()
+        place = self._places.find(name)
+        with self._line.lock:
+            if name not in self._others:
+                session = self._line.core.sessions[self._outbox.session]
+                is_persistent = self._sending.is_persistent
+                outbox = self._line.core.open_outbox(session, place, is_persistent=is_persistent, destination=name)
+                self._others[name] = Producer(self._line, self._places, outbox, self._sending, name)
+        return self._others[name]
 
     def _place_of(self, destination: DestinationLike | None) -> int:
         if destination is not None:
@@ -310,15 +371,13 @@ class Producer:
         if not self._outbox.is_open:
             raise Misuse("this producer is closed; make another with session.producer")
 
-    def _make_room(self) -> None:
+    def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox
-        if outbox.has_room:
-            return
-        if not self._sending.is_waiting:
-            raise Blocked(
-                f"{outbox.counter - outbox.confirmed} messages of this producer are not confirmed yet; retry later"
-            )
+        outbox.check_room()
+        reason = outbox.why_full(place)
+        if reason and not self._sending.is_waiting:
+            raise Blocked(reason)
         self._line.check_thread()
-        self._line.wait_for(lambda: outbox.has_room or outbox.failure is not None, None)
+        self._line.wait_for(lambda: not outbox.why_full(place) or outbox.failure is not None, None)
         self._check()

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 
 import alphorn
 from alphorn.client.weighing import weigh_replicas
-from alphorn.model.conversation import ChannelKnown
 from alphorn.model.errors import Misuse, Unavailable
-from alphorn.model.link import SurveyedDestination
+from alphorn.model.log_conversation import ChannelKnown
+from alphorn.model.log_link import SurveyedDestination
 from alphorn.spark.cluster import ClusterView
 from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints, fold, unkeyed, weigh, weight_text
 from alphorn.spark.jobs.progress import shown

@@ -10,6 +10,8 @@ from alphorn.bus.machine import Persist, SealCheckpoint
 from alphorn.model.commands import Acknowledge, Entry
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
+from alphorn.testing.checkers.limits import LimitsHold
+from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
 from alphorn.testing.simulated_cluster import SimulatedCluster
@@ -233,11 +235,13 @@ class NothingIsLocked(_Checker):
             dispatcher = room.machine.describe()["dispatcher"]
             if isinstance(dispatcher, dict):
                 for number, outlets in dispatcher["destinations"].items():
+                    name = str(room.engine.destinations[number].destination)
                     for subscription, outlet in outlets.items():
-                        self._look(f"{number}/{subscription}", outlet)
+                        self._look(f"{name}/{subscription}", outlet, is_empty=name not in ACCOUNTS)
 
-    def _look(self, place: str, outlet: dict[str, object]) -> None:
-        held = {key: outlet[key] for key in ("locked", "withheld", "leaving", "maybe_redelivered") if outlet[key]}
+    def _look(self, place: str, outlet: dict[str, object], *, is_empty: bool) -> None:
+        kinds = ["locked", "withheld", "leaving", *(["maybe_redelivered"] if is_empty else [])]
+        held = {key: outlet[key] for key in kinds if outlet[key]}
         if held:
             raise Violation(self.name, f"nothing is left in {place}, and the primary has {held}")
 
@@ -276,4 +280,4 @@ def state_of(room: MessageManagerRoom) -> bytes:
 
 def make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     """All of them, watching."""
-    return [make(cluster) for make in MESSAGE_CHECKERS]
+    return [*(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]

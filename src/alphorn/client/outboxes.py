@@ -1,0 +1,117 @@
+"""All producers of a connection: who sends what next, and what the server says of what was sent."""
+
+from collections.abc import Callable
+from itertools import chain
+
+from alphorn.client.flow import SessionState
+from alphorn.client.lane import Lane
+from alphorn.client.outbox import Outbox
+from alphorn.client.pauses import Pauses
+from alphorn.client.refusals import error_of
+from alphorn.client.whereabouts import Ask, Whereabouts
+from alphorn.model.conversation import Confirmed, Flow, Hold, Postponed, Refused, Vanished
+from alphorn.model.errors import Error, InvalidDestination
+
+
+class Outboxes:
+    """Outboxes and lanes by number."""
+
+    __slots__ = ("_next_number", "_of", "_pauses", "_sessions", "_whereabouts")
+
+    def __init__(
+        self, sessions: dict[int, SessionState], whereabouts: Whereabouts, next_number: Callable[[], int]
+    ) -> None:
+        self._sessions = sessions
+        self._whereabouts = whereabouts
+        self._next_number = next_number
+        self._of: dict[int, Outbox | Lane] = {}
+        self._pauses = Pauses()
+
+    def open(self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None) -> Outbox:
+        """Begins to send."""
+        number = self._next_number()
+        outbox = Outbox(number=number, session=session.number, place=place, is_persistent=is_persistent)
+        outbox.is_transacted, outbox.destination = session.transaction is not None, destination or ""
+        self._enter(outbox)
+        return outbox
+
+    def open_lane(self, session: int) -> Lane:
+        """Begins to send large bodies."""
+        lane = Lane(number=self._next_number(), session=session)
+        self._enter(lane)
+        return lane
+
+    def close(self, outbox: Outbox | Lane) -> None:
+        """Ends sending; it must be flushed before. What is part of a transaction leaves with that."""
+        outbox.is_open = False
+        if isinstance(outbox, Outbox) and outbox.is_transacted and not outbox.is_flushed:
+            return
+        self._of.pop(outbox.number, None)
+        if session := self._sessions.get(outbox.session):
+            session.outboxes.pop(outbox.number, None)
+
+    def receive(self, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:
+        """The server speaks of messages, or of who is to wait."""
+        match frame:
+            case Confirmed(producer, counter):
+                if outbox := self._of.get(producer):
+                    outbox.on_confirmed(counter)
+            case Refused():
+                self._on_refused(frame)
+            case Vanished(place):
+                outboxes = [outbox for outbox in self._of.values() if isinstance(outbox, Outbox)]
+                self._whereabouts.on_vanished(place, outboxes)
+            case _:
+                self._pauses.receive(frame, self._of)
+
+    def on_welcome(self) -> None:
+        """There is a stream again, and nobody waits who is not told so by it."""
+        self._pauses.clear(self._of.values())
+
+    def fail(self, error: Error) -> None:
+        """The library gives up."""
+        for outbox in self._of.values():
+            outbox.on_failed(error)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something should leave at once."""
+        return any(outbox.wants_packing for outbox in self._of.values())
+
+    def pack(self, now_ms: int, ask: Ask) -> list[bytes]:
+        """What is to leave now; destinations that were deleted are asked for instead."""
+        output: list[bytes] = []
+        for outbox in self._of.values():
+            if isinstance(outbox, Outbox) and outbox.wants_packing and outbox.is_stale:
+                self._whereabouts.find_again(outbox, ask)
+            elif outbox.wants_packing:
+                output += outbox.pack(now_ms)
+        return output
+
+    def unconfirmed_frames(self) -> list[bytes]:
+        """What must be sent again on a new stream."""
+        return list(chain.from_iterable(outbox.unconfirmed_frames() for outbox in self._of.values()))
+
+    def unknown_outcomes(self) -> list[Error]:
+        """Of producers with unconfirmed messages after giving up, what to say about the newest of them."""
+        outcomes = [box.outcome(box.counter) for box in self._of.values() if box.counter > box.confirmed]
+        return [outcome for outcome in outcomes if isinstance(outcome, Error)]
+
+    def describe(self) -> list[dict[str, int]]:
+        """The printable state."""
+        return [outbox.describe() for outbox in self._of.values()]
+
+    def _enter(self, outbox: Outbox | Lane) -> None:
+        outbox.blocked_places = self._pauses.places
+        self._pauses.apply([outbox])
+        self._of[outbox.number] = self._sessions[outbox.session].outboxes[outbox.number] = outbox
+
+    def _on_refused(self, frame: Refused) -> None:
+        error = error_of(frame.error, frame.reason)
+        is_gone = isinstance(error, InvalidDestination)
+        if is_gone:
+            self._whereabouts.places.clear()  # one of them is gone; the others are soon found again
+        if outbox := self._of.get(frame.producer):
+            outbox.on_refused(frame.counter, frame.count, error)
+            if is_gone:
+                outbox.on_vanished()

@@ -1,0 +1,63 @@
+"""Steps of a transaction at which a process can be told to die, for tests: nothing else finds the moments that matter.
+
+The program that started a process arms it (io/control.py, `NodeDieAt`); a process that nobody armed takes no notice.
+Client Managers name their steps themselves (client_manager/transactions.py). A primary has taken one when it has
+applied the command and told nobody yet.
+"""
+
+import os
+import signal
+
+from alphorn.model.commands import (
+    TransactionCommit,
+    TransactionDecide,
+    TransactionFinish,
+    TransactionPrepare,
+    decode_entry,
+)
+from alphorn.model.errors import PeerViolation
+
+_APPLIED = {
+    TransactionCommit: "commit-applied",
+    TransactionPrepare: "prepare-applied",
+    TransactionDecide: "decide-applied",
+    TransactionFinish: "finish-applied",
+}
+PRIMARY_STEPS = tuple(_APPLIED.values())
+
+
+class CrashPoints:
+    """What kills this process, if anything does."""
+
+    __slots__ = ("_left", "_step")
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._left = 0
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether there is something to watch for."""
+        return self._left > 0
+
+    def arm(self, step: str, count: int) -> None:
+        """Lets the process die when it takes this step for the so-manieth time; 0 lets it live."""
+        self._step, self._left = step, count
+
+    def reach(self, step: str) -> None:
+        """A step is being taken."""
+        if self._left and step == self._step:
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def reach_applied(self, payload: bytes | memoryview) -> None:
+        """A primary has applied this entry."""
+        try:
+            entry = decode_entry(payload)
+        except PeerViolation:
+            return
+        for command in entry.commands:
+            step = _APPLIED.get(type(command))
+            if step is not None:
+                self.reach(step)

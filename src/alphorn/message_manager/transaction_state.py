@@ -1,0 +1,146 @@
+"""What a channel knows of transactions: of each session the newest one, and of prepared ones all that finishing needs.
+
+A session has one transaction at a time, so one record per session is enough: a session goes on with the next one only
+when it knows what became of the last, everywhere. Records of one channel end with their connection. Those of several
+channels stay a while longer, because a late command of a Client Manager that hung must find what was decided.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import takewhile
+
+import msgspec
+
+from alphorn.message_manager.backlog import Piece
+from alphorn.model.commands import Publish, connection_of
+
+FORGOTTEN_MS = 3600 * 1000  # how long a transaction over several channels is known after its connection has ended
+
+
+class Outcome(IntEnum):
+    """What became of a transaction here."""
+
+    PREPARED = 0  # nothing yet: it is decided elsewhere
+    DONE = 1
+    ROLLED_BACK = 2
+
+
+class Reserved(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of one backlog that a prepared transaction consumes."""
+
+    destination: int
+    subscription: int
+    consumer: bytes  # key of who had them
+    pieces: list[Piece]
+    keys: list[tuple[int, str]]
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True):
+    """A batch that a prepared transaction publishes, and where in the log it is."""
+
+    sequence: int
+    place: int
+    batch: Publish
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """The newest transaction of one session."""
+
+    counter: int
+    outcome: Outcome = Outcome.PREPARED
+    reason: str = ""  # why it was rolled back
+    channels: list[int] = []  # that take part, home first; none where only this one does
+    is_open: bool = False  # decided here to be done, and not every channel has finished
+    has_come_back: bool = False  # it was prepared here, and what it consumed has come back
+    forgotten_ms: int = 0  # when its connection ended
+    reserved: list[Reserved] = []
+    staged: list[Staged] = []
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether somebody has to see to its end."""
+        return self.outcome is Outcome.PREPARED or self.is_open
+
+
+class Transactions:
+    """The records of all sessions, by connection and session."""
+
+    __slots__ = ("_forgotten", "of", "unresolved")
+
+    def __init__(self) -> None:
+        self.of: dict[bytes, dict[bytes, Record]] = {}
+        self.unresolved: dict[bytes, Record] = {}  # those of them that somebody has to see to
+        self._forgotten: dict[bytes, int] = {}  # session → when its connection ended, oldest first
+
+    def find(self, session: bytes) -> Record | None:
+        """The newest transaction of a session, if one is known."""
+        found = self.of.get(connection_of(session))
+        return None if found is None else found.get(session)
+
+    def put(self, session: bytes, record: Record) -> Record:
+        """Another transaction of a session, or another state of the same."""
+        if not record.forgotten_ms:
+            self._forgotten.pop(session, None)
+        self.of.setdefault(connection_of(session), {})[session] = record
+        if record.is_unresolved:
+            self.unresolved[session] = record
+        else:
+            self.unresolved.pop(session, None)
+        return record
+
+    def staged_for(self, destination: int) -> int:
+        """Messages that prepared transactions will bring to a destination, if they are committed."""
+        prepared = (record.staged for record in self.unresolved.values())
+        return sum(s.batch.count for staged in prepared for s in staged if s.batch.destination == destination)
+
+    def sequences(self) -> set[int]:
+        """The log entries that hold what prepared transactions publish."""
+        return {staged.sequence for record in self.unresolved.values() for staged in record.staged}
+
+    def connections(self) -> set[bytes]:
+        """Connections that are not forgotten and have records here."""
+        return {
+            connection
+            for connection, records in self.of.items()
+            if any(not record.forgotten_ms for record in records.values())
+        }
+
+    def forget(self, connection: bytes, now_ms: int) -> None:
+        """A connection has ended."""
+        records = self.of.get(connection, {})
+        for session, record in sorted(records.items()):
+            if not record.channels:
+                self._drop(session)
+            elif not record.forgotten_ms:
+                record.forgotten_ms = max(1, now_ms)
+                self._forgotten[session] = record.forgotten_ms
+
+    def forget_old(self, now_ms: int) -> None:
+        """What nobody can ask for any more is dropped. Costs by those that are old enough."""
+        old = takewhile(lambda item: item[1] <= now_ms - FORGOTTEN_MS, self._forgotten.items())
+        for session in [session for session, _ in old if session not in self.unresolved]:
+            self._drop(session)
+
+    def next_forgotten(self) -> int | None:
+        """When the next record is to be dropped."""
+        times = (time for session, time in self._forgotten.items() if session not in self.unresolved)
+        first = next(times, None)
+        return None if first is None else first + FORGOTTEN_MS
+
+    def restore(self) -> None:
+        """Works out what follows from the rest, after a checkpoint was read."""
+        times = [(record.forgotten_ms, session) for session, record in self if record.forgotten_ms]
+        self._forgotten = {session: time for time, session in sorted(times)}
+
+    def _drop(self, session: bytes) -> None:
+        self._forgotten.pop(session, None)
+        records = self.of[connection_of(session)]
+        del records[session]
+        if not records:
+            del self.of[connection_of(session)]
+
+    def __iter__(self) -> Iterator[tuple[bytes, Record]]:
+        """In order of their keys, the same on every replica."""
+        for connection in sorted(self.of):
+            for session in sorted(self.of[connection]):
+                yield session, self.of[connection][session]

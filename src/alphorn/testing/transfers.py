@@ -1,0 +1,380 @@
+"""Transfers between accounts: the workload that shows whether transactions are all or nothing.
+
+Accounts are queues, spread over the channels; money is messages, one for each unit. A program receives units from some
+accounts and sends the same units to others, all in one transaction, and commits it or rolls it back. The book knows
+what it was told of each transaction. In the end every unit is in exactly one account.
+"""
+
+import enum
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from alphorn.client import transactions
+from alphorn.client.core import Core, State
+from alphorn.client.flow import SessionState
+from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.message import Message
+from alphorn.client.outbox import Outbox
+from alphorn.client.packing import pack_body
+from alphorn.client.requests import Answer
+from alphorn.doors import native
+from alphorn.message_manager.queue import Queue
+from alphorn.model.commands import Publish, decode_entry, key_of
+from alphorn.model.conversation import Consume, Resolve
+from alphorn.model.errors import Error, TransactionRolledBack
+from alphorn.testing.model_channels import Tell
+from alphorn.testing.node import UNIX_START_S
+from alphorn.testing.streams import SimulatedStreams, StreamEnd
+from alphorn.testing.watch import Violation
+
+THINK_S = 0.05  # mean time between two steps of a program
+RECONNECT_S = (0.02, 0.3)
+PREFETCH = 4
+ROLL_BACK_SHARE = 0.15
+CLOSE_SHARE = 0.05
+
+MessageName = tuple[bytes, int]  # producer and counter
+
+
+class Door(Protocol):
+    """Somewhere to connect to."""
+
+    @property
+    def name(self) -> str:
+        """Of the process."""
+
+    @property
+    def place(self) -> int:
+        """In the network."""
+
+    def accept(self, end: StreamEnd) -> bool:
+        """A client connects; False where nobody listens."""
+
+
+class Told(enum.Enum):
+    """What a program knows of a transaction."""
+
+    OPEN = "open"
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    UNKNOWN = "unknown"  # its program died, or could not find out
+
+
+class Move(msgspec.Struct):
+    """One unit on its way: the message that carries it on, and the one that it came by."""
+
+    unit: int
+    source: MessageName | None
+    told: Told = Told.OPEN
+    is_received: bool = False
+
+
+class TransferBook:
+    """All messages that programs sent, and what they were told of them."""
+
+    def __init__(self) -> None:
+        self.moves: dict[MessageName, Move] = {}
+        self.counts = dict.fromkeys(Told, 0)
+        self.receipts = 0
+
+    def send(self, name: MessageName, unit: int, source: MessageName | None) -> None:
+        """A program sends a unit."""
+        self.moves[name] = Move(unit, source)
+
+    def receive(self, name: MessageName, unit: int) -> None:
+        """A program is handed a unit."""
+        self.receipts += 1
+        move = self.moves.get(name)
+        if move is None or move.unit != unit or move.told is Told.ROLLED_BACK:
+            raise Violation("rolled back is never seen", f"unit {unit} came by {_text(name)}, and the book has {move}")
+        move.is_received = True
+
+    def tell(self, names: Iterable[MessageName], told: Told) -> None:
+        """A program hears what became of its transaction."""
+        self.counts[told] += 1
+        for name in names:
+            move = self.moves[name]
+            move.told = told
+            if told is Told.ROLLED_BACK and move.is_received:
+                raise Violation(
+                    "rolled back is never seen", f"unit {move.unit} was received before {_text(name)} failed"
+                )
+
+    def check(self, found: list[tuple[str, MessageName, int]], units: int) -> None:
+        """In the end: these are all messages in all accounts. Raises `Violation`."""
+        accounts: dict[int, str] = {}
+        for account, name, unit in found:
+            if unit in accounts:
+                raise Violation("no unit is created", f"unit {unit} is in {accounts[unit]} and in {account}")
+            accounts[unit] = account
+            if self.moves[name].told is Told.ROLLED_BACK:
+                raise Violation("rolled back is never seen", f"unit {unit} is in {account} by {_text(name)}")
+        missing = sorted(set(range(units)) - set(accounts))
+        if missing:
+            raise Violation("no unit is lost", f"units {missing} are in no account")
+        left = {name for _, name, _ in found}
+        for name, move in self.moves.items():
+            if move.told is Told.DONE and move.source in left:
+                raise Violation("told is done", f"unit {move.unit} went on by {_text(name)} and is where it was")
+
+
+class TransferClient:
+    """One client and its program, through all its runs."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        place: int,
+        accounts: list[str],
+        managers: Sequence[Door],
+        streams: SimulatedStreams,
+        stream: random.Random,
+        book: TransferBook,
+        tell: Tell,
+    ) -> None:
+        self.name = name
+        self.is_calm = False  # begins nothing new
+        self._place = place
+        self._accounts = accounts
+        self._managers = managers
+        self._streams = streams
+        self._stream = stream
+        self._book = book
+        self._tell = tell
+        self._run = 0
+        self._end: StreamEnd | None = None
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Begins as a new connection."""
+        self._run += 1
+        self.core = Core()
+        self._session: SessionState = self.core.open_session(AckMode.TRANSACTED)
+        self._outboxes: dict[str, Outbox] = {}
+        self._inboxes: dict[str, Inbox | None] = {}
+        self._sent: list[MessageName] = []  # in the open transaction
+        self._is_committing = False
+        self._leaving = 0  # consumers that are being closed
+        for account in self._accounts:
+            self._find(self._run, account)
+        self._connect(self._run)
+        self._streams.schedule.after(self._draw_s(), self._step, self._run)
+
+    def crash(self) -> None:
+        """Ends without a word, and begins anew."""
+        self._tell(self.name, "dies")
+        if self._end is not None:
+            self._end.close()
+        self._end = None
+        if self._sent:
+            self._book.tell(self._sent, Told.UNKNOWN if self._is_committing else Told.ROLLED_BACK)
+        self.start()
+
+    def fund(self, units: int) -> bool:
+        """Puts all units into accounts, in one transaction; False while that cannot be."""
+        if len(self._outboxes) < len(self._accounts):
+            return False
+        for unit in range(units):
+            self._send(self._stream.choice(self._accounts), unit, None)
+        self._commit()
+        return True
+
+    def find_unfinished(self) -> str:
+        """What is still to be done, in words; nothing when all is well."""
+        if self.core.state is not State.OPEN:
+            return f"{self.name} is {self.core.state.value}"
+        if self._inboxes or self._leaving:
+            return f"{self.name} still receives"
+        return f"{self.name} is committing" if self._is_committing else ""
+
+    def _connect(self, run: int) -> None:
+        if run == self._run:
+            manager = self._stream.choice(self._managers)
+            target = (manager.place, manager.name)
+            self._streams.connect(
+                (self._place, self.name), target, manager.accept, lambda end: self._on_connected(run, end)
+            )
+
+    def _on_connected(self, run: int, end: StreamEnd | None) -> None:
+        if run != self._run:
+            if end is not None:
+                end.close()
+        elif end is None:
+            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+        else:
+            self._end = end
+            end.on_frame = lambda data: self._on_frame(run, end, data)
+            end.on_closed = lambda reason: self._leave(run, end, reason)
+            self.core.on_connected(self._now)
+            self._flush()
+
+    def _leave(self, run: int, end: StreamEnd, reason: str) -> None:
+        if run == self._run and end is self._end:
+            self._end = None
+            self.core.on_disconnected(reason)
+            self._tell(self.name, f"is cut off: {reason}")
+            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+
+    def _on_frame(self, run: int, end: StreamEnd, data: bytes) -> None:
+        if run != self._run or end is not self._end:
+            return
+        self.core.receive([memoryview(data)[native.LENGTH_BYTES :]], self._now)
+        if self.core.failure is not None:
+            raise Violation("clients are served", f"{self.name} was refused: {self.core.failure}")
+        if self.core.wants_reconnection:
+            end.close()
+            self._leave(run, end, "sent away")
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._end is not None:
+            for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
+                self._end.send(frame)
+
+    @property
+    def _now(self) -> float:
+        return self._streams.schedule.now
+
+    def _draw_s(self) -> float:
+        return self._stream.expovariate(1.0) * THINK_S
+
+    # --- the program ---
+
+    def _find(self, run: int, account: str) -> None:
+        def on_answer(answer: Answer | Error) -> None:
+            if run != self._run:
+                return
+            if isinstance(answer, Error):
+                raise Violation("clients are served", f"{self.name} cannot have {account}: {answer}")
+            place = self.core.remember_place(account, answer)
+            self._outboxes[account] = self.core.open_outbox(self._session, place, is_persistent=True)
+
+        self.core.request(lambda number: Resolve(number, account), on_answer)
+
+    def _step(self, run: int) -> None:
+        if run != self._run:
+            return
+        self.core.on_time(self._now)
+        if self._end is not None and self.core.wants_reconnection:
+            end = self._end
+            end.close()
+            self._leave(run, end, "no answer")
+        if not self._is_committing:
+            self._act()
+        self._flush()
+        self._streams.schedule.after(self._draw_s(), self._step, run)
+
+    def _act(self) -> None:
+        if self.is_calm:
+            self._roll_back()
+            self._close_all()
+            return
+        if len(self._outboxes) < len(self._accounts):
+            return
+        for account in self._accounts:
+            if account not in self._inboxes:
+                self._open(self._run, account)
+        for account, inbox in list(self._inboxes.items()):
+            if inbox is None or self._stream.random() < 0.5:
+                continue
+            for message in inbox.take(self._stream.randint(0, 2)):
+                self._move(message)
+            if not inbox.is_open or self._stream.random() < CLOSE_SHARE:
+                self._close(account, inbox)
+        if self._stream.random() < ROLL_BACK_SHARE:
+            self._roll_back()
+        elif self._sent:
+            self._commit()
+
+    def _close_all(self) -> None:
+        for account, inbox in list(self._inboxes.items()):
+            if inbox is not None:
+                self._close(account, inbox)
+
+    def _close(self, account: str, inbox: Inbox) -> None:
+        run = self._run
+        del self._inboxes[account]
+        self._leaving += 1
+
+        def on_answer(answer: Answer | Error) -> None:
+            self._leaving -= run == self._run
+
+        self.core.close_inbox(inbox, on_answer)
+
+    def _open(self, run: int, account: str) -> None:
+        self._inboxes[account] = None
+
+        def on_answer(answer: Answer | Error) -> None:
+            if run == self._run and not isinstance(answer, Error):
+                self._inboxes[account] = inbox
+            elif run == self._run:
+                self._inboxes.pop(account, None)
+
+        consume = Consume(0, 0, 0, self._outboxes[account].place, PREFETCH)
+        inbox = self.core.open_inbox(self._session, consume, account, on_answer)
+
+    def _move(self, message: Message) -> None:
+        arrival = message._arrival
+        name = (arrival.producer, arrival.counter + message._index)
+        self._book.receive(name, message.body)
+        self._send(self._stream.choice(self._accounts), message.body, name)
+
+    def _send(self, account: str, unit: int, source: MessageName | None) -> None:
+        outbox = self._outboxes[account]
+        counter = outbox.add_plain(pack_body(unit))
+        name = (key_of(self.core.connection, outbox.number), counter)
+        self._book.send(name, unit, source)
+        self._sent.append(name)
+
+    def _roll_back(self) -> None:
+        transactions.roll_back(self.core, self._session)
+        if self._sent:
+            self._book.tell(self._sent, Told.ROLLED_BACK)
+            self._sent = []
+
+    def _commit(self) -> None:
+        run, sent = self._run, self._sent
+        self._is_committing = True
+        self._tell(self.name, f"commits {len(sent)} units")
+
+        def on_answer(answer: Answer | Error) -> None:
+            if run != self._run:
+                return
+            self._is_committing = False
+            self._sent = []
+            self._tell(self.name, f"hears {answer}")
+            self._book.tell(sent, _told(answer))
+
+        transactions.commit(self.core, self._session, int((UNIX_START_S + self._now) * 1000), on_answer)
+        self._flush()
+
+
+def units_of(queue: Queue, read: Callable[[int], bytes | None]) -> list[tuple[MessageName, int]]:
+    """The units that an account holds, by the messages that carry them; `read` gives log entries."""
+    found = []
+    for first, last in queue.backlog.pending:
+        for run in queue.segments.runs(first, last):
+            payload = read(run.sequence)
+            if payload is None:
+                raise Violation("no unit is lost", f"log entry {run.sequence} of {queue.destination} is gone")
+            batch = decode_entry(payload).commands[run.command]
+            assert isinstance(batch, Publish)
+            bodies = [message[0] for message in msgspec.msgpack.decode(batch.blob)]
+            places = range(run.index, run.index + run.count)
+            found += [((batch.producer, batch.counter + index), bodies[index]) for index in places]
+    return found
+
+
+def _told(answer: Answer | Error) -> Told:
+    if isinstance(answer, TransactionRolledBack):
+        return Told.ROLLED_BACK
+    return Told.UNKNOWN if isinstance(answer, Error) else Told.DONE
+
+
+def _text(name: MessageName) -> str:
+    return f"message {name[0].hex()}:{name[1]}"

@@ -1,0 +1,139 @@
+"""A full destination makes its producers wait, and nobody else; it never holds more than it may."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import alphorn
+import alphorn.aio
+from tests.semantics.waiting import WAIT_S, bodies, send, take
+
+pytestmark = pytest.mark.processes
+
+
+def depth(connection, destination):
+    [found] = [each for each in connection.status()["destinations"] if each["name"] == destination]
+    return found
+
+
+def until(connection, is_done):
+    """Looks again after each answer of the cluster, for a while."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_done() and time.monotonic() < deadline:
+        connection.status()
+    return is_done()
+
+
+@pytest.mark.requirement("API-14", "API-15", "API-16", "FC-6")
+def test_a_full_queue_blocks_its_producers_who_can_tell(connection, queue):
+    connection.destinations.create(queue, max_length=5, overflow="block")
+    session = connection.session()
+    producer, impatient = session.producer(queue), session.producer(queue, on_block="raise")
+    for number in range(5):
+        producer.send(number, wait=True)
+    assert producer.is_blocked()
+    assert impatient.is_blocked()
+    assert producer.try_send("x") is None
+    with pytest.raises(alphorn.Blocked, match="is full with 5 messages"):
+        impatient.send("x")
+    assert depth(connection, queue)["depth"] == 5
+    assert "is full with 5 messages" in depth(connection, queue)["blocked"]
+    assert depth(connection, queue)["blocked_producers"] == 1
+
+
+@pytest.mark.requirement("FC-4", "FC-6")
+def test_a_producer_waits_for_consumers_and_goes_on_in_order_without_loss(connection, other, queue):
+    connection.destinations.create(queue, max_length=7)
+    producer = connection.session().producer(queue)
+    sending = threading.Thread(target=lambda: [producer.send(number) for number in range(300)])
+    sending.start()
+    consumer = other.session().consumer(queue, prefetch=3)
+    assert bodies(take(consumer, 300)) == list(range(300))
+    sending.join()
+    producer.flush(WAIT_S)
+    assert not producer.is_blocked()
+
+
+@pytest.mark.requirement("FC-4")
+def test_a_batch_larger_than_its_queue_goes_through_piece_by_piece(connection, other, queue):
+    connection.destinations.create(queue, max_length=10)
+    producer = connection.session().producer(queue)
+    receipts = producer.send_many(range(500))
+    assert depth(connection, queue)["depth"] <= 10
+    assert bodies(take(other.session().consumer(queue), 500)) == list(range(500))
+    assert len(receipts.result(WAIT_S)) == 500
+
+
+@pytest.mark.requirement("FC-1", "FC-9", "FC-10")
+def test_one_full_queue_delays_no_other_on_the_same_connection(connection, queue):
+    full, free = f"{queue}.full", f"{queue}.free"
+    connection.destinations.create(full, max_length=1)
+    session = connection.session()
+    blocked = session.producer(full)
+    blocked.send_many(range(50))
+    send(session, free, range(20))
+    assert bodies(take(session.consumer(free), 20)) == list(range(20))
+    assert not blocked._outbox.is_flushed
+    with connection.session().consumer(full) as consumer:
+        assert bodies(take(consumer, 50)) == list(range(50))
+        blocked.flush(WAIT_S)
+
+
+@pytest.mark.requirement("FC-9")
+def test_a_producer_of_many_destinations_waits_for_none_of_the_others(connection, queue):
+    full, free = f"{queue}.full", f"{queue}.free"
+    connection.destinations.create(full, max_length=1)
+    session = connection.session()
+    producer = session.producer()
+    stuck = producer.send_many(range(5), destination=full)
+    assert producer.send("through", destination=free).result(WAIT_S)
+    assert until(connection, lambda: producer.is_blocked(full))
+    assert not producer.is_blocked(free)
+    assert producer.try_send("x", destination=full) is None
+    take(session.consumer(full), 5)
+    stuck.result(WAIT_S)
+
+
+def test_who_comes_later_knows_that_a_queue_is_full(connection, other, queue):
+    connection.destinations.create(queue, max_length=1)
+    send(connection.session(), queue, ["a"])
+    assert other.session().producer(queue).is_blocked()
+
+
+@pytest.mark.requirement("MM-14")
+def test_a_topic_waits_for_its_slowest_subscription(connection, topic):
+    connection.destinations.create(topic, max_length=3)
+    session = connection.session()
+    quick, slow = session.consumer(topic), session.consumer(topic, prefetch=1)
+    producer = session.producer(topic)
+    producer.send_many(range(6))
+    assert bodies(take(quick, 3)) == [0, 1, 2]
+    assert quick.receive(timeout=0.2) is None
+    assert bodies(take(slow, 6)) == list(range(6))
+    assert bodies(take(quick, 3)) == [3, 4, 5]
+    producer.flush(WAIT_S)
+
+
+@pytest.mark.requirement("API-14", "API-15", "API-16")
+def test_the_same_holds_with_await(cluster, queue):
+    asyncio.run(asyncio.wait_for(_work(cluster.url, queue), 3 * WAIT_S))
+
+
+async def _work(url, queue):
+    async with await alphorn.aio.connect(url) as connection, connection.session() as session:
+        await connection.destinations.create(queue, max_length=2)
+        producer = await session.producer(queue, on_block="raise")
+        for number in range(2):
+            await producer.send(number, wait=True)
+        assert producer.is_blocked()
+        assert await producer.try_send("x") is None
+        with pytest.raises(alphorn.Blocked):
+            await producer.send("x")
+        waiting = await session.producer(queue)
+        consumer = await session.consumer(queue)
+        assert [(await consumer.receive(WAIT_S)).body for _ in range(2)] == [0, 1]
+        receipt = await waiting.send(2)
+        assert (await consumer.receive(WAIT_S)).body == 2
+        await receipt.result(WAIT_S)
