@@ -56,3 +56,9 @@ def test_a_machine_without_java_or_pyspark_is_recognised(monkeypatch: pytest.Mon
     assert pipeline.missing_for_spark() == ""
     monkeypatch.setattr(pipeline.importlib.util, "find_spec", lambda name: None)
     assert "pyspark is not installed" in pipeline.missing_for_spark()
+
+
+def test_a_sum_by_region_is_told_as_a_sentence_and_anything_else_as_it_is() -> None:
+    body = '{"until":"06:32:20","region":"us","orders":21,"amount":5357}'
+    assert pipeline.sentence_of(body) == "until 06:32:20 us ordered 21 times, for 5,357 in all"
+    assert pipeline.sentence_of(b"odd") == "topic:orders.by_region got b'odd'"

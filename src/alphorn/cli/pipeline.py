@@ -11,12 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from alphorn import aio
 from alphorn.io.restarts import RestartPolicy
 
 MODULE = "alphorn.spark.jobs.demonstration"
 SALES = "topic:orders.by_region"
 STOP_S = 10.0
+
+
+class Sale(msgspec.Struct, frozen=True):
+    """What the pipeline says of one region and span of time."""
+
+    until: str
+    region: str
+    orders: int
+    amount: int
 
 
 async def run_pipeline(url: str, folder: Path, say: Callable[[str], None]) -> None:
@@ -43,11 +54,16 @@ async def show_sales(url: str, say: Callable[[str], None]) -> None:
     async with aio.connect(url, client_id="demonstration of sales") as connection:
         consumer = await connection.session().consumer(SALES)
         async for message in consumer:
-            if isinstance(found := message.body, dict):
-                say(
-                    f"spark: until {found['until']} {found['region']} ordered {found['orders']} times, "
-                    f"for {found['amount']:,} in all"
-                )
+            say(f"spark: {sentence_of(message.body)}")
+
+
+def sentence_of(body: object) -> str:
+    """A sum by region as people read it; what somebody else sent to the topic is shown as it is."""
+    try:
+        found = msgspec.json.decode(str(body), type=Sale)
+    except msgspec.MsgspecError:
+        return f"{SALES} got {body!r}"
+    return f"until {found.until} {found.region} ordered {found.orders} times, for {found.amount:,} in all"
 
 
 def missing_for_spark() -> str:

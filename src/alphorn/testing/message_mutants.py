@@ -126,7 +126,7 @@ def _late_not_joined() -> list[Patch]:
 
 
 def _limit_not_kept() -> list[Patch]:
-    return [(publishing, "_room", lambda destination: BATCH_MESSAGES_MAX)]
+    return [(publishing, "room_of", lambda destination: BATCH_MESSAGES_MAX)]
 
 
 def _release_not_told() -> list[Patch]:
@@ -139,7 +139,11 @@ def _release_not_told() -> list[Patch]:
 
 
 def _postponed_not_sent_again() -> list[Patch]:
-    return [(Outbox, "_send_again", lambda self: [])]
+    def send_again(self: Outbox) -> list[bytes]:
+        self._postponed.clear()
+        return []
+
+    return [(Outbox, "_send_again", send_again)]
 
 
 MESSAGE_MUTANTS = tuple(

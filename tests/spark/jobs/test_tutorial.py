@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from alphorn.cli.pipeline import sentence_of
 from alphorn.spark.jobs.demonstration import sales
 from tests.spark.jobs.tables import message, table
 
@@ -40,7 +41,9 @@ def test_orders_are_summed_up_by_region_and_span_of_time(spark: SparkSession) ->
         message(second, body=json.dumps({"id": second, "amount": 10 + second}), properties={"region": region})
         for second, region in ((0, "eu"), (4, "eu"), (9, "us"), (11, "eu"))
     ]
-    found = [json.loads(row["body"]) for row in sales(table(spark, rows)).collect()]
+    bodies = [row["body"] for row in sales(table(spark, rows)).collect()]
+    assert "until 12:00:10 eu ordered 2 times, for 24 in all" in [sentence_of(body) for body in bodies]
+    found = [json.loads(body) for body in bodies]
     assert sorted(found, key=lambda row: (row["until"], row["region"])) == [
         {"until": "12:00:10", "region": "eu", "orders": 2, "amount": 24},
         {"until": "12:00:10", "region": "us", "orders": 1, "amount": 19},
