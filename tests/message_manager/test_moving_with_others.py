@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
+from alphorn.message_manager.directory import COMING
 from alphorn.message_manager.fullness import Fullness
+from alphorn.message_manager.questions import answer_question
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import (
     Acknowledge,
@@ -21,6 +23,7 @@ from alphorn.model.commands import (
     key_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, Policy
+from alphorn.model.link import Answered, Locate
 from alphorn.model.messages import Packed
 from tests.message_manager.travel import Side, Travel
 
@@ -171,6 +174,19 @@ def test_a_full_destination_is_full_where_it_comes_and_free_where_it_left(there:
     travel.run()
     assert views[0].reasons == {}
     assert list(views[1].reasons) == [travel.target]
+
+
+def test_who_looks_for_a_destination_where_it_is_coming_waits(here: Side, there: Side) -> None:
+    travel = Travel(here, there, 1)
+    for step in travel.steps()[:4]:
+        step()
+    [answer] = answer_question(there.engine, Locate(9, QUEUE), there.log.get)
+    assert answer == Answered(9, COMING, "Moved", f"{QUEUE} is on its way here; wait")
+    travel.copy()
+    travel.arrive()
+    [answer] = answer_question(there.engine, Locate(9, QUEUE), there.log.get)
+    assert isinstance(answer, Answered)
+    assert (answer.number, answer.error) == (travel.target, "")
 
 
 def _watch(side: Side, view: Fullness) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from alphorn.message_manager.directory import COMING
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
 from alphorn.model.errors import Error, InvalidDestination, Moved
@@ -41,6 +42,8 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         if channel is not None and destination not in engine.numbers:
             reason = f"{destination} is on another channel; look for it there"
             return [Answered(question.request, channel, Moved.__name__, reason)]
+        if any(incoming.made.destination == destination for incoming in engine.moves.incoming.values()):
+            return [Answered(question.request, COMING, Moved.__name__, f"{destination} is on its way here; wait")]
         return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]
     number = question.destination
     is_there = number in engine.destinations
