@@ -150,7 +150,7 @@ def consolidate(
         )
         print(
             f"{made.keys:,} keys of {destination} through log entry {made.terminal}, from {made.messages:,} messages "
-            f"that weigh {made.weight} here and on every replica; hash {made.hash}"
+            f"that weigh {made.weight} here and on every replica that answered; hash {made.hash}"
         )
 
 
