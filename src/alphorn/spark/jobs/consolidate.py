@@ -1,7 +1,7 @@
 """`consolidate`: folds what a topic keeps, through a terminal number, into the last message of each key.
 
 The heart is `fold`. A checkpoint is a table of messages and a manifest that names the terminal number, the hash of the
-state, and the weight of what was folded (model/weights.py). The weight must equal that of every replica of the channel,
+state, and the weight of what was folded (model/weights.py). The weight must equal that of every replica that answers,
 each of which weighs what it keeps through that number by itself; only then may the cluster be told to keep it no more.
 """
 

@@ -1,4 +1,4 @@
-"""The runner of `consolidate`: reads, compares weights with the replicas that answer, folds, writes, lets the cluster forget."""
+"""The runner of `consolidate`: reads, weighs as the replicas that answer do, folds, writes, lets the cluster forget."""
 
 import json
 from pathlib import Path
