@@ -1,4 +1,4 @@
-"""What holds for every test: the `requirement` marker names rows that exist, random tests replay, Spark goes first."""
+"""What holds for every test: the `requirement` marker names rows that exist, and random tests replay."""
 
 import hypothesis
 import pytest
@@ -16,8 +16,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     unknown = [row for row in ids_named_by(item) if row not in KNOWN_ROWS]
     if unknown:
         pytest.fail(f"{', '.join(unknown)} is no row of docs/requirements.md; name one that is", pytrace=False)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark first: one worker is busy with it for minutes, while the others do all the rest."""
-    items.sort(key=lambda item: "tests/spark/" not in item.path.as_posix())
