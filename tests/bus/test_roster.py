@@ -332,6 +332,20 @@ def test_collection_never_passes_what_a_live_member_still_needs(accepted: int, s
     assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(120)
 
 
+@pytest.mark.requirement("CKP-7")
+def test_what_a_live_member_without_a_log_has_not_heard_is_not_collected() -> None:
+    leading = collecting()
+    leading.hear_all(accepted=201, stored=201, checkpoint=201)
+    (entry,) = leading.join(0)
+    leading.fold(entry)
+    assert isinstance(entry, MemberJoined)
+    number, origin = entry.member.number, entry.member.origin
+    leading.hear(number, accepted=0, stored=140, origin=origin)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(140)
+    leading.hear(number, accepted=0, stored=202, origin=origin)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(201)
+
+
 def test_a_member_that_was_evicted_does_not_hold_collection_back() -> None:
     leading = collecting()
     leading.hear_all(accepted=201, stored=201, checkpoint=201)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from alphorn.message_manager.consolidation import AGAIN_BYTES, AGAIN_S, Consolidation
+from alphorn.message_manager.consolidation import AGAIN_BYTES, AGAIN_S, TAIL_BYTES, TAIL_FACTOR, Consolidation
 from alphorn.message_manager.fullness import Space
 
 SPACE = Space(used=0, limit=8000, reserve=1000)  # the log since a checkpoint may take 1000
+LARGE = Space(used=0, limit=64 << 30, reserve=1000)
 INTERVAL = 100
 
 
@@ -64,3 +65,25 @@ def test_a_large_disk_is_given_longer() -> None:
     assert consolidation.look(large, is_full=True, now=0.0) == 1
     assert consolidation.look(large, is_full=True, now=9 * AGAIN_S) is None
     assert consolidation.look(large, is_full=True, now=10 * AGAIN_S) == 1
+
+
+def test_a_log_of_many_bytes_is_consolidated_however_large_the_disk_and_as_often_as_they_come() -> None:
+    consolidation = following(TAIL_BYTES, 1)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) == 2
+    assert consolidation.look(LARGE, is_full=False, now=0.0) is None
+    assert consolidation.on_checkpoint(3) == INTERVAL
+    consolidation.on_entry(4, TAIL_BYTES)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) is None
+    consolidation.on_entry(5, 1)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) == 2
+
+
+def test_a_large_state_is_written_only_when_much_more_than_it_has_come() -> None:
+    consolidation = following(1)
+    consolidation.on_checkpoint(INTERVAL)
+    for _ in range(2):
+        consolidation.on_state(TAIL_BYTES // TAIL_FACTOR)
+    consolidation.on_entry(INTERVAL + 1, 2 * TAIL_BYTES)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) is None
+    consolidation.on_entry(INTERVAL + 2, 1)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) == 2

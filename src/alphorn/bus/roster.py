@@ -112,6 +112,11 @@ class Roster:
         standing = self.standings.get(number)
         return standing.accepted if standing is not None else 0
 
+    def delivered(self, number: int) -> int:
+        """How far a member has heard the log."""
+        standing = self.standings.get(number)
+        return standing.delivered if standing is not None else 0
+
     def on_join(self, body: Join, tip: GroupState, *, has_open_voters: bool, now: float) -> list[SystemEntry]:
         """A run asks to be a member. Answers what is settled already; gives what must be proposed otherwise."""
         station, asked = self._station, body.member
@@ -277,12 +282,14 @@ class Roster:
         live = [n for n, m in tip.members.items() if m.is_live and self.silence(n, now) <= self._station.timing.evict_s]
         data = [self.stored(n) for n in live if tip.members[n].has(Role.DATA)]
         votes = [self.accepted(n) for n in live if tip.members[n].is_voter]
+        # Who keeps no log cannot go on from a checkpoint: what it has not heard yet is kept for it while it lives.
+        heard = [self.delivered(n) for n in live if not tip.members[n].has(Role.DATA)]
         servers = [n for n, member in tip.members.items() if member.has(Role.CHECKPOINT)]
         reported = [self.standings[n].checkpoint for n in live if n in servers and n in self.standings]
         needed = min(tip.copies, len(servers))
         covered = nth_largest(reported, needed) if needed else 0
         target = min(max(covered, state.aged_through(state.sequence)), state.mark)
-        line = min([target, *data, *votes])
+        line = min([target, *data, *votes, *heard])
         is_worth_it = line == target or line >= tip.collected + tip.interval
         return Collected(line) if line > tip.collected and is_worth_it else None
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 from alphorn.bus.config import Timing
@@ -187,10 +187,12 @@ class MessageManagerNode:
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
 
-    def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
+    def give_checkpoint(self, sequence: int) -> Iterator[bytes]:
         """See `Upper`."""
         self._set_interval(self._consolidation.on_checkpoint(sequence))
-        return self._machine.engine.checkpoint()
+        for piece in self._machine.engine.checkpoint():
+            self._consolidation.on_state(len(piece))
+            yield piece
 
     def retained(self, sequence: int) -> RangeSet:
         """See `Upper`."""
