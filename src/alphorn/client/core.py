@@ -21,6 +21,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.message import Message
 from alphorn.client.outboxes import Outboxes
+from alphorn.client.packing import Scratch
 from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
@@ -97,6 +98,7 @@ class Core:
         self.wants_reconnection = False  # the stream is of no more use
         self.sessions: dict[int, SessionState] = {}
         self.opener: Callable[[Message], Any] = lambda message: None  # the owner's way to read a message's body
+        self.scratch: Scratch = []  # for producers, one at a time
         self._whereabouts = Whereabouts()
         self.places = self._whereabouts.places
         self.remember_place = self._whereabouts.remember

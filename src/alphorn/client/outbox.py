@@ -19,7 +19,7 @@ import msgspec
 
 from alphorn.client.message import message_id
 from alphorn.client.packing import BATCH_BYTES_TARGET, BATCH_MESSAGES_TARGET, batch_of
-from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
+from alphorn.doors.native import LENGTH_BYTES, decode_client, encode_publish
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Publish, parts_of
 from alphorn.model.errors import Error, MessageTooLarge, Misuse, Unavailable, UnknownOutcome
@@ -419,7 +419,7 @@ class Outbox:
         if after == self.packed:
             after = -1
         publish = Publish(self.session, self.number, place, counter, count, flags, now_ms, memoryview(blob), after)
-        frame = encode(publish)
+        frame = encode_publish(publish)
         self._batches.append(SentBatch(counter, count, size, frame, place))
         self._bytes_packed += size
         self.packed += count
@@ -436,6 +436,6 @@ def _split(batch: SentBatch, counter: int) -> tuple[SentBatch, SentBatch]:
         after = publish.after if start == batch.counter else -1
         part = msgspec.structs.replace(publish, counter=start, count=end - start, blob=memoryview(blob), after=after)
         size = batch.size * (end - start) // batch.count
-        parts.append(SentBatch(start, end - start, size, encode(part), batch.place))
+        parts.append(SentBatch(start, end - start, size, encode_publish(part), batch.place))
     first, second = parts
     return first, msgspec.structs.replace(second, size=batch.size - first.size)

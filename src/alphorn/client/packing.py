@@ -13,14 +13,17 @@ from alphorn.model.errors import MessageTooLarge, Misuse
 from alphorn.model.messages import BATCH_BYTES_MAX, PRIORITY_DEFAULT, Flag, Packed
 
 MESSAGE_BYTES_MAX = BATCH_BYTES_MAX - 16  # alone in a batch, which begins with its count
-BATCH_BYTES_TARGET = 64 << 10
+BATCH_BYTES_TARGET = 256 << 10
 BATCH_MESSAGES_TARGET = 1_000
 DEPTH_MAX = 100  # of lists and dicts in each other
 
 SIMPLE_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 
-encode = msgspec.msgpack.Encoder().encode
+Scratch = list[bytearray]  # memory to pack in again and again; empty while a thread uses it
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
 
 
 def pack_body(body: Any) -> bytes:
@@ -53,8 +56,19 @@ def pack_message(message: Packed) -> bytes:
 _DEFAULTS_FROM_THE_END = (None, None, None, None, None, None, 0, 0, PRIORITY_DEFAULT, None)
 
 
-def pack_bodies(bodies: Sequence[Any]) -> list[tuple[int, bytes]]:
+def pack_bodies(bodies: Sequence[Any], scratch: Scratch | None = None) -> list[tuple[int, bytes]]:
     """Batches of messages that are nothing but bodies: how many, and their bytes."""
+    try:
+        buffer = scratch.pop() if scratch else bytearray()
+    except IndexError:  # another thread was faster
+        buffer = bytearray()
+    made = _pack_bodies(bodies, buffer)
+    if scratch is not None:
+        scratch[:] = [buffer]
+    return made
+
+
+def _pack_bodies(bodies: Sequence[Any], buffer: bytearray) -> list[tuple[int, bytes]]:
     if not SIMPLE_TYPES.issuperset(map(type, bodies)):
         for place, body in enumerate(bodies):
             if type(body) not in SIMPLE_TYPES and not _is_sendable(body, DEPTH_MAX):
@@ -63,7 +77,7 @@ def pack_bodies(bodies: Sequence[Any]) -> list[tuple[int, bytes]]:
     start, size = 0, _first_guess(bodies)
     while start < len(bodies):
         part = bodies[start : start + size]
-        blob = _encode_bodies(part, start)
+        blob = _encode_bodies(part, start, buffer)
         if len(blob) > 2 * BATCH_BYTES_TARGET and len(part) > 1:
             size = max(1, len(part) * BATCH_BYTES_TARGET // len(blob))
             continue
@@ -172,9 +186,11 @@ def _first_guess(bodies: Sequence[Any]) -> int:
     return max(1, min(BATCH_MESSAGES_TARGET, BATCH_BYTES_TARGET // (size + 4)))
 
 
-def _encode_bodies(bodies: Sequence[Any], start: int) -> bytes:
+def _encode_bodies(bodies: Sequence[Any], start: int, buffer: bytearray) -> bytes:
+    """A batch. It is made in a buffer that has grown before: growing is dearer than copying what is done out of it."""
     try:
-        return encode([(body,) for body in bodies])
+        _encoder.encode_into([(body,) for body in bodies], buffer)
+        return bytes(buffer)
     except (OverflowError, UnicodeEncodeError, TypeError) as error:
         for place, body in enumerate(bodies, start):
             try:

@@ -30,7 +30,7 @@ from alphorn.model.commands import (
 from alphorn.model.link import Answered
 from alphorn.model.messages import Flag
 
-ENTRY_BYTES = 256 << 10  # an entry is closed when it has become this large
+ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large
 BULK_BYTES_MAX = 2 << 20  # of fragments under way, of all clients: what a small message may have to wait behind
 _COMMAND_BYTES = 64
 _POSITION_BYTES = 9  # at most

@@ -246,7 +246,7 @@ class Producer:
             self._check()
             place = await self._place_of(destination)
             if is_plain:
-                parcels = [Parcel(place, 0, count, blob) for count, blob in pack_bodies(part)]
+                parcels = [Parcel(place, 0, count, blob) for count, blob in pack_bodies(part, self._line.core.scratch)]
             else:
                 parcels = self._parcels(place, part, fields)
             for parcel in parcels:

@@ -13,6 +13,7 @@ from alphorn.client.choices import DestinationLike, check_destination, check_mod
 from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
+from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_freed_memory
 from alphorn.model.conversation import Administer, Done, Drain, Move, Status, StatusAnswer
 from alphorn.model.errors import Error, Misuse, PeerViolation
 
@@ -42,6 +43,7 @@ def connect(
     context = choose_tls(target, tls)
     if on_event is not None and not callable(on_event):
         raise Misuse("on_event is something to call with a name and a detail")
+    keep_freed_memory(CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN)
     core = Core(
         user=target.user if user is None else user,
         password=target.password if password is None else password,

@@ -4,7 +4,7 @@ from alphorn.doors.native import LENGTH_BYTES
 from alphorn.model.conversation import FRAME_BYTES_MAX
 from alphorn.model.errors import PeerViolation
 
-READ_BYTES = 256 << 10
+BUFFER_BYTES = 512 << 10  # is read into again and again: to be given new memory costs more than to copy out of this
 
 
 class Intake:
@@ -13,21 +13,18 @@ class Intake:
     __slots__ = ("_buffer", "_end", "_start")
 
     def __init__(self) -> None:
-        self._buffer = bytearray(READ_BYTES)
+        self._buffer = bytearray(BUFFER_BYTES)
         self._start = self._end = 0
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
-        size = self._end - self._start
-        wanted = READ_BYTES
-        if size >= LENGTH_BYTES:
-            announced = int.from_bytes(self._buffer[self._start : self._start + LENGTH_BYTES], "big")
-            wanted = max(READ_BYTES, LENGTH_BYTES + announced)
-        if self._start or wanted > len(self._buffer):
-            rest = self._buffer[self._start : self._end]
+        rest = self._buffer[self._start : self._end]
+        announced = int.from_bytes(rest[:LENGTH_BYTES], "big") if len(rest) >= LENGTH_BYTES else 0
+        wanted = max(BUFFER_BYTES, LENGTH_BYTES + announced)
+        if wanted != len(self._buffer):
             self._buffer = bytearray(wanted)
-            self._buffer[:size] = rest
-            self._start, self._end = 0, size
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
         return memoryview(self._buffer)[self._end :]
 
     def take(self, count: int) -> list[memoryview]:
