@@ -2,7 +2,14 @@
 
 import pytest
 
-from alphorn.message_manager.consolidation import AGAIN_BYTES, AGAIN_S, TAIL_BYTES, TAIL_FACTOR, Consolidation
+from alphorn.message_manager.consolidation import (
+    AGAIN_BYTES,
+    AGAIN_S,
+    TAIL_BYTES,
+    TAIL_FACTOR,
+    TAIL_OF_RETAINED,
+    Consolidation,
+)
 from alphorn.message_manager.fullness import Space
 
 SPACE = Space(used=0, limit=8000, reserve=1000)  # the log since a checkpoint may take 1000
@@ -83,6 +90,16 @@ def test_a_large_state_is_written_only_when_much_more_than_it_has_come() -> None
     consolidation.on_checkpoint(INTERVAL)
     for _ in range(2):
         consolidation.on_state(TAIL_BYTES // TAIL_FACTOR)
+    consolidation.on_entry(INTERVAL + 1, 2 * TAIL_BYTES)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) is None
+    consolidation.on_entry(INTERVAL + 2, 1)
+    assert consolidation.look(LARGE, is_full=False, now=0.0) == 2
+
+
+def test_with_many_entries_to_go_through_it_is_done_less_often() -> None:
+    consolidation = following(1)
+    consolidation.on_checkpoint(INTERVAL)
+    consolidation.on_retained(2 * TAIL_BYTES // TAIL_OF_RETAINED)
     consolidation.on_entry(INTERVAL + 1, 2 * TAIL_BYTES)
     assert consolidation.look(LARGE, is_full=False, now=0.0) is None
     consolidation.on_entry(INTERVAL + 2, 1)

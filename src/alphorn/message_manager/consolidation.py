@@ -12,7 +12,8 @@ from alphorn.message_manager.fullness import Space
 
 TAIL_SHARE = 8  # of the disk: the log since the last checkpoint takes at most this part of it
 TAIL_BYTES = 64 << 20  # of the log since the last checkpoint are worth another one,
-TAIL_FACTOR = 64  # unless the last one took more than this part of them
+TAIL_FACTOR = 64  # unless the last one took more than this part of them,
+TAIL_OF_RETAINED = 64 << 10  # or so many bytes for each entry it retains, since a store goes through these at every one
 AGAIN_S = 1.0  # between two attempts, so that making checkpoints is not all that is done;
 AGAIN_BYTES = 8 << 30  # and longer where the disk is larger than this, as checkpoints take longer there
 
@@ -20,7 +21,7 @@ AGAIN_BYTES = 8 << 30  # and longer where the disk is larger than this, as check
 class Consolidation:
     """One replica's checkpoints, and when it wants another."""
 
-    __slots__ = ("_again_at", "_bytes", "_checkpoint", "_interval", "_is_asked", "_newest", "_state_bytes")
+    __slots__ = ("_again_at", "_bytes", "_checkpoint", "_interval", "_is_asked", "_newest", "_retained", "_state_bytes")
 
     def __init__(self, interval: int) -> None:
         """`interval` is what the cluster is configured with."""
@@ -30,6 +31,7 @@ class Consolidation:
         self._newest = 0
         self._bytes = 0  # of the log since then
         self._state_bytes = 0  # of the last checkpoint
+        self._retained = 0  # entries that it needs
         self._again_at = 0.0
 
     def on_entry(self, sequence: int, size: int) -> None:
@@ -53,6 +55,10 @@ class Consolidation:
         """The checkpoint takes so many bytes more."""
         self._state_bytes += size
 
+    def on_retained(self, entries: int) -> None:
+        """The checkpoint needs so many entries."""
+        self._retained = entries
+
     def look(self, space: Space, *, is_full: bool, now: float) -> int | None:
         """Gives the interval to set for a checkpoint now, where one is worth it or the disk needs it."""
         passed = self._newest - self._checkpoint
@@ -67,4 +73,5 @@ class Consolidation:
 
     def _tail_bytes(self, space: Space) -> int:
         """How long the log since the last checkpoint may become."""
-        return min(space.limit // TAIL_SHARE, max(TAIL_BYTES, TAIL_FACTOR * self._state_bytes))
+        worth = max(TAIL_BYTES, TAIL_FACTOR * self._state_bytes, TAIL_OF_RETAINED * self._retained)
+        return min(space.limit // TAIL_SHARE, worth)

@@ -196,7 +196,9 @@ class MessageManagerNode:
 
     def retained(self, sequence: int) -> RangeSet:
         """See `Upper`."""
-        return self._machine.engine.retained()
+        needed = self._machine.engine.retained()
+        self._consolidation.on_retained(len(needed))
+        return needed
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> Awaitable[None] | None:
         """See `Upper`."""
