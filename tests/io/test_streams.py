@@ -65,6 +65,26 @@ def test_a_stream_with_nothing_incomplete_holds_no_buffer_of_its_own() -> None:
     assert reading.stream._part is None
 
 
+def test_a_peer_that_sends_much_is_read_big_in_one_buffer_until_it_sends_little() -> None:
+    reading = Reading()
+    bodies = [bytes([number]) * 300_000 for number in range(12)]
+    data = framed(*bodies)
+    reading.feed(data[:1_000_000])
+    own = reading.stream._part
+    assert own is not None
+    assert len(own) >= 1 << 20
+    reading.feed(data[1_000_000:3_000_000])
+    assert reading.stream._part is own
+    assert reading.frames == bodies[:9]
+    reading.feed(data[3_000_000:3_010_000])
+    assert reading.frames == bodies[:10]
+    assert reading.stream._part is not None
+    assert len(reading.stream._part) < 1 << 20
+    reading.feed(data[3_010_000:])
+    assert reading.frames == bodies
+    assert reading.stream._part is None
+
+
 def test_a_peer_that_announces_too_much_is_disconnected_and_nothing_of_it_is_kept() -> None:
     asyncio.run(_announce_too_much())
 

@@ -11,6 +11,7 @@ from typing import cast
 
 LENGTH_BYTES = 4
 _READ_BYTES = 1 << 20
+_BUSY_BYTES = 256 << 10  # a peer that sends so much at a time is read big
 _ROOM_BYTES = 64 << 10  # beyond an incomplete frame, for the beginning of the next ones
 
 
@@ -39,6 +40,7 @@ class FrameStream(asyncio.BufferedProtocol):
     ) -> None:
         # Streams of one event loop may read into one buffer: asyncio asks for it and says what came in one go. What a
         # read leaves incomplete moves to a buffer of the stream's own, so ten thousand idle connections hold none.
+        # TCP gives what has come, so the next read of a busy peer needs as much room again.
         self._shared = read_buffer() if shared is None else shared
         self._on_frames = on_frames
         self._on_closed = on_closed
@@ -89,18 +91,23 @@ class FrameStream(asyncio.BufferedProtocol):
             reason = f"a frame of {announced} bytes was announced; at most {self._frame_bytes_max} are allowed"
             self._on_oversized(self, reason)
             return
-        self._keep(view[start:end], wanted, is_moved=self._part is None or start > 0)
+        self._keep(view[start:end], wanted, has_given=start > 0, is_busy=nbytes >= _BUSY_BYTES)
 
-    def _keep(self, rest: memoryview, wanted: int, *, is_moved: bool) -> None:
-        """Remembers an incomplete frame. The owner has had its frames: views into the old buffer are over."""
+    def _keep(self, rest: memoryview, wanted: int, *, has_given: bool, is_busy: bool) -> None:
+        """Remembers an incomplete frame. The owner has had its frames: views into the old buffer are over.
+
+        While a peer sends much at a time it is read big, into a buffer that stays its own and is not made anew.
+        """
         if not rest:
             self._part, self._part_bytes = None, 0
             return
-        if is_moved or self._part is None or len(self._part) == len(rest):
-            room = _ROOM_BYTES if wanted > _ROOM_BYTES else 4096
-            part = bytearray(max(min(wanted, self._frame_bytes_max), len(rest)) + room)
-            part[: len(rest)] = rest
-            self._part = part
+        room = _ROOM_BYTES if wanted > _ROOM_BYTES else 4096
+        size = max(min(wanted, self._frame_bytes_max), len(rest)) + room
+        if self._part is None or len(self._part) < size or (has_given and not is_busy):
+            self._part = bytearray(max(size, _READ_BYTES) if is_busy else size)
+            self._part[: len(rest)] = rest
+        elif has_given:
+            self._part[: len(rest)] = bytes(rest)  # it may overlap
         self._part_bytes = len(rest)
 
     def send(self, *parts: bytes | memoryview) -> None:
