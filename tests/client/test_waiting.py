@@ -141,7 +141,7 @@ def test_no_more_than_a_window_is_under_way() -> None:
     script = Script()
     outbox = script.producer()
     size = 60_000
-    add(outbox, *["x" * size] * 100)
+    add(outbox, *["x" * size] * 150)
     sent = batches(script)
     assert WINDOW_BYTES - 2 * size < size * sum(count for _, count in sent) < WINDOW_BYTES + 2 * size
     assert batches(script) == []

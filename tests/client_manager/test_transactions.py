@@ -301,7 +301,7 @@ def test_all_channels_can_be_asked_to_prepare() -> None:
 
 
 def test_an_entry_is_not_larger_than_the_bus_takes(coordinating: Coordinating) -> None:
-    large = memoryview(msgspec.msgpack.encode([[bytes(200 << 10)]]))
+    large = memoryview(msgspec.msgpack.encode([[bytes(400 << 10)]]))
     coordinating.manager._desk.directory.learn(place_of(0, 9), parse_destination("queue:q"), Policy())
     plain = Publish(SESSION, 3, place_of(0, 9), 1, 1, 0, 0, large)
     frame = CommitTransaction(7, SESSION, 1, [Publish(SESSION, 4, place_of(0, 9), 1, 1, 0, 0, large)], [])
@@ -309,4 +309,4 @@ def test_an_entry_is_not_larger_than_the_bus_takes(coordinating: Coordinating) -
         coordinating.manager.receive(Said(coordinating.stream, said), 0.0)
     coordinating.turn()
     assert [kinds(entry.commands) for _, entry in coordinating.entries] == [[Published], [TransactionCommit, Published]]
-    assert all(len(encode_entry(entry)) < 300 << 10 for _, entry in coordinating.entries)
+    assert all(len(encode_entry(entry)) < 600 << 10 for _, entry in coordinating.entries)

@@ -23,7 +23,7 @@ from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
 FRAGMENT_BYTES = 256 << 10
-WINDOW_BYTES = 1 << 20  # of one body, sent and not confirmed
+WINDOW_BYTES = 6 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):

@@ -31,7 +31,7 @@ TRANSACTION_BYTES_MAX = BATCH_BYTES_MAX  # a transaction is one entry in the log
 REFUSALS_MAX = 10_000
 # With so many batches under way the next one waits for a confirmation and grows meanwhile: servers work by batches.
 BATCHES_UNDER_WAY_EAGER = 4
-WINDOW_BYTES = 4 << 20  # sent and not confirmed; far more than keeps the way to the disks busy
+WINDOW_BYTES = 6 << 20  # sent and not confirmed: as much as the bus has under way
 PACE_MAX = 1 << 30  # messages: no limit
 
 

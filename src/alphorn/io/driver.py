@@ -193,8 +193,12 @@ class Driver(Generic[_Input, _Output]):
     def _on_timer(self) -> None:
         self._timer = None
         self._armed_at = math.inf
-        if self._turn is None:
+        if self._turn is not None:
+            return  # it arms the timer again
+        if self._machine.next_deadline() <= self._loop.time():
             self._finish_turn()
+        else:
+            self._arm()  # what it was armed for has moved meanwhile
 
     def _fail(self, error: Exception) -> None:
         _log.critical("event=machine_failed error=%r", error, exc_info=error)
