@@ -63,9 +63,7 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     backup_policy: BackupPolicy = ""  # instead of both: who must have a transaction, or anything, before it is done
     buses: tuple[str, ...] = ()  # names of the buses that carry it; needed where the file names any
     removed: bool = False  # it was drained and its nodes are gone; it keeps its place among the channels
-    checkpoint_interval: int = (
-        4096  # log numbers between checkpoints, or 64 MB; raising it lengthens replay
-    )
+    checkpoint_interval: int = 4096  # log numbers between checkpoints, or 64 MB; raising it lengthens replay
 
     def copies_of(self, servers: int) -> tuple[int, int]:
         """How many of so many Message Managers must have an entry, and how far that may fall.
