@@ -11,6 +11,7 @@ why: to the upper layer by `on_stop`, to its owner by `stopped`. It is never res
 import asyncio
 import logging
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -58,6 +59,9 @@ from alphorn.model.ids import host_bytes
 from alphorn.model.ranges import RangeSet
 from alphorn.node.installing import Installing
 from alphorn.node.retained import Retained
+
+# So little of one turn's writes is written to disk within the turn. More takes long enough to be left to a thread.
+AHEAD_BYTES_MAX = 16 << 10
 
 _log = logging.getLogger(__name__)
 
@@ -236,6 +240,7 @@ class BusNode:
         """
         keep_freed_memory()
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.stopped: asyncio.Future[str] = self._loop.create_future()  # gets the reason
         self._store: LogStore = self._open_store()
         self._retained = Retained(self._store, self._loop)
@@ -363,10 +368,13 @@ class BusNode:
     def _on_frames(self, frames: list[bytes]) -> None:
         self._driver.receive_all(map(Received, frames))
 
-    # The store's thread calls these three.
+    # The store calls these three, on its own thread or this one.
 
     def _on_durable(self, token: int) -> None:
-        self._loop.call_soon_threadsafe(self._driver_receive, Durable(token))
+        if threading.get_ident() == self._thread:  # within the end of a turn
+            self._driver.receive(Durable(token))
+        else:
+            self._loop.call_soon_threadsafe(self._driver_receive, Durable(token))
 
     def _on_checkpoint_written(self, info: CheckpointInfo) -> None:
         self._loop.call_soon_threadsafe(self._driver_receive, CheckpointWritten(info.sequence))
@@ -399,6 +407,7 @@ class BusNode:
             on_failure=self._on_store_failure,
             map_bytes=self._settings.store_bytes_max,
             linger_s=self._settings.linger_s,
+            ahead_bytes_max=0 if self._settings.linger_s else AHEAD_BYTES_MAX,
         )
 
     def _build_machine(self) -> BusMachine:
