@@ -449,7 +449,17 @@ def test_a_store_that_lingers_writes_what_came_meanwhile_in_one_go(tmp_path: Pat
 
     store = Store(tmp_path / "store", on_durable=on_durable, on_failure=pytest.fail, linger_s=0.2)
     for token in (1, 2, 3):
-        store.submit(Persist(token, [PutMeta(b"meta")]))
+        store.submit(Persist(token, [PutMeta(b"meta")], is_urgent=False))
     assert reached.wait(20)
     assert durable == [3], "one fsync for all three, and the last token stands for all"
     store.close()
+
+
+def test_what_is_urgent_ends_the_lingering_of_all_before_it(tmp_path: Path) -> None:
+    reached = threading.Event()
+    store = Store(tmp_path / "store", on_durable=lambda _: reached.set(), on_failure=pytest.fail, linger_s=1e6)
+    store.submit(Persist(1, [PutMeta(b"one")], is_urgent=False))
+    store.submit(Persist(2, [PutMeta(b"two")]))
+    assert reached.wait(20)
+    store.submit(Persist(3, [PutMeta(b"three")], is_urgent=False))
+    store.close()  # which is urgent too

@@ -10,8 +10,8 @@ take much longer. The thread brings such writes into LMDB later, many at once. A
 a while, so that a bad disk does not keep the owner from answering.
 
 - A read sees every write submitted before it: first in the overlay of uncommitted writes, then in LMDB.
-- All reads of one turn use one read transaction. `end_turn` gives it back, so that no idle reader keeps LMDB from
-  using free pages again. Views into LMDB are valid until then, and never after `close`.
+- All reads of one turn use one read transaction (store_reader.py). Views into LMDB are valid until `end_turn`, and
+  never after `close`.
 - After a failed write or fsync nothing is retried, because a kernel may report a lost page as written the second time:
   the store stops for good, says so once, and takes no further writes.
 - Every record is checked as it is read (records.py). One that fails reads as `DAMAGED`.
@@ -49,6 +49,7 @@ from alphorn.io.overlay import Overlay
 from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Retention, last_outside
 from alphorn.io.store_opening import EMPTY_BOUNDS, Opening
+from alphorn.io.store_reader import TurnReader
 from alphorn.io.store_writes import WriteTransaction, count_retained
 from alphorn.io.write_ahead import Record, WriteAhead, encodable, encode_record
 from alphorn.model.errors import Unavailable
@@ -57,7 +58,6 @@ from alphorn.model.ranges import RangeSet
 MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
-READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
 COMMITS_BETWEEN_RELEASES: Final = 64
 APPLY_S: Final = 0.5  # how long writes may stand only in the file beside LMDB
 SLOW_S: Final = 0.05  # after a write ahead that took longer,
@@ -116,8 +116,7 @@ class Store:
             os.close(self._owner)
             raise
         self._mapped = MappedFile(self.path / store_files.DATA_FILE)
-        self._read_bytes = 0  # since its pages were given back
-        self._reader: lmdb.Transaction[memoryview] | None = None
+        self._reader = TurnReader(self._environment, self._tables, self._mapped)
         self._overlay = Overlay()
         self._retention = Retention()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None is the last
@@ -129,7 +128,7 @@ class Store:
         self._apply_at = 0.0  # at the latest, then
         self._distrusted_until = 0.0
         self._is_closing = False
-        self._closing = threading.Event()  # ends lingering
+        self._hurry = threading.Event()  # ends lingering
         self._is_abandoned = False
         self._failure = ""
         self._commits = 0
@@ -144,6 +143,8 @@ class Store:
         Raises `Unavailable`, with nothing done, when the store has stopped.
         """
         self._enqueue(persist.token, persist.writes)
+        if persist.is_urgent and self._linger_s:
+            self._hurry.set()  # after the job is there: whoever wakes up by this finds it
 
     def write_checkpoint(
         self,
@@ -188,12 +189,7 @@ class Store:
 
         What is small is written ahead; `on_durable` is called before this returns.
         """
-        if self._reader is not None:
-            self._reader.abort()
-            self._reader = None
-            if self._read_bytes >= READ_BYTES_HELD_MAX:
-                self._read_bytes = 0
-                self._mapped.release()
+        self._reader.end()
         self._overlay.forget(self._committed)
         if self._small:
             self._write_ahead()
@@ -246,7 +242,7 @@ class Store:
         """See `Storage`."""
         if pending := self._overlay.metas.get(None):
             return records.decode_meta(pending[1])
-        record = self._get(records.META, records.META_KEY)
+        record = self._read.get(records.META, records.META_KEY)
         return record if record is None or record is DAMAGED else records.unpack_meta(record)
 
     def assignment_bounds(self) -> tuple[int, int]:
@@ -261,7 +257,7 @@ class Store:
         if not first <= sequence <= last:
             return None
         key = records.number_key(sequence)
-        record = self._get(records.ASSIGNMENTS, key)
+        record = self._read.get(records.ASSIGNMENTS, key)
         return DAMAGED if record is None or record is DAMAGED else records.unpack_assignment(key, record)
 
     def entry(self, sequence: int) -> bytes | memoryview | Damaged | None:
@@ -270,13 +266,13 @@ class Store:
             return pending[1]
         if self._overlay.is_dropped(sequence):
             return None
-        return self._get_checked(records.HEADS, records.LOG, records.number_key(sequence))
+        return self._read.get_checked(records.HEADS, records.LOG, records.number_key(sequence))
 
     def group_state(self) -> tuple[int, bytes] | Damaged | None:
         """See `Storage`."""
         if pending := self._overlay.group_states.get(None):
             return pending[1]
-        record = self._get(records.STATE, records.GROUP_KEY)
+        record = self._read.get(records.STATE, records.GROUP_KEY)
         return record if record is None or record is DAMAGED else records.unpack_group_state(record)
 
     def checkpoint(self) -> CheckpointInfo | Damaged | None:
@@ -286,7 +282,7 @@ class Store:
         if pending := self._overlay.checkpoints.get(self._newest_checkpoint):
             return pending[1]
         key = records.number_key(self._newest_checkpoint)
-        record = self._get(records.CHECKPOINTS, key)
+        record = self._read.get(records.CHECKPOINTS, key)
         return DAMAGED if record is None or record is DAMAGED else records.unpack_checkpoint(key, record)
 
     def checkpoint_chunk(self, sequence: int, chunk: int) -> bytes | memoryview | Damaged | None:
@@ -295,37 +291,24 @@ class Store:
             return pending[1]
         if sequence < self._overlay.dropped_checkpoints_below:
             return None
-        return self._get_checked(records.CHUNK_HEADS, records.CHUNKS, records.chunk_key(sequence, chunk))
+        return self._read.get_checked(records.CHUNK_HEADS, records.CHUNKS, records.chunk_key(sequence, chunk))
 
-    def _get(self, table: bytes, key: bytes) -> memoryview | Damaged | None:
-        if self._reader is None:
+    @property
+    def _read(self) -> TurnReader:
+        """This turn's reads, behind the overlay."""
+        if not self._reader.is_open:
             # In this order: what counts as committed here must be visible to the reader that begins next.
             committed = self._committed
-            self._reader = self._environment.begin(buffers=True)
+            self._reader.begin()
             self._overlay.forget(committed)
-        try:
-            return self._reader.get(key, db=self._tables[table])
-        except lmdb.Error:
-            return DAMAGED  # LMDB met a page on the way that cannot be one of its own
-
-    def _get_checked(self, head_table: bytes, table: bytes, key: bytes) -> memoryview | Damaged | None:
-        record = self._get(head_table, key)
-        if record is None or record is DAMAGED:
-            return record
-        head = records.unpack_head(head_table, key, record)
-        payload = self._get(table, key)
-        if head is DAMAGED or payload is None or payload is DAMAGED:
-            return DAMAGED
-        digest, size = head
-        self._read_bytes += size
-        return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
+        return self._reader
 
     def _enqueue(self, token: int, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
         if self._failure:
             raise Unavailable(self._failure)
         if self._is_closing:
             raise Unavailable(f"store {self.path} is closed; open it again to write")
-        if self._reader is None:
+        if not self._reader.is_open:
             self._overlay.forget(self._committed)
         number, size = self._submitted + 1, 0
         judged = []
@@ -393,7 +376,7 @@ class Store:
         self._is_closing = True
         self._is_abandoned = not keeps_queue
         self._hand_over()
-        self._closing.set()
+        self._hurry.set()
         self._jobs.put(None)
         self._writer.join()
         self.end_turn()
@@ -436,7 +419,9 @@ class Store:
         jobs, size = [], 0
         job = self._jobs.get()
         if self._linger_s:
-            self._closing.wait(self._linger_s)
+            self._hurry.wait(self._linger_s)
+            if not self._is_closing:
+                self._hurry.clear()
         while job is not None and not self._is_abandoned:
             jobs.append(job)
             size += job.size
