@@ -61,7 +61,7 @@ from alphorn.node.installing import Installing
 from alphorn.node.retained import Retained
 
 # So little of one turn's writes is written to disk within the turn. More takes long enough to be left to a thread.
-AHEAD_BYTES_MAX = 16 << 10
+AHEAD_BYTES_MAX = 8 << 10
 PATIENCE_S = 0.002  # so long frames that can wait are kept for the next turn
 
 _log = logging.getLogger(__name__)
