@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.bus.config import Role
 from alphorn.bus.entries import EpochBegun, InSyncChanged
-from alphorn.bus.frames import Commit, CommitSubmit, Heartbeat
+from alphorn.bus.frames import Commit, CommitSubmit, Data, Heartbeat, fragment_batch
 from alphorn.bus.frames import encode as encode_frame
 from alphorn.bus.machine import PutAssignments
 from tests.bus.group import make_config
@@ -19,7 +19,7 @@ def is_urgent(bench: Bench, *assignments: object) -> bool:
     return bench.station.write_meta(stored=0)
 
 
-def datagram(*bodies: Commit | CommitSubmit | Heartbeat, epoch: int = EPOCH) -> bytes:
+def datagram(*bodies: Commit | CommitSubmit | Heartbeat | Data, epoch: int = EPOCH) -> bytes:
     origin = origin_of_member(1)
     frames = [encode_frame(group=CONFIG.group, epoch=epoch, number=1, origin=origin, body=body) for body in bodies]
     return b"".join(part for parts in frames for part in parts)
@@ -69,6 +69,18 @@ def test_whoever_keeps_no_log_hears_of_commits_at_once_and_of_submits_later() ->
     bench = settled(2, roles=Role(0))
     assert bench.station.can_wait(datagram(CommitSubmit(0, 0, 0, [numbered(1)])))
     assert not bench.station.can_wait(datagram(Commit(1, 1, [numbered(1)])))
+
+
+@pytest.mark.parametrize("roles", [Role.DATA, Role(0)])
+def test_parts_of_a_batch_wait_for_the_last_of_them(roles: Role) -> None:
+    station = settled(2, roles=roles).station
+    *parts, last = fragment_batch(bytes(16), bytes(1000), digest=1, timestamp=0, limit=400)
+    assert len(parts) == 3
+    assert all(station.can_wait(datagram(part)) for part in parts)
+    assert not station.can_wait(datagram(last))
+    (whole,) = fragment_batch(bytes(16), bytes(100), digest=1, timestamp=0, limit=400)
+    assert not station.can_wait(datagram(whole))
+    assert not station.can_wait(datagram(parts[0], whole))
 
 
 def test_words_of_another_epoch_are_heard_at_once() -> None:

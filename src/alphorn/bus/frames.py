@@ -38,6 +38,7 @@ _PREAMBLE = struct.Struct(">8x2sBBI")
 _DATA = struct.Struct(">16sQQQIII")
 _CHECKSUM = struct.Struct(">Q")
 _GLANCE = struct.Struct(">11xBI4xQ")  # type, length, epoch
+_PLACE = struct.Struct(">88xHH")  # of a data frame: fragments, fragment
 _FRAGMENTS_MAX = 0xFFFF
 Digest = Annotated[bytes, msgspec.Meta(max_length=16)]
 
@@ -366,6 +367,15 @@ def says_only(buffer: bytes | memoryview, kinds: frozenset[int], epoch: int) -> 
             return False
         start += max(length, HEADER_BYTES)
     return True
+
+
+def is_part(buffer: bytes | memoryview) -> bool:
+    """Whether a datagram is nothing but a sender's fragment with more of its batch behind it, by a glance as above."""
+    if len(buffer) < HEADER_BYTES + DATA_HEADER_BYTES:
+        return False
+    kind, length, _ = _GLANCE.unpack_from(buffer)
+    fragments, fragment = _PLACE.unpack_from(buffer)
+    return bool(kind == DATA_TYPE and length == len(buffer) and fragment + 1 < fragments)
 
 
 def decode(buffer: bytes | memoryview, start: int = 0) -> tuple[Frame, int] | None:
