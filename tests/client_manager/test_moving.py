@@ -7,12 +7,13 @@ from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.directory import Directory
-from alphorn.client_manager.machine import Ask, Committed, Linked, Opened, Order, Reply, Said, Told
+from alphorn.client_manager.machine import Ask, Committed, Linked, Lost, Opened, Order, Reply, Said, Told
 from alphorn.model import commands, link, moving_link
 from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    Close,
     Confirmed,
     Consume,
     Delivered,
@@ -46,9 +47,14 @@ class Two:
         for channel, name in enumerate("ab"):
             self.receive(Linked(channel, name, True))
             self.tell(channel, link.Role(name, 1, True))
-        self.receive(Opened(1))
-        self.say(Hello(1), OpenSession(1))
+        self.open(1)
         self.connection = next(frame for frame in self.heard if isinstance(frame, Welcome)).connection
+
+    def open(self, stream: int) -> None:
+        """A client comes."""
+        self.receive(Opened(stream))
+        self.receive(Said(stream, Hello(1)))
+        self.receive(Said(stream, OpenSession(1)))
 
     def receive(self, item: object) -> None:
         self.manager.receive(item, 0.0)  # type: ignore[arg-type]
@@ -93,8 +99,8 @@ class Two:
         self.say(Resolve(9, str(QUEUE)))
         return self.take(Resolved)[0].place
 
-    def publish(self, place: int, counter: int, producer: int = 1) -> None:
-        self.say(Publish(1, producer, place, counter, 1, 0, 5, memoryview(b"\x91\x91\x01")))
+    def publish(self, place: int, counter: int, producer: int = 1, *, stream: int = 1) -> None:
+        self.receive(Said(stream, Publish(1, producer, place, counter, 1, 0, 5, memoryview(b"\x91\x91\x01"))))
 
     def land(self, begun_at: int) -> None:
         """The primaries say their part of a move from 5 of the first channel to 7 of the second."""
@@ -189,6 +195,46 @@ def test_a_lost_primary_has_nothing_more_to_say(two: Two) -> None:
     two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
     two.receive(Linked(0, "a", False))
     assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_what_a_connection_had_under_way_when_it_ended_holds_up_nobody(two: Two) -> None:
+    two.publish(place_of(0, 5), 1)  # a place that the client learned elsewhere: the primary is asked to answer
+    assert [request for _, entry in two.ordered[0] for request in entry.requests]
+    two.say(Close())
+    two.commit(0)
+    two.tell(1, moving_link.Landed(7, 0, 5, 9))
+    assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_what_the_old_log_refuses_after_others_have_gone_on_is_not_lost(two: Two) -> None:
+    """Goal: nothing stays behind. Method: the bus loses one entry, so nobody waits for the other, which is refused."""
+    place = two.resolve(0)
+    two.publish(place, 1)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]), Acknowledge(2, 3, [1, 2]))
+    (lost, _), (handle, entry) = two.ordered[0]
+    two.land(two.hear(0, Move(5, MoveStage.BEGUN, 1, 7)))
+    two.receive(Lost(0, lost, "no word of it"))
+    two.ordered[1].clear()
+    two.hear(0, *entry.commands, handle=handle)
+    assert [c.positions for c in two.wanted(1) if isinstance(c, commands.Acknowledge)] == [[1, 2]]
+
+
+def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
+    place = two.resolve(0)
+    two.publish(place, 1)
+    two.publish(place, 2)
+    (lost, _), (late, entry) = two.ordered[0]
+    two.receive(Lost(0, lost, "no word of it"))
+    two.ordered[0].clear()
+    two.open(2)
+    two.publish(place, 1, stream=2)
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.land(begun_at)
+    two.hear(0, *entry.commands, handle=late)
+    assert two.wanted(1) == []
+    two.commit(0)
+    two.commit(1)
+    assert [asked for _, asked in two.asked if isinstance(asked, moving_link.Followed)]
 
 
 def test_a_client_manager_that_heard_nothing_of_a_move_is_told_by_the_primary(two: Two) -> None:

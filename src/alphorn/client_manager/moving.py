@@ -52,7 +52,7 @@ class Moving:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._redirects: dict[int, Redirect] = {}  # by old place
-        self._under_way: dict[int, int] = {}  # by place: commands that were ordered and not heard of yet
+        self._under_way: dict[int, set[int]] = {}  # by place: turns of what was ordered and not heard of yet
         self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
         self._followed: set[int] = set()  # places that have come, whose primary waits to hear that all have followed
@@ -129,10 +129,10 @@ class Moving:
         def on_committed() -> None:
             redirect = self._redirects.get(place)
             if redirect is not None and channel.committing > redirect.begun_at:
-                redirect.returned.append((turn, repeat))
+                self._return(redirect, turn, repeat)
             elif then is not None:
                 then()
-            self._leave(place)
+            self._leave(place, turn)
 
         channel.want(make(destination), on_committed, size=size)
 
@@ -142,25 +142,37 @@ class Moving:
 
         def on_answer(outcome: Answered) -> None:
             if outcome.error == Moved.__name__ and outcome.home is not None:
-                self.learn(place, outcome.home, is_silent=True).returned.append((turn, repeat))
+                self._return(self.learn(place, outcome.home, is_silent=True), turn, repeat)
             else:
                 answer(outcome)
-            self._leave(place)
+            self._leave(place, turn)
 
-        self._desk.channels[number].request(make(destination), on_answer, size=size)
+        channel = self._desk.channels[number]
+        channel.request(make(destination), on_answer, size=size, lost=lambda: self._leave(place, turn))
 
     def _enter(self, place: int) -> int:
         """Something is under way there; gives its turn."""
-        self._under_way[place] = self._under_way.get(place, 0) + 1
         self._turn += 1
+        self._under_way.setdefault(place, set()).add(self._turn)
         return self._turn
 
-    def _leave(self, place: int) -> None:
-        left = self._under_way.pop(place, 1) - 1
-        if left:
-            self._under_way[place] = left
-        elif place in self._redirects:
-            self._go_on(place)
+    @staticmethod
+    def _return(redirect: Redirect, turn: int, repeat: Then) -> None:
+        """The old log refused something; who was not waited for, because own entries were lost, goes on at once."""
+        if redirect.is_done:
+            repeat()
+        else:
+            redirect.returned.append((turn, repeat))
+
+    def _leave(self, place: int, turn: int) -> None:
+        turns = self._under_way.get(place)
+        if turns is None:
+            return
+        turns.discard(turn)
+        if not turns:
+            del self._under_way[place]
+            if place in self._redirects:
+                self._go_on(place)
 
     # --- what becomes known ---
 
