@@ -7,7 +7,7 @@ from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.directory import Directory
-from alphorn.client_manager.machine import Ask, Committed, Linked, Lost, Opened, Order, Reply, Said, Told
+from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Lost, Opened, Order, Reply, Said, Told
 from alphorn.model import commands, link, moving_link
 from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
 from alphorn.model.conversation import (
@@ -17,6 +17,7 @@ from alphorn.model.conversation import (
     Confirmed,
     Consume,
     Delivered,
+    Goodbye,
     Hello,
     OpenSession,
     Publish,
@@ -217,6 +218,37 @@ def test_what_the_old_log_refuses_after_others_have_gone_on_is_not_lost(two: Two
     two.ordered[1].clear()
     two.hear(0, *entry.commands, handle=handle)
     assert [c.positions for c in two.wanted(1) if isinstance(c, commands.Acknowledge)] == [[1, 2]]
+
+
+def test_what_waited_behind_a_lost_message_does_not_overtake_it(two: Two) -> None:
+    place = two.resolve(0)
+    two.publish(place, 1)
+    [(lost, _)] = two.ordered[0]
+    two.land(two.hear(0, Move(5, MoveStage.BEGUN, 1, 7)))
+    two.publish(place, 2)
+    two.receive(Lost(0, lost, "no word of it"))
+    assert [command for command in two.wanted(1) if isinstance(command, commands.Publish)] == []
+    assert (1, moving_link.Followed(7)) not in two.asked
+    two.commit(1)
+    assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_an_entry_whose_number_is_not_known_confirms_nothing(two: Two) -> None:
+    """The move may be among the entries before it that were passed over."""
+    two.publish(two.resolve(0), 1)
+    [(handle, _)] = two.ordered[0]
+    two.receive(Committed(0, 0, handle, b""))
+    assert two.take(Confirmed) == []
+    assert two.take(Goodbye)
+
+
+def test_what_a_consumer_held_that_went_on_its_way_is_told(two: Two) -> None:
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.receive(Closed(1, "gone"))
+    two.land(begun_at)
+    assert (1, moving_link.Followed(7, [], [(0, [1, 4])])) in two.asked
 
 
 def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
