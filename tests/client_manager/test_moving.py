@@ -251,6 +251,24 @@ def test_what_a_consumer_held_that_went_on_its_way_is_told(two: Two) -> None:
     assert (1, moving_link.Followed(7, [], [(0, [1, 4])])) in two.asked
 
 
+def test_what_was_told_of_consumers_is_told_to_the_next_primary_until_all_have_followed(two: Two) -> None:
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.receive(Closed(1, "gone"))
+    two.land(begun_at)
+    told = (1, moving_link.Followed(7, [], [(0, [1, 4])]))
+    for _ in range(2):
+        assert told in two.asked
+        two.asked.clear()
+        two.tell(1, link.Role("b", 2, True))
+        two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
+    two.hear(1, commands.Settle(7))
+    two.asked.clear()
+    two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
+    assert two.asked == [(1, moving_link.Followed(7))]
+
+
 def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
     place = two.resolve(0)
     two.publish(place, 1)

@@ -365,6 +365,8 @@ class ClientManager:
                 case commands.Move():
                     self._moving.on_move(channel, sequence, command)
                     self._placing.on_moved(channel, command)
+                case commands.Settle(number):
+                    self._moving.on_settled(channel, number)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
         return entry

@@ -24,6 +24,7 @@ from alphorn.model.moving_link import Departed, Followed, Home, Landed
 
 Then = Callable[[], None]
 Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
+Report = tuple[Unseen, Unseen]  # what was never delivered, and what was lost
 Make = Callable[[int], AnyCommand]  # from the destination's number
 
 
@@ -47,7 +48,17 @@ class Redirect:
 class Moving:
     """All destinations that have moved, and what waits for those on their way."""
 
-    __slots__ = ("_cancelled", "_desk", "_followed", "_redirects", "_turn", "_under_way", "on_moved", "on_turned")
+    __slots__ = (
+        "_cancelled",
+        "_desk",
+        "_followed",
+        "_redirects",
+        "_reports",
+        "_turn",
+        "_under_way",
+        "on_moved",
+        "on_turned",
+    )
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -56,6 +67,7 @@ class Moving:
         self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
         self._followed: set[int] = set()  # places that have come, whose primary waits to hear that all have followed
+        self._reports: dict[int, Report] = {}  # by these places: kept until they are settled, for the next primary
         self.on_moved: Callable[[list[Consumer], int], Unseen] = lambda consumers, place: []
         self.on_turned: Callable[[int, int], None] = lambda old, new: None  # hears of places where nothing is any more
 
@@ -281,20 +293,27 @@ class Moving:
         for then in parked:
             then()
         unseen = self.on_moved(consumers, redirect.place)
+        if unseen or loose:
+            self._reports[redirect.place] = (unseen, loose)
         if (
             returned or parked
         ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
-            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place, unseen, loose))
+            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place))
         else:
-            self._tell_followed(redirect.place, unseen, loose)
+            self._tell_followed(redirect.place)
 
-    def _tell_followed(self, place: int, unseen: Unseen = (), loose: Unseen = ()) -> None:
+    def _tell_followed(self, place: int) -> None:
         if place in self._followed:
             self._followed.discard(place)
             channel, number = parts_of(place)
+            unseen, loose = self._reports.get(place, ((), ()))
             self._desk.ask_primary(channel, Followed(number, list(unseen), list(loose)))
+
+    def on_settled(self, channel: int, number: int) -> None:
+        """The log says that all have followed."""
+        self._reports.pop(place_of(channel, number), None)
 
     def on_lost(self, channel: int) -> None:
         """Own entries of a log are lost, and all clients start over: nothing of theirs is under way there."""
