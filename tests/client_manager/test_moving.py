@@ -59,6 +59,13 @@ class Two:
 
     def receive(self, item: object) -> None:
         self.manager.receive(item, 0.0)  # type: ignore[arg-type]
+        self.perform()
+
+    def pass_time(self) -> None:
+        self.manager.on_time(1.0)
+        self.perform()
+
+    def perform(self) -> None:
         for output in self.manager.take_outputs():
             match output:
                 case Order(channel, handle, payload):

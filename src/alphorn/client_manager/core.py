@@ -358,6 +358,7 @@ class ClientManager:
                 case commands.DeleteDestination(number):
                     desk.loose.forget(channel, number)
                     self._administration.on_deleted(place_of(channel, number))
+                    self._placing.on_deleted(place_of(channel, number))
                 case commands.Unsubscribe(number, subscription):
                     desk.loose.forget_subscription(channel, number, subscription)
                 case commands.SetPolicy(number, policy):
