@@ -68,9 +68,9 @@ class Placing:
             channel = self._channel(frame.channel)
             others = [number for number in range(len(self._desk.channels)) if number != channel]
             if channel == 0 and not frame.is_over:
-                raise Misuse(f"channel {frame.channel} has what belongs to the system and stays; drain another one")
+                raise Misuse(f"{frame.channel} has what belongs to the system and stays; drain another channel")
             if all(number in self._desk.directory.closed for number in others) and not frame.is_over:
-                raise Misuse(f"no other channel than {frame.channel} takes destinations; open one of them first")
+                raise Misuse(f"no channel but {frame.channel} takes destinations; open another one first")
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
@@ -125,7 +125,7 @@ class Placing:
         settings = self._desk.settings
         found = {each: number for number, each in enumerate(settings.channel_names) if number not in settings.removed}
         if name not in found:
-            raise Misuse(f"there is no channel {name!r}; there is {', '.join(found)}")
+            raise Misuse(f"there is no channel {name!r}; there are {', '.join(found)}")
         return found[name]
 
     def _plan(self, place: int, channel: int, on_end: OnEnd) -> None:
