@@ -61,7 +61,9 @@ def test_a_refused_move_is_one_sentence(cluster, capsys):
 
 def test_a_drain_says_what_was_moved_and_what_is_left(cluster, capsys):
     assert run("channel", "drain", "channel-2") == 0
-    assert capsys.readouterr().out == ("3 destinations were moved off channel-2\nstill there, of the system or temporary: queue:temporary.x\n")
+    assert capsys.readouterr().out == (
+        "3 destinations were moved off channel-2\nstill there, of the system or temporary: queue:temporary.x\n"
+    )
     assert run("channel", "drain", "channel-2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["moved"] == 3
 

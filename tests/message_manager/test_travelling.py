@@ -135,7 +135,6 @@ def test_what_a_new_primary_held_back_until_all_have_spoken_is_not_delivered_bef
     assert target.returned() == []
 
 
-@pytest.mark.requirement("MM-11")
 def test_what_may_be_with_a_client_manager_that_a_new_primary_cannot_reach_counts_as_delivered(
     source: Source, target: Target
 ) -> None:
@@ -151,7 +150,6 @@ def test_what_may_be_with_a_client_manager_that_a_new_primary_cannot_reach_count
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-@pytest.mark.requirement("MM-11")
 def test_what_a_client_manager_lost_counts_as_delivered_and_nothing_else(
     source: Source, target: Target, *, is_begun: bool
 ) -> None:
@@ -168,7 +166,6 @@ def test_what_a_client_manager_lost_counts_as_delivered_and_nothing_else(
     assert target.returned() == [2, 2]
 
 
-@pytest.mark.requirement("MM-11")
 def test_what_was_with_a_consumer_counts_as_delivered_unless_it_never_reached_the_program(
     source: Source, target: Target
 ) -> None:
@@ -193,7 +190,6 @@ def test_the_rest_is_not_exported_before_client_managers_have_said_what_they_hav
 
 
 @pytest.mark.parametrize("when", ["before it left", "after it left", "after the primary"])
-@pytest.mark.requirement("MM-11")
 def test_what_may_have_been_with_a_client_manager_that_left_counts_as_delivered(
     source: Source, target: Target, when: str
 ) -> None:
@@ -217,7 +213,6 @@ def test_what_may_have_been_with_a_client_manager_that_left_counts_as_delivered(
 
 
 @pytest.mark.parametrize("when", ["before it came", "after it came"])
-@pytest.mark.requirement("MM-11")
 def test_who_left_where_a_destination_comes_to_may_have_had_what_is_unclear(
     source: Source, target: Target, when: str
 ) -> None:
