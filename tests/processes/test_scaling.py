@@ -12,7 +12,7 @@ from alphorn.testing.spreading import spread
 pytestmark = pytest.mark.processes
 
 WAIT_S = 60.0  # only a cluster that hangs meets it
-MESSAGES = 300
+MESSAGES = 100
 CHANNELS = ("channel-1", "channel-2")
 
 
