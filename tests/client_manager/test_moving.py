@@ -276,6 +276,22 @@ def test_what_was_told_of_consumers_is_told_to_the_next_primary_until_all_have_f
     assert two.asked == [(1, moving_link.Followed(7))]
 
 
+def test_a_destination_that_came_while_its_primary_could_not_be_reached_is_found(two: Two) -> None:
+    """Goal: nobody waits for ever. Method: it comes, and all others have followed, while there is no link."""
+    place = two.resolve(0)
+    two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.publish(place, 1)
+    [early] = [asked for _, asked in two.asked if isinstance(asked, link.Name)]
+    two.tell(1, link.Answered(early.request, 0, "InvalidDestination", "it is not there"))
+    two.receive(Linked(1, "b", False))
+    two.receive(Linked(1, "b", True))
+    two.asked.clear()
+    two.tell(1, link.Role("b", 1, True))
+    [late] = [asked for _, asked in two.asked if isinstance(asked, link.Name)]
+    two.tell(1, link.Answered(late.request, 7, destination=QUEUE, policy=commands.Policy()))
+    assert [(c.destination, c.counter) for c in two.wanted(1) if isinstance(c, commands.Publish)] == [(7, 1)]
+
+
 def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
     place = two.resolve(0)
     two.publish(place, 1)

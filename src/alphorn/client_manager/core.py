@@ -478,5 +478,6 @@ class ClientManager:
         self._consuming.attach_all(number)
         self._streaming.ask_again(number)
         self._wildcards.on_primary(number)
+        self._moving.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))
         self._flow.greet(number)

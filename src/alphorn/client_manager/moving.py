@@ -244,6 +244,12 @@ class Moving:
                 redirect.is_silent = True
                 self._go_on(place)
 
+    def on_primary(self, channel: int) -> None:
+        """A primary serves this Client Manager, which may have missed what came there while it had no link."""
+        for place, redirect in list(self._redirects.items()):
+            if parts_of(redirect.place)[0] == channel and not redirect.has_come:
+                self._look(place, redirect)
+
     def describe(self) -> dict[str, object]:
         """For people."""
         waiting = [redirect for redirect in self._redirects.values() if not redirect.is_done]
