@@ -271,6 +271,17 @@ def test_who_was_never_a_member_is_waited_for_only_so_long(source: Source, targe
     assert target.returned() == []
 
 
+def test_who_is_to_carry_and_introduces_itself_again_is_told_again(source: Source) -> None:
+    """What was said on a link that broke, or before it knew who is primary, is lost."""
+    [(number, carry)] = [each for each in source.told if isinstance(each[1], moving_link.Carry)]
+    source.told.clear()
+    source.settle(number, (FIRST, SECOND)[number - 1])
+    assert (number, carry) in source.told
+    source.told.clear()
+    source.settle(3 - number, (FIRST, SECOND)[2 - number])
+    assert not [frame for _, frame in source.told if isinstance(frame, moving_link.Carry)]
+
+
 def test_an_export_of_what_was_carried_by_another_meanwhile_is_refused(source: Source) -> None:
     [answer] = source.export()
     assert isinstance(answer, link.Answered)

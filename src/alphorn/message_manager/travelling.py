@@ -72,6 +72,8 @@ class Travelling:
         for number, leaving in engine.moves.leaving.items():
             if leaving.source is not None:
                 self._tell(self._links[origin], _departed(engine, number))
+            if self._carriers.get(number) == origin:  # it may not have heard; who is on the way passes it over
+                self._tell(self._links[origin], _carry(engine, number))
         self.assign(engine)
 
     def on_left(self, engine: Engine, dispatcher: Dispatcher, origin: bytes) -> None:
