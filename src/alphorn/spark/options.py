@@ -18,7 +18,7 @@ from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.patterns import is_pattern, parse_pattern
 from alphorn.spark.schema import COLUMNS
 
-BYTES_PER_PARTITION = 32 << 20
+BYTES_PER_PARTITION = 64 << 20
 _BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
 
 
