@@ -43,6 +43,13 @@ def test_a_founded_group_has_its_configured_voters_and_data_servers_and_nobody_i
     assert not any(member.is_live for member in state.members.values())
 
 
+def test_data_servers_decide_alone_while_as_many_as_must_store_are_a_majority_of_voters() -> None:
+    pair = make_config(servers=2, witnesses=1)
+    assert state_after(config=pair).is_decided_by_data_servers
+    assert not state_after(InSyncChanged((1,), 1), config=pair).is_decided_by_data_servers
+    assert not state_after().is_decided_by_data_servers, "two copies are no majority of five voters"
+
+
 def test_numbers_are_folded_without_a_gap() -> None:
     with pytest.raises(AssertionError):
         state_after().fold(2, numbered(1))

@@ -286,6 +286,20 @@ def test_the_heartbeat_after_a_commit_comes_soon_and_idle_ones_are_rare() -> Non
     assert leading.sequencer.next_deadline() == pytest.approx(0.2 + TIMING.heartbeat_busy_s)
 
 
+def test_commits_that_follow_one_another_postpone_the_heartbeat_but_not_for_ever() -> None:
+    leading = Leading()
+    leading.open_epoch()
+    leading.sequencer.on_time(0.2)
+    step = TIMING.heartbeat_busy_s / 2
+    count = int(TIMING.heartbeat_s / step) - 1
+    for turn in range(count):
+        leading.report(2, turn + 1, now=0.2 + turn * step)
+        for number in (1, 2):
+            leading.acknowledge(number, 6 + turn, 6 + turn, now=0.2 + turn * step)
+        soon = 0.2 + turn * step + TIMING.heartbeat_busy_s
+        assert leading.sequencer.next_deadline() == pytest.approx(min(soon, 0.2 + TIMING.heartbeat_s))
+
+
 def test_a_sequencer_that_hears_no_majority_steps_down() -> None:
     leading = Leading()
     leading.open_epoch()

@@ -28,7 +28,7 @@ class FakeDestinations:
     def move(self, name: str, channel: str) -> None:
         self.log.append(("move", name, channel))
         if channel == "nowhere":
-            raise Misuse("there is no channel 'nowhere'; there is channel-1, channel-2")
+            raise Misuse("there is no channel 'nowhere'; there are channel-1, channel-2")
 
     def drain(self, channel: str) -> int:
         self.log.append(("drain", channel))
@@ -56,12 +56,14 @@ def test_a_bare_name_is_a_queue_and_the_end_is_told(cluster, capsys):
 
 def test_a_refused_move_is_one_sentence(cluster, capsys):
     assert run("move", "topic:prices", "nowhere") == 1
-    assert capsys.readouterr().err == "alphorn: there is no channel 'nowhere'; there is channel-1, channel-2\n"
+    assert capsys.readouterr().err == "alphorn: there is no channel 'nowhere'; there are channel-1, channel-2\n"
 
 
 def test_a_drain_says_what_was_moved_and_what_is_left(cluster, capsys):
     assert run("channel", "drain", "channel-2") == 0
-    assert capsys.readouterr().out == ("3 destinations were moved off channel-2\nstill there: queue:temporary.x\n")
+    assert capsys.readouterr().out == (
+        "3 destinations were moved off channel-2\nstill there, of the system or temporary: queue:temporary.x\n"
+    )
     assert run("channel", "drain", "channel-2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["moved"] == 3
 

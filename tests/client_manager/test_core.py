@@ -94,7 +94,6 @@ def test_an_unknown_destination_is_created_through_the_log_on_first_use() -> Non
     assert client.take(Resolved) == [Resolved(7, 3, "queue:orders")]
 
 
-@pytest.mark.requirement("CM-20")
 def test_a_known_destination_is_found_without_asking_anybody() -> None:
     managing = Managing()
     client = managing.connect()

@@ -14,7 +14,7 @@ FREE = link.Full([(QUEUE, "")])
 BOUNDED = Policy(max_length=10)
 
 
-@pytest.mark.requirement("FC-6", "CM-18", "CM-20")
+@pytest.mark.requirement("FC-6", "CM-18")
 def test_whoever_may_send_to_a_full_destination_is_told_and_told_again_when_it_is_free() -> None:
     managing = Managing()
     sender, resolver, stranger = managing.connect(), managing.connect(), managing.connect()

@@ -7,15 +7,17 @@ from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.directory import Directory
-from alphorn.client_manager.machine import Ask, Committed, Linked, Opened, Order, Reply, Said, Told
+from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Lost, Opened, Order, Reply, Said, Told
 from alphorn.model import commands, link, moving_link
 from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
+    Close,
     Confirmed,
     Consume,
     Delivered,
+    Goodbye,
     Hello,
     OpenSession,
     Publish,
@@ -46,12 +48,24 @@ class Two:
         for channel, name in enumerate("ab"):
             self.receive(Linked(channel, name, True))
             self.tell(channel, link.Role(name, 1, True))
-        self.receive(Opened(1))
-        self.say(Hello(1), OpenSession(1))
+        self.open(1)
         self.connection = next(frame for frame in self.heard if isinstance(frame, Welcome)).connection
+
+    def open(self, stream: int) -> None:
+        """A client comes."""
+        self.receive(Opened(stream))
+        self.receive(Said(stream, Hello(1)))
+        self.receive(Said(stream, OpenSession(1)))
 
     def receive(self, item: object) -> None:
         self.manager.receive(item, 0.0)  # type: ignore[arg-type]
+        self.perform()
+
+    def pass_time(self) -> None:
+        self.manager.on_time(1.0)
+        self.perform()
+
+    def perform(self) -> None:
         for output in self.manager.take_outputs():
             match output:
                 case Order(channel, handle, payload):
@@ -93,8 +107,8 @@ class Two:
         self.say(Resolve(9, str(QUEUE)))
         return self.take(Resolved)[0].place
 
-    def publish(self, place: int, counter: int, producer: int = 1) -> None:
-        self.say(Publish(1, producer, place, counter, 1, 0, 5, memoryview(b"\x91\x91\x01")))
+    def publish(self, place: int, counter: int, producer: int = 1, *, stream: int = 1) -> None:
+        self.receive(Said(stream, Publish(1, producer, place, counter, 1, 0, 5, memoryview(b"\x91\x91\x01"))))
 
     def land(self, begun_at: int) -> None:
         """The primaries say their part of a move from 5 of the first channel to 7 of the second."""
@@ -189,6 +203,111 @@ def test_a_lost_primary_has_nothing_more_to_say(two: Two) -> None:
     two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
     two.receive(Linked(0, "a", False))
     assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_what_a_connection_had_under_way_when_it_ended_holds_up_nobody(two: Two) -> None:
+    two.publish(place_of(0, 5), 1)  # a place that the client learned elsewhere: the primary is asked to answer
+    assert [request for _, entry in two.ordered[0] for request in entry.requests]
+    two.say(Close())
+    two.commit(0)
+    two.tell(1, moving_link.Landed(7, 0, 5, 9))
+    assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_what_the_old_log_refuses_after_others_have_gone_on_is_not_lost(two: Two) -> None:
+    """Goal: nothing stays behind. Method: the bus loses one entry, so nobody waits for the other, which is refused."""
+    place = two.resolve(0)
+    two.publish(place, 1)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]), Acknowledge(2, 3, [1, 2]))
+    (lost, _), (handle, entry) = two.ordered[0]
+    two.land(two.hear(0, Move(5, MoveStage.BEGUN, 1, 7)))
+    two.receive(Lost(0, lost, "no word of it"))
+    two.ordered[1].clear()
+    two.hear(0, *entry.commands, handle=handle)
+    assert [c.positions for c in two.wanted(1) if isinstance(c, commands.Acknowledge)] == [[1, 2]]
+
+
+def test_what_waited_behind_a_lost_message_does_not_overtake_it(two: Two) -> None:
+    place = two.resolve(0)
+    two.publish(place, 1)
+    [(lost, _)] = two.ordered[0]
+    two.land(two.hear(0, Move(5, MoveStage.BEGUN, 1, 7)))
+    two.publish(place, 2)
+    two.receive(Lost(0, lost, "no word of it"))
+    assert [command for command in two.wanted(1) if isinstance(command, commands.Publish)] == []
+    assert (1, moving_link.Followed(7)) not in two.asked
+    two.commit(1)
+    assert (1, moving_link.Followed(7)) in two.asked
+
+
+def test_an_entry_whose_number_is_not_known_confirms_nothing(two: Two) -> None:
+    """The move may be among the entries before it that were passed over."""
+    two.publish(two.resolve(0), 1)
+    [(handle, _)] = two.ordered[0]
+    two.receive(Committed(0, 0, handle, b""))
+    assert two.take(Confirmed) == []
+    assert two.take(Goodbye)
+
+
+def test_what_a_consumer_held_that_went_on_its_way_is_told(two: Two) -> None:
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.receive(Closed(1, "gone"))
+    two.land(begun_at)
+    assert (1, moving_link.Followed(7, [], [(0, [1, 4])])) in two.asked
+
+
+def test_what_was_told_of_consumers_is_told_to_the_next_primary_until_all_have_followed(two: Two) -> None:
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.receive(Closed(1, "gone"))
+    two.land(begun_at)
+    told = (1, moving_link.Followed(7, [], [(0, [1, 4])]))
+    for _ in range(2):
+        assert told in two.asked
+        two.asked.clear()
+        two.tell(1, link.Role("b", 2, True))
+        two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
+    two.hear(1, commands.Settle(7))
+    two.asked.clear()
+    two.tell(1, moving_link.Landed(7, 0, 5, begun_at))
+    assert two.asked == [(1, moving_link.Followed(7))]
+
+
+def test_a_destination_that_came_while_its_primary_could_not_be_reached_is_found(two: Two) -> None:
+    """Goal: nobody waits for ever. Method: it comes, and all others have followed, while there is no link."""
+    place = two.resolve(0)
+    two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.publish(place, 1)
+    [early] = [asked for _, asked in two.asked if isinstance(asked, link.Name)]
+    two.tell(1, link.Answered(early.request, 0, "InvalidDestination", "it is not there"))
+    two.receive(Linked(1, "b", False))
+    two.receive(Linked(1, "b", True))
+    two.asked.clear()
+    two.tell(1, link.Role("b", 1, True))
+    [late] = [asked for _, asked in two.asked if isinstance(asked, link.Name)]
+    two.tell(1, link.Answered(late.request, 7, destination=QUEUE, policy=commands.Policy()))
+    assert [(c.destination, c.counter) for c in two.wanted(1) if isinstance(c, commands.Publish)] == [(7, 1)]
+
+
+def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
+    place = two.resolve(0)
+    two.publish(place, 1)
+    two.publish(place, 2)
+    (lost, _), (late, entry) = two.ordered[0]
+    two.receive(Lost(0, lost, "no word of it"))
+    two.ordered[0].clear()
+    two.open(2)
+    two.publish(place, 1, stream=2)
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.land(begun_at)
+    two.hear(0, *entry.commands, handle=late)
+    assert two.wanted(1) == []
+    two.commit(0)
+    two.commit(1)
+    assert [asked for _, asked in two.asked if isinstance(asked, moving_link.Followed)]
 
 
 def test_a_client_manager_that_heard_nothing_of_a_move_is_told_by_the_primary(two: Two) -> None:

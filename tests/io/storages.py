@@ -40,17 +40,22 @@ def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0) -> None:
 
 
 class RealStorage:
-    """The store on LMDB."""
+    """The store on LMDB, where asked with small writes ahead of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, ahead_bytes_max: int = 0) -> None:
         self._path = path
+        self._ahead_bytes_max = ahead_bytes_max
         self._open()
 
     def _open(self) -> None:
         self.durable: list[int] = []
         self.failures: list[str] = []
         self.store = Store(
-            self._path, on_durable=self.durable.append, on_failure=self.failures.append, map_bytes=256 << 20
+            self._path,
+            on_durable=self.durable.append,
+            on_failure=self.failures.append,
+            map_bytes=256 << 20,
+            ahead_bytes_max=self._ahead_bytes_max,
         )
 
     @property
@@ -60,6 +65,8 @@ class RealStorage:
 
     def submit(self, persist: Persist) -> None:
         self.store.submit(persist)
+        if self._ahead_bytes_max:
+            self.store.end_turn()
 
     def flush(self) -> int:
         self.store.flush()

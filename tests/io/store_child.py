@@ -20,23 +20,38 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def write(path: Path, *, paces_itself: bool) -> None:
-    """Persists number after number until it is killed or refused."""
+def write(path: Path, *, paces_itself: bool, goes_ahead: bool) -> None:
+    """Persists number after number until it is killed or refused; where it goes ahead, some are dropped seldom."""
     has_failed = threading.Event()
+    durable = 0
+
+    def on_durable(token: int) -> None:
+        nonlocal durable
+        durable = token
+        say(f"durable {token}")
 
     def on_failure(sentence: str) -> None:
         say(f"failed {sentence}")
         has_failed.set()
 
-    store = Store(path, on_durable=lambda token: say(f"durable {token}"), on_failure=on_failure, map_bytes=256 << 20)
+    store = Store(
+        path,
+        on_durable=on_durable,
+        on_failure=on_failure,
+        map_bytes=256 << 20,
+        ahead_bytes_max=16 << 10 if goes_ahead else 0,
+    )
     sequence = 0
     try:
         while True:
             sequence += 1
-            store.submit(Persist(sequence, [*put_log(sequence, sequence), DropThrough(max(0, sequence - KEPT))]))
-            if paces_itself or sequence % 7 == 0:
+            drops = [DropThrough(max(0, sequence - KEPT))] if not goes_ahead or sequence % KEPT == 0 else []
+            store.submit(Persist(sequence, [*put_log(sequence, sequence), *drops]))
+            if paces_itself or (sequence % 7 == 0 and not goes_ahead):
                 store.flush()
             store.end_turn()
+            if goes_ahead and durable < sequence:
+                store.flush()
     except Unavailable:
         has_failed.wait()
     try:
@@ -65,7 +80,8 @@ def main() -> None:
     if mode == "limited":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-    write(path, paces_itself=mode == "limited" or "FAIL_FDATASYNC_AT" in os.environ)
+    paces_itself = mode == "limited" or "FAIL_FDATASYNC_AT" in os.environ
+    write(path, paces_itself=paces_itself, goes_ahead=mode == "ahead")
 
 
 if __name__ == "__main__":

@@ -59,9 +59,12 @@ def open_store(path: Path, map_bytes: int = MAP_BYTES) -> Store:
     return Store(path, on_durable=ignore, on_failure=ignore, map_bytes=map_bytes)
 
 
-@pytest.fixture(params=["real", "simulated"])
+@pytest.fixture(params=["real", "ahead", "simulated"])
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorageUnderTest]:
-    made = RealStorage(tmp_path / "store") if request.param == "real" else SimulatedStorage()
+    ahead = 16 << 10 if request.param == "ahead" else 0
+    made = (
+        SimulatedStorage() if request.param == "simulated" else RealStorage(tmp_path / "store", ahead_bytes_max=ahead)
+    )
     yield made
     made.close()
 
@@ -296,14 +299,14 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), max_dbs=16) as environment:
         table = environment.open_db(records.META)
         with environment.begin(write=True, db=table) as txn:
-            txn.put(records.VERSION_KEY, records.pack_version(2))
-    with pytest.raises(Misuse, match="is of version 2, and this node reads version 1; start the release that wrote it"):
+            txn.put(records.VERSION_KEY, records.pack_version(3))
+    with pytest.raises(Misuse, match="is of version 3, and this node reads version 2; start the release that wrote it"):
         open_store(tmp_path)
 
 
 def test_a_damaged_version_record_is_corruption(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    flip_in_file(tmp_path, records.pack_version(1), 3)
+    flip_in_file(tmp_path, records.pack_version(records.VERSION), 3)
     with pytest.raises(Corruption, match="has no readable version record"):
         open_store(tmp_path)
 
@@ -446,7 +449,17 @@ def test_a_store_that_lingers_writes_what_came_meanwhile_in_one_go(tmp_path: Pat
 
     store = Store(tmp_path / "store", on_durable=on_durable, on_failure=pytest.fail, linger_s=0.2)
     for token in (1, 2, 3):
-        store.submit(Persist(token, [PutMeta(b"meta")]))
+        store.submit(Persist(token, [PutMeta(b"meta")], is_urgent=False))
     assert reached.wait(20)
     assert durable == [3], "one fsync for all three, and the last token stands for all"
     store.close()
+
+
+def test_what_is_urgent_ends_the_lingering_of_all_before_it(tmp_path: Path) -> None:
+    reached = threading.Event()
+    store = Store(tmp_path / "store", on_durable=lambda _: reached.set(), on_failure=pytest.fail, linger_s=1e6)
+    store.submit(Persist(1, [PutMeta(b"one")], is_urgent=False))
+    store.submit(Persist(2, [PutMeta(b"two")]))
+    assert reached.wait(20)
+    store.submit(Persist(3, [PutMeta(b"three")], is_urgent=False))
+    store.close()  # which is urgent too

@@ -53,8 +53,8 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_failed_fsync_stops_the_store(tmp_path: Path, shim: Path) -> None:
-    # The child opens a store (one commit), then persists numbers one by one; its third fdatasync fails.
-    done = run_child("write", tmp_path, LD_PRELOAD=str(shim), FAIL_FDATASYNC_AT="3")
+    # The child opens a store (two commits), then persists numbers one by one; its fourth fdatasync fails.
+    done = run_child("write", tmp_path, LD_PRELOAD=str(shim), FAIL_FDATASYNC_AT="4")
     lines = done.stdout.splitlines()
     assert lines[0] == "durable 1"
     assert lines[1].startswith("failed store ")
@@ -81,20 +81,38 @@ def test_a_failed_write_stops_the_store(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.requirement("BUS-25")
-@pytest.mark.parametrize("reports_before_kill", [1, 3, 10, 40, 150])
-def test_everything_reported_durable_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
-    # A child appends, drops what is 50 numbers old, and prints each report; it is killed in the middle of its writes.
-    child = subprocess.Popen(
-        child_command("write", tmp_path), stdout=subprocess.PIPE, text=True, env=child_environment()
-    )
+def kill_writer(mode: str, path: Path, reports_before_kill: int) -> int:
+    """Starts a child that writes, and kills it after so many reports; gives the last number reported."""
+    child = subprocess.Popen(child_command(mode, path), stdout=subprocess.PIPE, text=True, env=child_environment())
     assert child.stdout is not None
     lines = [child.stdout.readline() for _ in range(reports_before_kill)]
     child.send_signal(signal.SIGKILL)
     lines += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
     child.wait()
     child.stdout.close()
-    reported = int(lines[-1].split()[1])
+    return int(lines[-1].split()[1])
+
+
+@pytest.mark.requirement("BUS-25")
+@pytest.mark.parametrize("reports_before_kill", [1, 3, 60, 700, 1500])
+def test_everything_written_ahead_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
+    reported = kill_writer("ahead", tmp_path, reports_before_kill)
+    store = open_store(tmp_path)
+    first, last = store.assignment_bounds()
+    assert last >= reported
+    assert first == max(1, last // 50 * 50 - 49)
+    for sequence in range(first, last + 1):
+        assert store.entry(sequence) == make_payload(sequence)
+        assert store.assignment(sequence) not in (None, DAMAGED)
+    assert store.entry(first - 1) is None
+    store.close()
+
+
+@pytest.mark.requirement("BUS-25")
+@pytest.mark.parametrize("reports_before_kill", [1, 3, 10, 40, 150])
+def test_everything_reported_durable_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
+    # A child appends, drops what is 50 numbers old, and prints each report; it is killed in the middle of its writes.
+    reported = kill_writer("write", tmp_path, reports_before_kill)
     store = open_store(tmp_path)
     first, last = store.assignment_bounds()
     assert last >= reported

@@ -2,19 +2,22 @@
 
 import pytest
 
+from alphorn.message_manager.absent import HOLD_S
 from alphorn.message_manager.doubts import AGAIN_S, DOUBT_S
-from alphorn.message_manager.machine import Promoted
+from alphorn.message_manager.machine import ClientManagerLeft, LinkClosed, Promoted
 from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
     Acknowledge,
+    Publish,
     TransactionDecide,
     TransactionFinish,
     TransactionPrepare,
     TransactionSettle,
     key_of,
 )
+from tests.client_manager.managing import encode
 from tests.message_manager.stage import Stage, first_time, key
-from tests.message_manager.test_core import CONNECTION, CONSUMER, FIRST, ME, QUEUE, SECOND, Serving
+from tests.message_manager.test_core import CONNECTION, CONSUMER, FIRST, ME, OTHER, QUEUE, SECOND, Serving
 
 SESSION = key_of(CONNECTION, 7)
 
@@ -51,6 +54,28 @@ def test_a_primary_asks_one_client_manager_after_the_other_until_somebody_ends_t
     serving.apply(TransactionFinish(SESSION, 1, False))
     serving.pass_time(10 * AGAIN_S)
     assert doubts(serving) == []
+
+
+@pytest.mark.requirement("HA-20", "MM-11")
+def test_what_a_lost_client_manager_had_not_committed_is_rolled_back_and_its_consumers_are_forgotten() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.publish(1)
+    assert serving.delivered(1) == [(1, 1)]
+    uncommitted = Publish(QUEUE, key_of(CONNECTION, 2), 1, 1, 0, 1000, memoryview(encode([["uncommitted"]])))
+    serving.apply(TransactionPrepare(SESSION, 1, [0, 2], 2), Acknowledge(QUEUE, 0, CONSUMER, [1, 1]), uncommitted)
+    serving.receive(LinkClosed(1))
+    serving.receive(ClientManagerLeft(FIRST))
+    serving.pass_time(HOLD_S)
+    [queue] = serving.manager.status()["destinations"]  # type: ignore[misc]
+    assert (queue["consumers"], queue["depth"]) == (0, 0)
+    serving.introduce(2, SECOND, OTHER[:16])
+    serving.ask(2, link.Attach(8, OTHER, QUEUE, 0, "", 10, []))
+    serving.pass_time(DOUBT_S)
+    assert (2, link.InDoubt(SESSION, 1, [0, 2])) in doubts(serving)
+    serving.apply(TransactionFinish(SESSION, 1, False))
+    assert serving.delivered(2) == [(1, 2)]
 
 
 def test_a_decision_is_brought_to_every_channel_by_its_home(serving: Serving) -> None:

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Answer
+from alphorn.message_manager.moves import Lent
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import (
@@ -48,7 +49,7 @@ def publish(number: int, counter: int, count: int = 1, *, after: int = -1, **fie
 
 def without_time(side: Side, number: int) -> bytes:
     """What is exported of a destination, but for the first record, which says when."""
-    exported = b"".join(side.engine.export(number, {}))
+    exported = b"".join(side.engine.export(number, Lent({}, {})))
     return exported[4 + int.from_bytes(exported[:4], "big") :]
 
 
@@ -222,7 +223,7 @@ def test_a_destination_whose_messages_were_not_all_carried_does_not_arrive(here:
     travel = Travel(here, there, busy)
     for step in (travel.plan, travel.expect, travel.begin):
         step()
-    [piece] = here.engine.export(busy, {})
+    [piece] = here.engine.export(busy, Lent({}, {}))
     assert there.answer(Arrive(travel.target, ATTEMPT, 0, [piece], is_last=True)).error == "Corruption"
     assert travel.target not in there.engine.destinations
     travel.copy()
@@ -234,7 +235,7 @@ def test_pieces_of_two_attempts_do_not_mix(here: Side, there: Side, busy: int) -
     travel = Travel(here, there, busy)
     for step in (travel.plan, travel.expect, travel.begin, travel.copy):
         step()
-    [piece] = here.engine.export(busy, {})
+    [piece] = here.engine.export(busy, Lent({}, {}))
     assert not there.answer(Arrive(travel.target, b"one", 0, [piece[:50]])).error
     assert not there.answer(Arrive(travel.target, b"two", 0, [piece[:50]])).error
     assert there.answer(Arrive(travel.target, b"one", 1, [piece[50:]], is_last=True)).error == "Unavailable"
@@ -265,16 +266,14 @@ def test_log_entries_are_kept_while_a_destination_is_on_its_way(here: Side, ther
     assert not here.engine.retained()
 
 
-def test_what_consumers_had_is_everything_where_nobody_knows(here: Side, there: Side, busy: int) -> None:
+def test_what_consumers_had_is_known_where_the_destination_comes(here: Side, there: Side, busy: int) -> None:
     travel = Travel(here, there, busy)
-    travel.lent = None
+    travel.lent = Lent({0: RangeSet([(4, 4)])}, {0: RangeSet([(6, 17)])})
     for step in travel.steps()[:-1]:
         step()
-    pending = there.engine.destinations[travel.target].backlog_of(0)
-    assert pending is not None
-    assert there.engine.moves.landing[travel.target].lent[0] == pending.pending
+    assert there.engine.moves.landing[travel.target].lent == travel.lent
     there.restart()
-    assert there.engine.moves.landing[travel.target].lent[0] == RangeSet([(4, 4), (6, 17)])
+    assert there.engine.moves.landing[travel.target].lent == travel.lent
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,24 @@ def test_what_was_prepared_comes_back_counted_when_it_is_rolled_back(bench: Benc
     assert bench.queue(2).count == 0
 
 
+@pytest.mark.requirement("TX-7")
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_each_step_reaches_every_destination_of_the_channel_that_takes_part_and_no_other(
+    bench: Bench, *, is_commit: bool
+) -> None:
+    bench.create("queue:c")
+    bench.publish(2, "u", connection=CAROL)
+    bench.publish(3, "v", connection=CAROL)
+    before = bench.queue(3).describe()
+    members = [consumed(1, 1, 1), consumed(2, 1, 1), batch(1, ["new"]), batch(2, ["new"], 2)]
+    assert error_of(prepare(bench, *members)) == ""
+    assert [bench.candidates(queue) for queue in (1, 2)] == [[2, 3], []]
+    decide(bench, is_commit=is_commit)
+    finish(bench, is_commit=is_commit)
+    assert [bench.candidates(queue) for queue in (1, 2)] == ([[2, 3, 4], [2]] if is_commit else [[1, 2, 3], [1]])
+    assert bench.queue(3).describe() == before
+
+
 def test_the_first_decision_holds_for_ever(bench: Bench) -> None:
     prepare(bench, consumed(1, 1, 1), batch(2, ["moved"]))
     assert decide(bench, is_commit=True).number == Outcome.DONE

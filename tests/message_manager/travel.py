@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.exporting import export_page
+from alphorn.message_manager.moves import Lent
 from alphorn.model.commands import (
     AnyCommand,
     Arrive,
@@ -17,7 +18,6 @@ from alphorn.model.commands import (
     decode_entry,
     encode_entry,
 )
-from alphorn.model.ranges import RangeSet
 
 ATTEMPT = b"an attempt"
 
@@ -59,7 +59,7 @@ class Travel:
         self.number = number
         self.target = 0
         self.start = 0
-        self.lent: dict[int, RangeSet] | None = {}
+        self.lent = Lent({}, {})
 
     def steps(self) -> list[Callable[[], None]]:
         return [self.plan, self.expect, self.copy, self.begin, self.copy, self.arrive, self.end, self.settle]

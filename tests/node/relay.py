@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from alphorn.bus.entries import Assignment, Member, digest_of
-from alphorn.bus.frames import CheckpointChunk, Data, decode_all, encode
+from alphorn.bus.frames import COMMIT_TYPE, CheckpointChunk, Commit, Data, Heartbeat, decode_all, encode, says_only
 from alphorn.bus.machine import (
+    CONTROL_GROUP,
     DATA_GROUP,
     CheckpointInstalled,
     CheckpointRefused,
@@ -74,6 +75,9 @@ class Relay:
             case CheckpointWritten() | CheckpointInstalled() | CheckpointRefused() | Goodbye():
                 self.heard.append(item)
 
+    def can_wait(self, datagram: bytes | memoryview) -> bool:
+        return says_only(datagram, frozenset((COMMIT_TYPE,)), 1)
+
     def on_time(self, now: float) -> None:
         raise AssertionError("nothing is ever due")
 
@@ -115,6 +119,10 @@ class Relay:
                 self.outputs += [Stop("the log went on without this member"), Deliver(99, assignment, b"never")]
             case [b"large", address]:
                 self.outputs.append(self._say(address.decode(), CheckpointChunk(1, 2, 0, 1, bytes(1 << 20))))
+            case [b"patient"]:
+                self.outputs.append(self._say(CONTROL_GROUP, Commit(self.sequence, 1, [])))
+            case [b"prompt"]:
+                self.outputs.append(self._say(CONTROL_GROUP, Heartbeat(self.sequence, 1, 0, 0)))
             case [b"quiet", *_]:
                 pass
             case [b"bug"]:

@@ -70,6 +70,31 @@ def test_a_batch_goes_to_disk_and_to_every_member_and_is_answered(tmp_path, loop
     run(test, loop_name)
 
 
+def test_what_can_wait_is_heard_with_what_comes_next(monkeypatch):
+    monkeypatch.setattr("alphorn.node.bus.PATIENCE_S", 1e6)
+
+    async def test():
+        async with nodes(None, None) as (alice, bob):
+            for number in range(3):
+                alice.bus.order(b"patient")
+                await until(lambda number=number: len(alice.upper.told) == number + 1)
+            assert bob.relay.heard == []
+            alice.bus.order(b"prompt")
+            await until(lambda: bool(bob.relay.heard))
+            assert [body.committed for body in bob.relay.heard] == [1, 2, 3, 4]
+
+    run(test)
+
+
+def test_what_can_wait_is_heard_though_nothing_comes_after_it():
+    async def test():
+        async with nodes(None, None) as (alice, bob):
+            alice.bus.order(b"patient")
+            await until(lambda: bool(bob.relay.heard))
+
+    run(test)
+
+
 def test_every_other_output_reaches_the_upper_layer_in_order():
     async def test():
         async with nodes(None) as (alice,):

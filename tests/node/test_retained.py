@@ -183,6 +183,7 @@ def test_stopping_ends_the_wait_for_a_checkpoint():
             alice.upper.finish = lambda sequence: asyncio.Event().wait()
             order_all(alice, b"install 7", b"quiet 10")
             await until(lambda: len(alice.upper.told) == 10)
+            await asyncio.sleep(0)  # so that the wait has begun
         assert CheckpointInstalled(7) not in alice.relay.heard
 
     run(test)

@@ -64,7 +64,7 @@ def test_browsing_requests_and_temporary_queues(here, other, queue):
     assert session.request(queue, "question", timeout=WAIT_S).body == "answer"
 
 
-@pytest.mark.requirement("API-1", "CM-19", "CM-20", "MM-16")
+@pytest.mark.requirement("API-1", "CM-19", "MM-16")
 def test_destinations_are_the_same_everywhere(here, other, queue):
     here.destinations.create(queue, max_length=1, overflow="reject")
     producer = other.session().producer(queue)

@@ -12,7 +12,7 @@ from tests.semantics.waiting import WAIT_S, Gathered, bodies, drain, is_quiet, s
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.requirement("API-6", "API-7")
+@pytest.mark.requirement("API-6")
 def test_a_blocked_session_does_not_block_its_siblings(connection, queue):
     entered, leave = threading.Event(), threading.Event()
 

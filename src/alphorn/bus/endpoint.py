@@ -163,6 +163,10 @@ class Endpoint:
         """This run of this member, as all its frames name it."""
         return self._station.origin
 
+    def can_wait(self, datagram: bytes | memoryview) -> bool:
+        """Whether it is soon enough to hear this together with what comes next."""
+        return self._station.can_wait(datagram)
+
     def members(self) -> list[Member]:
         """Who is in the group, as far as this member has heard."""
         return list(self._station.ledger.state.members.values())
@@ -437,11 +441,11 @@ class Endpoint:
             self._tell_synchronised()
             if self._sender.is_pending:
                 self._membership.status_soon(self._sender.sent_at)
-        station.write_meta(stored=self._data.stored_log)
+        is_urgent = station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             # Before a checkpoint: one that is durable while the numbers it covers are not would stand on a stale log.
             marks = (n for n, output in enumerate(station.outbox) if isinstance(output, TakeCheckpoint))
-            station.outbox.insert(next(marks, len(station.outbox)), station.journal.take())
+            station.outbox.insert(next(marks, len(station.outbox)), station.journal.take(is_urgent=is_urgent))
 
     def _notice_sequencer(self, now: float) -> None:
         """A new sequencer hears everything again that the old one may have kept to itself."""

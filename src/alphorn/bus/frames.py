@@ -37,6 +37,7 @@ _HEADER = struct.Struct(">Q2sBBIIQH10s")
 _PREAMBLE = struct.Struct(">8x2sBBI")
 _DATA = struct.Struct(">16sQQQIII")
 _CHECKSUM = struct.Struct(">Q")
+_GLANCE = struct.Struct(">11xBI4xQ")  # type, length, epoch
 _FRAGMENTS_MAX = 0xFFFF
 Digest = Annotated[bytes, msgspec.Meta(max_length=16)]
 
@@ -293,6 +294,7 @@ _DECODERS = {number: msgspec.msgpack.Decoder(body) for number, body in _BODY_TYP
 _encode_body = msgspec.msgpack.Encoder().encode
 
 DATA_TYPE, REPAIR_TYPE = 1, 2
+SUBMIT_TYPE, COMMIT_TYPE = _TYPE_OF[CommitSubmit], _TYPE_OF[Commit]
 FRAME_NAMES = {DATA_TYPE: "Data", REPAIR_TYPE: "Repair"} | {n: b.__name__ for n, b in _BODY_TYPES.items()}
 
 
@@ -353,6 +355,17 @@ def frame_length(buffer: bytes | bytearray | memoryview, start: int = 0) -> int:
     if not HEADER_BYTES <= length <= FRAME_BYTES_MAX:
         raise PeerViolation(f"frame of {length} bytes; a frame has {HEADER_BYTES} to {FRAME_BYTES_MAX}")
     return int(length)
+
+
+def says_only(buffer: bytes | memoryview, kinds: frozenset[int], epoch: int) -> bool:
+    """Whether a datagram's frames all are of these types and this epoch, by a glance that checks nothing else."""
+    start = 0
+    while start + HEADER_BYTES <= len(buffer):
+        kind, length, its_epoch = _GLANCE.unpack_from(buffer, start)
+        if kind not in kinds or its_epoch != epoch:
+            return False
+        start += max(length, HEADER_BYTES)
+    return True
 
 
 def decode(buffer: bytes | memoryview, start: int = 0) -> tuple[Frame, int] | None:

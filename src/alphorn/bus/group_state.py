@@ -101,6 +101,12 @@ class GroupState:
         """How many voters agree on anything."""
         return len(self.voters) // 2 + 1
 
+    @property
+    def is_decided_by_data_servers(self) -> bool:
+        """Whether as many data servers as must store an entry are a majority of voters by themselves."""
+        voting = sum(number in self.in_sync for number in self.voters)
+        return min(self.copies, voting) >= self.majority
+
     def number_of(self, origin: bytes) -> int:
         """The member of this run, or 0."""
         return next((number for number, member in self.members.items() if member.origin == origin), 0)

@@ -7,7 +7,7 @@ Nothing a member must not forget is ever said from anywhere but such a continuat
 from collections import deque
 from collections.abc import Callable
 
-from alphorn.bus.machine import Persist, Write
+from alphorn.bus.machine import Persist, PutAssignments, Write
 
 
 class Journal:
@@ -31,6 +31,12 @@ class Journal:
         """Whether this turn wrote anything."""
         return bool(self._writes or self._then)
 
+    @property
+    def has_system(self) -> bool:
+        """Whether this turn wrote assignments of system entries."""
+        puts = (write for write in self._writes if isinstance(write, PutAssignments))
+        return any(assignment.system for put in puts for assignment in put.assignments)
+
     def write(self, *writes: Write) -> None:
         """Adds to this turn's writes."""
         self._writes.extend(writes)
@@ -39,10 +45,10 @@ class Journal:
         """Runs when all that was written so far is durable."""
         self._then.append(act)
 
-    def take(self) -> Persist:
+    def take(self, *, is_urgent: bool = True) -> Persist:
         """This turn's writes, to be performed now."""
         self._token += 1
-        persist = Persist(self._token, self._writes)
+        persist = Persist(self._token, self._writes, is_urgent)
         self._pending.append((self._token, self._then))
         self._writes, self._then = [], []
         return persist

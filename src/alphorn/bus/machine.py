@@ -97,6 +97,7 @@ class Persist(Output, frozen=True, gc=False):
 
     token: int
     writes: "list[Write]"
+    is_urgent: bool = True  # False where nobody waits for it, as far as this member knows
 
 
 class Deliver(Output, frozen=True, gc=False):

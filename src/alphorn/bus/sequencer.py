@@ -62,6 +62,7 @@ class Sequencer:
 
     __slots__ = (
         "_active_senders",
+        "_beaten_at",
         "_begun_at",
         "_care_at",
         "_follower",
@@ -106,6 +107,7 @@ class Sequencer:
         self._active_senders: dict[bytes, float] = {}
         self._begun_at = self._progress_at = now
         self._heartbeat_at = self._care_at = _NEVER
+        self._beaten_at = now
 
     # --- beginning and end ---
 
@@ -132,6 +134,7 @@ class Sequencer:
         ledger.confirm(epoch, ledger.last)
         self._propose(EpochBegun(epoch, station.number))
         self._heartbeat_at = self._care_at = now
+        self._beaten_at = now - station.timing.heartbeat_s
 
     def stop(self, reason: str) -> None:
         """Not sequencer any more; what is open is left to the next."""
@@ -328,7 +331,10 @@ class Sequencer:
             ledger.commit(through)
             self._tell_committed(first, through)
             self.roster.welcome_joined()
-            self._heartbeat_at = min(self._heartbeat_at, now + station.timing.heartbeat_busy_s)
+            # While commits follow one another, the next one shows the loss of the one before.
+            self._heartbeat_at = min(
+                self._beaten_at + station.timing.heartbeat_s, now + station.timing.heartbeat_busy_s
+            )
 
     def _tell_committed(self, first: int, through: int) -> None:
         while first <= through:
@@ -357,6 +363,7 @@ class Sequencer:
 
     def _beat(self, now: float) -> None:
         station, ledger = self._station, self._station.ledger
+        self._beaten_at = now
         share = self.share_bytes(now)
         station.tell(Heartbeat(ledger.committed, self._submitted, ledger.state.collected, share), self_too=True)
 

@@ -14,13 +14,16 @@ from alphorn.bus.entries import (
     decode_system,
     encode_system,
 )
-from alphorn.bus.frames import Body, Data, Frame, encode
+from alphorn.bus.frames import COMMIT_TYPE, SUBMIT_TYPE, Body, Data, Frame, encode, says_only
 from alphorn.bus.holdings import Holdings
 from alphorn.bus.journal import Journal
 from alphorn.bus.ledger import Ledger
 from alphorn.bus.machine import CONTROL_GROUP, Output, PutMeta, Send, Trace
 from alphorn.bus.storage import Meta, Storage
 from alphorn.model.ids import Kind, Origin, make_id
+
+_SUBMIT = frozenset((SUBMIT_TYPE,))
+_COMMIT = frozenset((COMMIT_TYPE,))
 
 
 class Station:
@@ -125,6 +128,14 @@ class Station:
         """Whether this member can tell all it ever promised, accepted and stored; only then may it vote or deny."""
         return not self.is_barred and self.ledger.last >= self.impaired_until
 
+    def can_wait(self, datagram: bytes | memoryview) -> bool:
+        """Whether nobody waits for what this member does when it hears this.
+
+        One without a log learns nothing from a submit that the commit does not tell again; one with a log has done
+        what the group needs before it hears of the commit.
+        """
+        return says_only(datagram, _COMMIT if self.keeps_log else _SUBMIT, self.epoch)
+
     def as_member(self) -> Member:
         """This member as it asks to join."""
         return Member(
@@ -215,13 +226,24 @@ class Station:
         self.meta = msgspec.structs.replace(self.meta, **changes)
         self._is_dirty = True
 
-    def write_meta(self, *, stored: int) -> None:
-        """The last write of a turn: facts that changed, and how far the log has come."""
+    def write_meta(self, *, stored: int) -> bool:
+        """The last write of a turn: facts that changed, and how far the log has come.
+
+        Gives whether somebody may wait for what this turn wrote. Nobody waits for the vote of a witness on an entry
+        that as many data servers must store as are a majority by themselves.
+        """
         if not self._is_dirty and not self.journal.has_writes:
-            return
+            return False
+        is_urgent = (
+            self._is_dirty
+            or self.is_data_server
+            or self.journal.has_system
+            or not self.ledger.state.is_decided_by_data_servers
+        )
         self.meta = msgspec.structs.replace(self.meta, committed=self.ledger.committed, stored=stored)
         self.journal.write(PutMeta(msgspec.msgpack.encode(self.meta)))
         self._is_dirty = False
+        return is_urgent
 
     def system(self, entry: SystemEntry, epoch: int) -> Assignment:
         """A system entry as an assignment of this epoch."""

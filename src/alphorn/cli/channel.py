@@ -32,7 +32,7 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
         return
     print(f"{moved} destinations were moved off {name}")
     if found:
-        print(f"still there: {', '.join(found)}")
+        print(f"still there, of the system or temporary: {', '.join(found)}")
 
 
 def open_again(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:

@@ -56,7 +56,8 @@ def owner_of(command: AnyCommand) -> bytes:
 class Pending(msgspec.Struct, gc=False):
     """A request whose outcome the primary tells.
 
-    A command in the log is ordered again when the primary changes; what was asked on the link is `lost`.
+    A command in the log is ordered again when the primary changes; what was asked on the link is `lost`, and so is the
+    command of a connection that has ended.
     """
 
     answer: Callable[[Answered], None]
@@ -138,10 +139,14 @@ class Channel:
         *,
         size: int = 0,
         members: Sequence[AnyCommand] = (),
+        lost: Callable[[], None] | None = None,
     ) -> int:
-        """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry."""
+        """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry.
+
+        `lost` is called instead of `answer` where its connection has ended before.
+        """
         self._request += 1
-        self.pending[self._request] = pending = Pending(answer, command, members=members, size=size)
+        self.pending[self._request] = pending = Pending(answer, command, lost, members, size)
         self._repeat(self._request, pending)
         return self._request
 
@@ -196,6 +201,8 @@ class Channel:
         for request, pending in list(self.pending.items()):
             if pending.command is not None and owner_of(pending.command) == connection:
                 del self.pending[request]
+                if pending.lost is not None:
+                    pending.lost()
 
     def _goes_with_bulk(self, command: AnyCommand) -> bool:
         """Fragments, and what would make no sense before those that wait."""

@@ -338,8 +338,10 @@ class ClientManager:
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.on_heard(item.channel, item.sequence)
-        if item.handle:
+        if item.handle and item.sequence:
             channel.committed(item.handle, item.sequence)
+        elif item.handle:  # entries before it were not heard: one of them may have forbidden what this one wanted
+            self._on_lost(Lost(item.channel, item.handle, "it is not known what came before an entry"))
 
     def _learn(self, channel: int, sequence: int, payload: bytes) -> commands.Entry | None:
         """Keeps the directory current from what the log says of destinations."""
@@ -356,6 +358,7 @@ class ClientManager:
                 case commands.DeleteDestination(number):
                     desk.loose.forget(channel, number)
                     self._administration.on_deleted(place_of(channel, number))
+                    self._placing.on_deleted(place_of(channel, number))
                 case commands.Unsubscribe(number, subscription):
                     desk.loose.forget_subscription(channel, number, subscription)
                 case commands.SetPolicy(number, policy):
@@ -363,6 +366,8 @@ class ClientManager:
                 case commands.Move():
                     self._moving.on_move(channel, sequence, command)
                     self._placing.on_moved(channel, command)
+                case commands.Settle(number):
+                    self._moving.on_settled(channel, number)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
         return entry
@@ -370,11 +375,11 @@ class ClientManager:
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
         self._desk.channels[item.channel].lost(item.handle)
-        self._moving.on_lost(item.channel)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         for stream in list(self._desk.connections):
             self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
             self._hang_up(stream, item.reason)
+        self._moving.on_lost(item.channel)  # now that nobody is there whose later messages could overtake the lost ones
 
     # --- Message Managers ---
 
@@ -473,5 +478,6 @@ class ClientManager:
         self._consuming.attach_all(number)
         self._streaming.ask_again(number)
         self._wildcards.on_primary(number)
+        self._moving.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))
         self._flow.greet(number)

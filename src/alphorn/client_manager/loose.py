@@ -25,9 +25,8 @@ class Loose:
         return bool(self._positions)
 
     def let_go(self, consumer: Consumer) -> None:
-        """A consumer is gone with all that it had."""
-        if consumer.is_attached:
-            self.add(consumer, consumer.claims())
+        """A consumer is gone with all that it had, attached or on its way to another channel."""
+        self.add(consumer, consumer.claims())
 
     def add(self, consumer: Consumer, flat: list[int]) -> None:
         """A consumer has these no longer."""

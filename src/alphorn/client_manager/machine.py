@@ -46,7 +46,7 @@ class Committed(Input, frozen=True, gc=False):
     """An entry of the log, in its order. `handle` is that of the own order, 0 for those of others."""
 
     channel: int
-    sequence: int
+    sequence: int  # 0 where entries before it were passed over, so that nobody can tell what became of it
     handle: int
     payload: bytes
 

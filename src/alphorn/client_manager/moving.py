@@ -24,6 +24,7 @@ from alphorn.model.moving_link import Departed, Followed, Home, Landed
 
 Then = Callable[[], None]
 Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
+Report = tuple[Unseen, Unseen]  # what was never delivered, and what was lost
 Make = Callable[[int], AnyCommand]  # from the destination's number
 
 
@@ -47,15 +48,26 @@ class Redirect:
 class Moving:
     """All destinations that have moved, and what waits for those on their way."""
 
-    __slots__ = ("_cancelled", "_desk", "_followed", "_redirects", "_turn", "_under_way", "on_moved", "on_turned")
+    __slots__ = (
+        "_cancelled",
+        "_desk",
+        "_followed",
+        "_redirects",
+        "_reports",
+        "_turn",
+        "_under_way",
+        "on_moved",
+        "on_turned",
+    )
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._redirects: dict[int, Redirect] = {}  # by old place
-        self._under_way: dict[int, int] = {}  # by place: commands that were ordered and not heard of yet
+        self._under_way: dict[int, set[int]] = {}  # by place: turns of what was ordered and not heard of yet
         self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
         self._followed: set[int] = set()  # places that have come, whose primary waits to hear that all have followed
+        self._reports: dict[int, Report] = {}  # by these places: kept until they are settled, for the next primary
         self.on_moved: Callable[[list[Consumer], int], Unseen] = lambda consumers, place: []
         self.on_turned: Callable[[int, int], None] = lambda old, new: None  # hears of places where nothing is any more
 
@@ -129,10 +141,10 @@ class Moving:
         def on_committed() -> None:
             redirect = self._redirects.get(place)
             if redirect is not None and channel.committing > redirect.begun_at:
-                redirect.returned.append((turn, repeat))
+                self._return(redirect, turn, repeat)
             elif then is not None:
                 then()
-            self._leave(place)
+            self._leave(place, turn)
 
         channel.want(make(destination), on_committed, size=size)
 
@@ -142,25 +154,37 @@ class Moving:
 
         def on_answer(outcome: Answered) -> None:
             if outcome.error == Moved.__name__ and outcome.home is not None:
-                self.learn(place, outcome.home, is_silent=True).returned.append((turn, repeat))
+                self._return(self.learn(place, outcome.home, is_silent=True), turn, repeat)
             else:
                 answer(outcome)
-            self._leave(place)
+            self._leave(place, turn)
 
-        self._desk.channels[number].request(make(destination), on_answer, size=size)
+        channel = self._desk.channels[number]
+        channel.request(make(destination), on_answer, size=size, lost=lambda: self._leave(place, turn))
 
     def _enter(self, place: int) -> int:
         """Something is under way there; gives its turn."""
-        self._under_way[place] = self._under_way.get(place, 0) + 1
         self._turn += 1
+        self._under_way.setdefault(place, set()).add(self._turn)
         return self._turn
 
-    def _leave(self, place: int) -> None:
-        left = self._under_way.pop(place, 1) - 1
-        if left:
-            self._under_way[place] = left
-        elif place in self._redirects:
-            self._go_on(place)
+    @staticmethod
+    def _return(redirect: Redirect, turn: int, repeat: Then) -> None:
+        """The old log refused something; who was not waited for, because own entries were lost, goes on at once."""
+        if redirect.is_done:
+            repeat()
+        else:
+            redirect.returned.append((turn, repeat))
+
+    def _leave(self, place: int, turn: int) -> None:
+        turns = self._under_way.get(place)
+        if turns is None:
+            return
+        turns.discard(turn)
+        if not turns:
+            del self._under_way[place]
+            if place in self._redirects:
+                self._go_on(place)
 
     # --- what becomes known ---
 
@@ -220,6 +244,12 @@ class Moving:
                 redirect.is_silent = True
                 self._go_on(place)
 
+    def on_primary(self, channel: int) -> None:
+        """A primary serves this Client Manager, which may have missed what came there while it had no link."""
+        for place, redirect in list(self._redirects.items()):
+            if parts_of(redirect.place)[0] == channel and not redirect.has_come:
+                self._look(place, redirect)
+
     def describe(self) -> dict[str, object]:
         """For people."""
         waiting = [redirect for redirect in self._redirects.values() if not redirect.is_done]
@@ -269,20 +299,27 @@ class Moving:
         for then in parked:
             then()
         unseen = self.on_moved(consumers, redirect.place)
+        if unseen or loose:
+            self._reports[redirect.place] = (unseen, loose)
         if (
             returned or parked
         ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
-            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place, unseen, loose))
+            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place))
         else:
-            self._tell_followed(redirect.place, unseen, loose)
+            self._tell_followed(redirect.place)
 
-    def _tell_followed(self, place: int, unseen: Unseen = (), loose: Unseen = ()) -> None:
+    def _tell_followed(self, place: int) -> None:
         if place in self._followed:
             self._followed.discard(place)
             channel, number = parts_of(place)
+            unseen, loose = self._reports.get(place, ((), ()))
             self._desk.ask_primary(channel, Followed(number, list(unseen), list(loose)))
+
+    def on_settled(self, channel: int, number: int) -> None:
+        """The log says that all have followed."""
+        self._reports.pop(place_of(channel, number), None)
 
     def on_lost(self, channel: int) -> None:
         """Own entries of a log are lost, and all clients start over: nothing of theirs is under way there."""

@@ -18,7 +18,7 @@ from alphorn.model import commands, conversation
 from alphorn.model.commands import MoveStage
 from alphorn.model.conversation import Done, parts_of, place_of
 from alphorn.model.destinations import Destination, parse_destination
-from alphorn.model.errors import Error, Misuse
+from alphorn.model.errors import Error, Misuse, Moved
 from alphorn.model.link import Answered
 from alphorn.model.moving_link import Export, Exported
 
@@ -32,13 +32,12 @@ _decode_inventory = msgspec.msgpack.Decoder(list[tuple[str, int]]).decode
 class Placing:
     """Who waits for a destination to be on another channel."""
 
-    __slots__ = ("_administration", "_desk", "_drains", "_ended", "_moving", "_waiting")
+    __slots__ = ("_administration", "_desk", "_drains", "_moving", "_waiting")
 
     def __init__(self, desk: Desk, moving: Moving, administration: Administration) -> None:
         self._desk = desk
         self._moving = moving
         self._administration = administration
-        self._ended: dict[int, commands.Move] = {}  # how it ended, by the place that was left
         self._waiting: dict[int, list[OnEnd]] = {}  # by the place that it leaves
         self._drains: dict[tuple[int, int], _Drain] = {}  # by channel and request for its inventory
 
@@ -69,9 +68,9 @@ class Placing:
             channel = self._channel(frame.channel)
             others = [number for number in range(len(self._desk.channels)) if number != channel]
             if channel == 0 and not frame.is_over:
-                raise Misuse(f"channel {frame.channel} has what belongs to the system and stays; drain another one")
+                raise Misuse(f"{frame.channel} has what belongs to the system and stays; drain another channel")
             if all(number in self._desk.directory.closed for number in others) and not frame.is_over:
-                raise Misuse(f"no other channel than {frame.channel} takes destinations; open one of them first")
+                raise Misuse(f"no channel but {frame.channel} takes destinations; open another one first")
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
@@ -95,9 +94,14 @@ class Placing:
             case MoveStage.OPENED:
                 closed.discard(channel)
             case MoveStage.ENDED | MoveStage.CANCELLED:
-                place = place_of(channel, command.destination)
-                self._ended[place] = command
-                self._tell(place, command)
+                reason = (
+                    "" if command.stage is MoveStage.ENDED else command.reason or "the move was cancelled; try again"
+                )
+                self._tell(place_of(channel, command.destination), reason)
+
+    def on_deleted(self, place: int) -> None:
+        """The log says that a destination is gone, which may have been about to leave."""
+        self._tell(place, "it was deleted before it could be moved; create it again to go on")
 
     def on_exported(self, channel: int, frame: Exported) -> bool:
         """The names of all that is on a channel that is to be drained; False for what others have asked for."""
@@ -121,29 +125,42 @@ class Placing:
         settings = self._desk.settings
         found = {each: number for number, each in enumerate(settings.channel_names) if number not in settings.removed}
         if name not in found:
-            raise Misuse(f"there is no channel {name!r}; there is {', '.join(found)}")
+            raise Misuse(f"there is no channel {name!r}; there are {', '.join(found)}")
         return found[name]
 
     def _plan(self, place: int, channel: int, on_end: OnEnd) -> None:
-        place = self._moving.current(place)
+        """From where it is, which for one on its way is known when it is there."""
+        self._moving.when(place, lambda: self._plan_at(self._moving.current(place), channel, on_end))
+
+    def _plan_at(self, place: int, channel: int, on_end: OnEnd) -> None:
         if parts_of(place)[0] == channel:
             on_end("")
             return
-        self._ended.pop(place, None)
+        waiting = self._waiting.setdefault(place, [])
+        waiting.append(on_end)  # before it is planned: the log may be faster than the answer
+
+        def plan_again() -> None:
+            if on_end in waiting:
+                waiting.remove(on_end)
+                self._plan(place, channel, on_end)
 
         def on_planned(answer: Answered) -> None:
-            if answer.error:
+            if answer.error == Moved.__name__:  # it has just come, and may go on when its consumers have followed
+                self._desk.later(plan_again)
+            elif answer.error and on_end in waiting:
+                waiting.remove(on_end)
                 on_end(answer.reason)
-                return
-            self._waiting.setdefault(place, []).append(on_end)
-            if place in self._ended:  # the log was faster than the answer
-                self._tell(place, self._ended[place])
 
-        self._moving.request(place, lambda number: commands.Move(number, MoveStage.PLANNED, channel), on_planned)
+        def make(number: int) -> commands.Move:
+            return commands.Move(number, MoveStage.PLANNED, channel)
 
-    def _tell(self, place: int, command: commands.Move) -> None:
-        for on_end in self._waiting.pop(place, ()):
-            on_end("" if command.stage is MoveStage.ENDED else command.reason or "the move was cancelled; try again")
+        self._moving.request(place, make, on_planned, again=plan_again)
+
+    def _tell(self, place: int, reason: str) -> None:
+        waiting = self._waiting.pop(place, [])
+        told, waiting[:] = list(waiting), []
+        for on_end in told:
+            on_end(reason)
 
     # --- draining ---
 

@@ -201,8 +201,10 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             faults += self._limit_faults(node)
         for channel in self.channels:
             if channel.removed == bool(self.message_managers(channel.name)):
-                state = "is removed and has a" if channel.removed else "has no"
-                faults.append(f"channel {channel.name} {state} message_manager")
+                fault = "has no message_manager (removed = true says that it was drained and taken out)"
+                if channel.removed:
+                    fault = "is removed and has a message_manager"
+                faults.append(f"channel {channel.name} {fault}")
         faults += topology.faults_of(self)
         if not self.client_managers:
             faults.append("there is no client_manager")

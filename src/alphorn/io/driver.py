@@ -156,6 +156,10 @@ class Driver(Generic[_Input, _Output]):
                 machine.on_time(now)
             is_done = self._perform_all()
             self._end_turn()
+            if is_done and self._has_inputs:  # the end of the turn caused some: they need not wait for the loop
+                is_done = self._perform_all()
+                self._end_turn()
+                is_done = is_done and not self._has_inputs
         except Exception as error:
             self._fail(error)
             return

@@ -16,6 +16,7 @@ from alphorn.bus.storage import DAMAGED
 from alphorn.io import records
 from alphorn.io.retention import last_outside
 from alphorn.io.store_files import DATA_FILE, LOCK_FILE, bytes_claimed, check_version
+from alphorn.io.write_ahead import describe_write, read_ahead
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import describe_id
 
@@ -29,7 +30,7 @@ _Cursor = Iterator[tuple[bytes, memoryview]]
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One line of an inspection."""
 
-    table: str  # meta, bounds, assignment, entry, group state, checkpoint, chunk
+    table: str  # meta, bounds, assignment, entry, group state, checkpoint, chunk, ahead
     key: str
     verdict: str  # ok, damaged or missing
     details: str = ""
@@ -91,6 +92,18 @@ def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
                     yield Row(table=table, key=_key(key), verdict=MISSING, details=f"no head, size={len(payload)}")
         for key, record in _items(txn, tables[records.CHECKPOINTS]):
             yield _row_of_checkpoint(key, record)
+        yield from _rows_ahead(directory, txn.get(records.APPLIED_KEY, db=tables[records.META]))
+
+
+def _rows_ahead(directory: Path, applied: memoryview | None) -> Iterator[Row]:
+    """What is durable and not in the tables yet."""
+    last = (0, 0) if applied is None else records.unpack_applied(applied)
+    if last is DAMAGED:
+        yield Row(table="applied", key="", verdict=DAMAGED_VERDICT)
+        return
+    for record in read_ahead(directory, *last):
+        details = ", ".join(describe_write(write) for write in record.writes)
+        yield Row(table="ahead", key=str(record.number), verdict=OK, details=details)
 
 
 def _items(txn: "lmdb.Transaction[memoryview]", table: "lmdb._Database") -> _Cursor:

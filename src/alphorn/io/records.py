@@ -6,6 +6,7 @@ A store is one LMDB environment with these tables. Integers are big-endian, so k
     meta         "version"                sealed( version u32 )
                  "meta"                   sealed( msgpack of Meta )
                  "bounds"                 sealed( first u64 | last u64 )      numbers that have an assignment
+                 "applied"                sealed( run u64 | number u64 )      the last job of this run (write_ahead.py)
     assignments  number u64               sealed( msgpack array of Assignment )
     heads        number u64               head of the entry
     log          number u64               the batch, exactly as it was received
@@ -32,7 +33,7 @@ import xxhash
 from alphorn.bus.entries import Assignment
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 
-VERSION = 1
+VERSION = 2
 
 META = b"meta"
 ASSIGNMENTS = b"assignments"
@@ -47,6 +48,7 @@ TABLES = (META, ASSIGNMENTS, HEADS, LOG, STATE, CHECKPOINTS, CHUNK_HEADS, CHUNKS
 VERSION_KEY = b"version"
 META_KEY = b"meta"
 BOUNDS_KEY = b"bounds"
+APPLIED_KEY = b"applied"
 GROUP_KEY = b"group"
 
 NUMBER_MAX = (1 << 64) - 1
@@ -59,6 +61,7 @@ _HEAD = struct.Struct(">QIQ")
 _HEAD_BODY = struct.Struct(">QI")
 _VERSION = struct.Struct(">I")
 _BOUNDS = struct.Struct(">QQ")
+_APPLIED = struct.Struct(">QQ")
 _CHECKPOINT = struct.Struct(">QQIQ")
 
 _encode_assignment = msgspec.msgpack.Encoder().encode
@@ -156,6 +159,20 @@ def unpack_bounds(record: bytes | memoryview) -> tuple[int, int] | Damaged:
         return DAMAGED
     first, last = _BOUNDS.unpack(body)
     return first, last
+
+
+def pack_applied(run: int, number: int) -> bytes:
+    """The record of the last job that the tables have."""
+    return seal(META, APPLIED_KEY, _APPLIED.pack(run, number))
+
+
+def unpack_applied(record: bytes | memoryview) -> tuple[int, int] | Damaged:
+    """Run and number of the last job that the tables have."""
+    body = unseal(META, APPLIED_KEY, record)
+    if not isinstance(body, bytes) or len(body) != _APPLIED.size:
+        return DAMAGED
+    run, number = _APPLIED.unpack(body)
+    return run, number
 
 
 def pack_assignment(key: bytes, assignment: Assignment) -> bytes:

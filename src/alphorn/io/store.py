@@ -1,12 +1,17 @@
 """The store: one group's log, assignments, promises and checkpoints on stable storage.
 
-Theory of operation. The owner's thread calls `submit` and the reads of `Storage`; it never waits for the disk. The
-store's own thread takes everything that was submitted meanwhile, performs it in one LMDB transaction, and reports it
-durable after the commit's fsync: under load many writes share one fsync, without load each has its own at once.
+Theory of operation. The owner's thread calls `submit` and the reads of `Storage`. The store's own thread takes
+everything that was submitted meanwhile, performs it in one LMDB transaction, and reports it durable after the commit's
+fsync: under load many writes share one fsync.
+
+Without load, where the owner allows it (`ahead_bytes_max`), a turn that wrote little makes that durable itself, when it
+ends, by one short write to a file of its own (write_ahead.py): handing over to a thread and back, and a commit of LMDB,
+take much longer. The thread brings such writes into LMDB later, many at once. After a slow write it does everything for
+a while, so that a bad disk does not keep the owner from answering.
 
 - A read sees every write submitted before it: first in the overlay of uncommitted writes, then in LMDB.
-- All reads of one turn use one read transaction. `end_turn` gives it back, so that no idle reader keeps LMDB from
-  using free pages again. Views into LMDB are valid until then, and never after `close`.
+- All reads of one turn use one read transaction (store_reader.py). Views into LMDB are valid until `end_turn`, and
+  never after `close`.
 - After a failed write or fsync nothing is retried, because a kernel may report a lost page as written the second time:
   the store stops for good, says so once, and takes no further writes.
 - Every record is checked as it is read (records.py). One that fails reads as `DAMAGED`.
@@ -43,23 +48,27 @@ from alphorn.io import records, store_files
 from alphorn.io.overlay import Overlay
 from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Retention, last_outside
+from alphorn.io.store_opening import EMPTY_BOUNDS, Opening
+from alphorn.io.store_reader import TurnReader
 from alphorn.io.store_writes import WriteTransaction, count_retained
-from alphorn.model.errors import Corruption, Unavailable
+from alphorn.io.write_ahead import Record, WriteAhead, encodable, encode_record
+from alphorn.model.errors import Unavailable
 from alphorn.model.ranges import RangeSet
 
 MAP_BYTES: Final = 64 << 30  # most that one store may take on disk; address space is taken at once, disk as needed
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
-READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
 COMMITS_BETWEEN_RELEASES: Final = 64
-EMPTY_BOUNDS: Final = (1, 0)
+APPLY_S: Final = 0.5  # how long writes may stand only in the file beside LMDB
+SLOW_S: Final = 0.05  # after a write ahead that took longer,
+DISTRUST_S: Final = 1.0  # for so long nothing is written ahead
 
 
 class _Job(msgspec.Struct, frozen=True, gc=False):
     """Writes that become durable together, and whom to tell."""
 
     number: int
-    token: int  # of the owner's `Persist`; 0 for the store's own
+    token: int  # of the owner's `Persist`; 0 for the store's own, and for what is durable already
     writes: list[tuple[Write, RangeSet | None]]  # with the entries that each one drops
     bounds: tuple[int, int]  # after these writes
     size: int
@@ -69,9 +78,9 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
 class Store:
     """Obeys `Storage`; takes `Persist`.
 
-    `on_durable(token)`, `on_failure(sentence)` and the callbacks of `write_checkpoint` are called on the store's own
-    thread; everything else is called by one thread, the owner's. `map_bytes` is the most the store may take on disk;
-    at that size it fails as a full disk does.
+    `on_durable(token)` and `on_failure(sentence)` are called on the store's own thread or within `end_turn`, the
+    callbacks of `write_checkpoint` on its own; everything else is called by one thread, the owner's. `map_bytes` is the
+    most the store may take on disk; at that size it fails as a full disk does.
     """
 
     def __init__(
@@ -82,11 +91,12 @@ class Store:
         on_failure: Callable[[str], None],
         map_bytes: int = MAP_BYTES,
         linger_s: float = 0.0,
+        ahead_bytes_max: int = 0,
     ) -> None:
         """Opens the store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
         self.path = Path(path)
         self._map_bytes = map_bytes
-        self._linger_s = linger_s
+        self._linger_s, self._ahead_bytes_max = linger_s, ahead_bytes_max
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._owner = store_files.take_ownership(self.path)
@@ -94,8 +104,11 @@ class Store:
             self._environment = store_files.open_environment(self.path, map_bytes)
             try:
                 self._tables = store_files.open_tables(self.path, self._environment)
-                self._bounds, self._newest_checkpoint = self._load_bounds(), self._load_newest_checkpoint()
-                self._retained = self._count_retained(self._bounds)
+                opening = Opening(self.path, self._environment, self._tables)
+                self._run_id = opening.recover(map_bytes)
+                self._bounds, self._newest_checkpoint = opening.bounds(), opening.newest_checkpoint()
+                self._retained = opening.count_retained(self._bounds)
+                self._ahead = WriteAhead(self.path, self._run_id) if ahead_bytes_max else None
             except BaseException:
                 self._environment.close()
                 raise
@@ -103,15 +116,19 @@ class Store:
             os.close(self._owner)
             raise
         self._mapped = MappedFile(self.path / store_files.DATA_FILE)
-        self._read_bytes = 0  # since its pages were given back
-        self._reader: lmdb.Transaction[memoryview] | None = None
+        self._reader = TurnReader(self._environment, self._tables, self._mapped)
         self._overlay = Overlay()
         self._retention = Retention()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None is the last
         self._submitted = 0  # number of the last job taken over,
+        self._queued = 0  # of the last that was given to the thread to become durable,
         self._committed = 0  # and of the last that readers which begin now see
+        self._small: list[_Job] = []  # of this turn, to be written ahead when it ends
+        self._unapplied: list[_Job] = []  # written ahead, and given to the thread,
+        self._apply_at = 0.0  # at the latest, then
+        self._distrusted_until = 0.0
         self._is_closing = False
-        self._closing = threading.Event()  # ends lingering
+        self._hurry = threading.Event()  # ends lingering
         self._is_abandoned = False
         self._failure = ""
         self._commits = 0
@@ -126,6 +143,8 @@ class Store:
         Raises `Unavailable`, with nothing done, when the store has stopped.
         """
         self._enqueue(persist.token, persist.writes)
+        if persist.is_urgent and self._linger_s:
+            self._hurry.set()  # after the job is there: whoever wakes up by this finds it
 
     def write_checkpoint(
         self,
@@ -166,14 +185,16 @@ class Store:
         self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written)
 
     def end_turn(self) -> None:
-        """Gives back the turn's read transaction: views handed out before are no longer valid."""
-        if self._reader is not None:
-            self._reader.abort()
-            self._reader = None
-            if self._read_bytes >= READ_BYTES_HELD_MAX:
-                self._read_bytes = 0
-                self._mapped.release()
+        """Gives back the turn's read transaction: views handed out before are no longer valid.
+
+        What is small is written ahead; `on_durable` is called before this returns.
+        """
+        self._reader.end()
         self._overlay.forget(self._committed)
+        if self._small:
+            self._write_ahead()
+        elif self._unapplied and time.monotonic() >= self._apply_at:
+            self._hand_over()
 
     def flush(self) -> None:
         """Waits until everything submitted is durable and reported; raises `Unavailable` when the store stopped."""
@@ -208,6 +229,7 @@ class Store:
             "retained_bytes": self._retained[1],
             "queued": self._submitted - self._committed,
             "uncommitted": len(self._overlay),
+            "ahead": len(self._unapplied),
             "commits": self._commits,
             "commit_cpu_s": self._commit_cpu_s,
             "commit_wall_s": self._commit_wall_s,
@@ -220,7 +242,7 @@ class Store:
         """See `Storage`."""
         if pending := self._overlay.metas.get(None):
             return records.decode_meta(pending[1])
-        record = self._get(records.META, records.META_KEY)
+        record = self._read.get(records.META, records.META_KEY)
         return record if record is None or record is DAMAGED else records.unpack_meta(record)
 
     def assignment_bounds(self) -> tuple[int, int]:
@@ -235,7 +257,7 @@ class Store:
         if not first <= sequence <= last:
             return None
         key = records.number_key(sequence)
-        record = self._get(records.ASSIGNMENTS, key)
+        record = self._read.get(records.ASSIGNMENTS, key)
         return DAMAGED if record is None or record is DAMAGED else records.unpack_assignment(key, record)
 
     def entry(self, sequence: int) -> bytes | memoryview | Damaged | None:
@@ -244,13 +266,13 @@ class Store:
             return pending[1]
         if self._overlay.is_dropped(sequence):
             return None
-        return self._get_checked(records.HEADS, records.LOG, records.number_key(sequence))
+        return self._read.get_checked(records.HEADS, records.LOG, records.number_key(sequence))
 
     def group_state(self) -> tuple[int, bytes] | Damaged | None:
         """See `Storage`."""
         if pending := self._overlay.group_states.get(None):
             return pending[1]
-        record = self._get(records.STATE, records.GROUP_KEY)
+        record = self._read.get(records.STATE, records.GROUP_KEY)
         return record if record is None or record is DAMAGED else records.unpack_group_state(record)
 
     def checkpoint(self) -> CheckpointInfo | Damaged | None:
@@ -260,7 +282,7 @@ class Store:
         if pending := self._overlay.checkpoints.get(self._newest_checkpoint):
             return pending[1]
         key = records.number_key(self._newest_checkpoint)
-        record = self._get(records.CHECKPOINTS, key)
+        record = self._read.get(records.CHECKPOINTS, key)
         return DAMAGED if record is None or record is DAMAGED else records.unpack_checkpoint(key, record)
 
     def checkpoint_chunk(self, sequence: int, chunk: int) -> bytes | memoryview | Damaged | None:
@@ -269,37 +291,24 @@ class Store:
             return pending[1]
         if sequence < self._overlay.dropped_checkpoints_below:
             return None
-        return self._get_checked(records.CHUNK_HEADS, records.CHUNKS, records.chunk_key(sequence, chunk))
+        return self._read.get_checked(records.CHUNK_HEADS, records.CHUNKS, records.chunk_key(sequence, chunk))
 
-    def _get(self, table: bytes, key: bytes) -> memoryview | Damaged | None:
-        if self._reader is None:
+    @property
+    def _read(self) -> TurnReader:
+        """This turn's reads, behind the overlay."""
+        if not self._reader.is_open:
             # In this order: what counts as committed here must be visible to the reader that begins next.
             committed = self._committed
-            self._reader = self._environment.begin(buffers=True)
+            self._reader.begin()
             self._overlay.forget(committed)
-        try:
-            return self._reader.get(key, db=self._tables[table])
-        except lmdb.Error:
-            return DAMAGED  # LMDB met a page on the way that cannot be one of its own
-
-    def _get_checked(self, head_table: bytes, table: bytes, key: bytes) -> memoryview | Damaged | None:
-        record = self._get(head_table, key)
-        if record is None or record is DAMAGED:
-            return record
-        head = records.unpack_head(head_table, key, record)
-        payload = self._get(table, key)
-        if head is DAMAGED or payload is None or payload is DAMAGED:
-            return DAMAGED
-        digest, size = head
-        self._read_bytes += size
-        return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
+        return self._reader
 
     def _enqueue(self, token: int, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
         if self._failure:
             raise Unavailable(self._failure)
         if self._is_closing:
             raise Unavailable(f"store {self.path} is closed; open it again to write")
-        if self._reader is None:
+        if not self._reader.is_open:
             self._overlay.forget(self._committed)
         number, size = self._submitted + 1, 0
         judged = []
@@ -309,17 +318,70 @@ class Store:
             self._overlay.add(number, write, self._newest_checkpoint, dropped)
             size += self._note(write)
         self._submitted = number
-        self._jobs.put(_Job(number, token, judged, self._bounds, size, on_written))
+        job = _Job(number, token, judged, self._bounds, size, on_written)
+        if token and on_written is None and self._may_go_ahead(writes, size):
+            self._small.append(job)
+            return
+        self._hand_over()
+        self._queued = number
+        self._jobs.put(job)
+
+    def _may_go_ahead(self, writes: list[Write], size: int) -> bool:
+        """Whether these writes are few, and nothing before them waits for the thread to become durable."""
+        if self._ahead is None or self._committed < self._queued or not encodable(writes):
+            return False
+        if size + sum(job.size for job in self._small) > self._ahead_bytes_max:
+            return False
+        return time.monotonic() >= self._distrusted_until
+
+    def _write_ahead(self) -> None:
+        """Makes this turn's writes durable; where there is no room for them, the thread does."""
+        assert self._ahead is not None
+        encoded = []
+        for job in self._small:
+            record = Record(job.number, job.bounds, [write for write, _ in job.writes])
+            encoded.append((job.number, encode_record(self._run_id, record)))
+        place = self._ahead.place([len(record) for _, record in encoded], self._committed)
+        if place is None:
+            self._hand_over()
+            return
+        begun = time.monotonic()
+        try:
+            self._ahead.append(place, encoded)
+        except OSError as error:  # nothing is retried, as after a failed commit
+            self._small.clear()
+            self._fail(error)
+            return
+        ended = time.monotonic()
+        self._distrusted_until = ended + DISTRUST_S if ended - begun > SLOW_S else 0.0
+        jobs, self._small = self._small, []
+        self._apply_at = self._apply_at if self._unapplied else ended + APPLY_S
+        self._unapplied += [msgspec.structs.replace(job, token=0) for job in jobs]
+        if self._ahead.is_half_full or ended >= self._apply_at:
+            self._hand_over()
+        self._report(jobs)
+
+    def _hand_over(self) -> None:
+        """Gives everything to the thread that it has not got yet, in order."""
+        for job in (*self._unapplied, *self._small):
+            self._jobs.put(job)
+        if self._small:
+            self._queued = self._small[-1].number
+        self._unapplied.clear()
+        self._small.clear()
 
     def _end(self, *, keeps_queue: bool) -> None:
         if self._is_closing:
             return
         self._is_closing = True
         self._is_abandoned = not keeps_queue
-        self._closing.set()
+        self._hand_over()
+        self._hurry.set()
         self._jobs.put(None)
         self._writer.join()
         self.end_turn()
+        if self._ahead is not None:
+            self._ahead.close()
         self._environment.close()
         os.close(self._owner)
 
@@ -357,7 +419,9 @@ class Store:
         jobs, size = [], 0
         job = self._jobs.get()
         if self._linger_s:
-            self._closing.wait(self._linger_s)
+            self._hurry.wait(self._linger_s)
+            if not self._is_closing:
+                self._hurry.clear()
         while job is not None and not self._is_abandoned:
             jobs.append(job)
             size += job.size
@@ -385,6 +449,7 @@ class Store:
                     transaction.apply(write, dropped)
                     has_dropped = has_dropped or dropped is not None
             transaction.put_bounds(*jobs[-1].bounds)
+            transaction.put_applied(self._run_id, jobs[-1].number)
             transaction.finish()
             if has_dropped:
                 self._retained = count_retained(txn, self._tables, last_outside(jobs[-1].bounds))
@@ -413,43 +478,6 @@ class Store:
             cause = f"could not write ({error}); see to the disk, then start this node again"
         self._failure = f"store {self.path} {cause}"
         self._on_failure(self._failure)
-
-    # Opening.
-
-    def _load_bounds(self) -> tuple[int, int]:
-        with self._environment.begin(db=self._tables[records.META]) as txn:
-            record = txn.get(records.BOUNDS_KEY)
-        bounds = EMPTY_BOUNDS if record is None else records.unpack_bounds(record)
-        if bounds is not DAMAGED:
-            return bounds
-        first, last = self._edge_numbers(records.ASSIGNMENTS)
-        return (first, last) if first <= last else EMPTY_BOUNDS
-
-    def _count_retained(self, bounds: tuple[int, int]) -> tuple[int, int]:
-        try:
-            with self._environment.begin() as txn:
-                return count_retained(txn, self._tables, last_outside(bounds))
-        except lmdb.Error:
-            return 0, 0  # only a figure; who reads the damaged page is told
-
-    def _load_newest_checkpoint(self) -> int:
-        first, last = self._edge_numbers(records.CHECKPOINTS)
-        return last if first <= last else 0
-
-    def _edge_numbers(self, table: bytes) -> tuple[int, int]:
-        """Lowest and highest key of a table; (1, 0) when it has none."""
-        try:
-            with self._environment.begin(db=self._tables[table]) as txn, txn.cursor() as cursor:
-                if not cursor.first():
-                    return EMPTY_BOUNDS
-                first = records.number_of(cursor.key())
-                cursor.last()
-                return first, records.number_of(cursor.key())
-        except lmdb.Error as error:
-            raise Corruption(
-                f"store {self.path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
-                "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
-            ) from error
 
 
 def _release(job: _Job) -> None:

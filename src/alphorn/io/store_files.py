@@ -4,6 +4,7 @@ directory/          0700
   owner             0600  locked by the one process that has the store open
   data.mdb          0600  LMDB's pages: all tables
   lock.mdb          0600  LMDB's table of readers
+  ahead             0600  small writes that LMDB has not got yet (write_ahead.py)
 """
 
 import contextlib

@@ -90,6 +90,10 @@ class WriteTransaction:
         """Records the numbers that have an assignment."""
         self._gathered[records.META].append((records.BOUNDS_KEY, records.pack_bounds(first, last)))
 
+    def put_applied(self, run: int, number: int) -> None:
+        """Records that everything through this job of a run is in this transaction or before it."""
+        self._gathered[records.META].append((records.APPLIED_KEY, records.pack_applied(run, number)))
+
     def finish(self) -> None:
         """Puts what was gathered."""
         for name, items in self._gathered.items():

@@ -7,14 +7,14 @@ nothing needs one huge object. Where the bytes are cut in between does not matte
 not stored.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.columns import to_column
-from alphorn.message_manager.moves import Moves
+from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
@@ -26,7 +26,6 @@ from alphorn.message_manager.transaction_state import Reserved, Staged
 from alphorn.message_manager.writers import StagedPart
 from alphorn.model.commands import MoveStage
 from alphorn.model.destinations import Destination, Policy
-from alphorn.model.ranges import RangeSet
 
 LENGTH_BYTES = 4
 CHUNK_BYTES = 512 << 10
@@ -191,7 +190,6 @@ class LandingKept(msgspec.Struct, frozen=True, array_like=True, tag=58):
     number: int
     home: tuple[int, int]
     begun_at: int
-    is_guess: bool
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -229,11 +227,8 @@ def write(state: State) -> Iterator[bytes]:
     return _framed(_records(state))
 
 
-def write_leaving(state: State, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
-    """One destination that has begun to leave, as a state of its own; without its segments, which follow its messages.
-
-    What was lent to consumers is everything, where nobody knows what it was.
-    """
+def write_leaving(state: State, number: int, lent: Lent) -> Iterator[bytes]:
+    """One destination that has begun to leave, as a state of its own; without its segments: they follow messages."""
     return _framed(_records_of_leaving(state, number, lent))
 
 
@@ -339,17 +334,15 @@ def _records_of_pieces(pieces: Pieces) -> Iterator[Record]:
         yield PiecesKept(pieces.encode(start, start + _ROWS))
 
 
-def _records_of_leaving(state: State, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[Record]:
+def _records_of_leaving(state: State, number: int, lent: Lent) -> Iterator[Record]:
     leaving = state.moves.leaving[number]
     source = leaving.source
     assert source is not None, "only what takes nothing any more is exported"
     yield Head(state.sequence, state.now_ms, 0)
     yield from _records_of(source, is_awaiting=leaving.is_awaiting, has_places=False)
     yield from _parts_of_expirations(leaving.expirations)
-    yield LandingKept(number, (0, number), leaving.begun_at, lent is None)
-    for subscription, backlog in source.backlogs():
-        found = backlog.pending if lent is None else lent.get(subscription, RangeSet())
-        yield from _parts(number, subscription, "lent", found)
+    yield LandingKept(number, (0, number), leaving.begun_at)
+    yield from _parts_of_lent(number, lent)
 
 
 def _records_of_moves(moves: Moves) -> Iterator[Record]:
@@ -368,9 +361,14 @@ def _records_of_moves(moves: Moves) -> Iterator[Record]:
         for records in incoming.pieces:
             yield PieceKept(number, records)
     for number, landing in sorted(moves.landing.items()):
-        yield LandingKept(number, landing.home, landing.begun_at, landing.is_guess)
-        for subscription, lent in sorted(landing.lent.items()):
-            yield from _parts(number, subscription, "lent", lent)
+        yield LandingKept(number, landing.home, landing.begun_at)
+        yield from _parts_of_lent(number, landing.lent)
+
+
+def _parts_of_lent(number: int, lent: Lent) -> Iterator[Part]:
+    for what, found in zip(Lent._fields, lent, strict=True):
+        for subscription, positions in sorted(found.items()):
+            yield from _parts(number, subscription, what, positions)
 
 
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:

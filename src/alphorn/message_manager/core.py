@@ -22,6 +22,7 @@ from alphorn.message_manager.doubts import Doubts
 from alphorn.message_manager.early import Early
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.farewells import Farewells
 from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import (
     Asked,
@@ -84,7 +85,7 @@ class MessageManager:
         self._untold: dict[bytes, deque[link.Answered]] = {}  # by origin: for Client Managers that have no link
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._awaited: set[bytes] = set()  # origins of Client Managers that were there when this one became primary
-        self._unlinked: dict[bytes, float] = {}  # those of them without a link, and until when they are waited for
+        self._unlinked: dict[bytes, float] = {}  # those that have no link, and until when they are waited for
         self._absent = Absent()
         self._presence = Presence()
         self._doubts = Doubts()
@@ -97,10 +98,7 @@ class MessageManager:
         self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
         self._own_log = OwnLog()
         self._testimony = Testimony(about)
-        # What a Client Manager had that left comes back by the primary's word, some time later. Whoever becomes primary
-        # before that does not know what it was; nor does one who has not read whether somebody left.
-        self._doubtful_until = 0.0
-        self._is_restored = False
+        self._farewells = Farewells()
 
     @property
     def is_primary(self) -> bool:
@@ -110,9 +108,7 @@ class MessageManager:
     def receive(self, item: Input, now: float) -> None:
         """Takes in one thing that happened."""
         self._presence.now = now
-        if self._is_restored:
-            self._is_restored = False
-            self._doubtful_until = now + 2 * HOLD_S
+        self._farewells.begin_turn(now)
         match item:
             case Committed():
                 self._on_committed(item, now)
@@ -139,7 +135,8 @@ class MessageManager:
                 if self._epoch:  # while nobody is primary they wait
                     self._publish_log(now)
             case ClientManagerLeft():
-                self._doubtful_until = now + 2 * HOLD_S
+                self._farewells.on_left(now)
+                self._travelling.doubt(self.engine, item.origin)
                 self._untold.pop(item.origin, None)
                 self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
@@ -151,7 +148,9 @@ class MessageManager:
         self.engine = engine.read_with(self._entry)
         self._dispatcher = None
         self.flow.end()
-        self._is_restored = True
+        self._travelling.on_demoted()
+        self._farewells.on_restored()
+        self._travelling.doubt(self.engine)
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
@@ -209,11 +208,12 @@ class MessageManager:
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
         self._testimony.hear(self.engine, self._epoch, entry, effects)
+        self._travelling.note(effects, is_doubtful=self._farewells.is_recent(now))
         if self._dispatcher is None:
             return
         self._dispatcher.on_effects(effects)
         self.flow.on_applied(entry.commands, effects, self._link_of.values())  # who hears an answer knows it already
-        self._travelling.on_effects(self.engine, self._dispatcher, effects, is_doubtful=now < self._doubtful_until)
+        self._travelling.on_effects(self.engine, self._dispatcher, effects)
         for connection in owners_away(effects, self.engine, self._presence):
             self._absent.lose(connection, now)
         self._advertising.on_effects(effects)
@@ -254,7 +254,7 @@ class MessageManager:
         self._awaited = set(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
         known = [self._number_of(origin) for origin in item.client_managers]
-        self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=now < self._doubtful_until)
+        self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=self._farewells.is_recent(now))
         self.flow.begin(self.engine)
         self._absent = Absent()
         self._presence = Presence()
@@ -276,6 +276,7 @@ class MessageManager:
             return
         self._dispatcher = None
         self.flow.end()
+        self._travelling.on_demoted()
         self._orders.forget_all()
         for number in self._links:
             self._tell_role(number)
@@ -367,7 +368,7 @@ class MessageManager:
             self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
-            self._unlinked[origin] = now + UNLINKED_S
+            self._unlinked[origin] = max(self._unlinked[origin], now + UNLINKED_S)
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
@@ -429,8 +430,8 @@ class MessageManager:
             self._absent.lose(connection, now)
         if self._link_of.get(introduced.origin) != number:
             return
-        if introduced.origin in self._awaited:
-            self._unlinked[introduced.origin] = now + UNLINKED_S
+        # One that came since may have broken off before it was a member; then the log never says that it has left.
+        self._unlinked[introduced.origin] = now + (UNLINKED_S if introduced.origin in self._awaited else HOLD_S)
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
             self._travelling.assign(self.engine)

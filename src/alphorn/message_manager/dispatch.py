@@ -33,7 +33,7 @@ from alphorn.message_manager.effects import (
 )
 from alphorn.message_manager.filters import Budget
 from alphorn.message_manager.grace import Grace
-from alphorn.message_manager.moves import Moves
+from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
@@ -99,7 +99,7 @@ class Dispatcher:
         waited_for = set(client_managers)
         newest = _newest(engine) if waited_for or is_doubtful else {}
         self._grace = Grace(waited_for, newest, is_doubtful=is_doubtful)
-        self.lent: dict[int, dict[int, RangeSet]] = {}  # of destinations that have left: what consumers had
+        self.lent: dict[int, Lent] = {}  # of destinations that have left: what consumers had
         for number in engine.moves.landing:
             self._land(number)
 
@@ -112,6 +112,11 @@ class Dispatcher:
     def missing(self) -> list[int]:
         """The Client Managers whose consumers are not attached again yet."""
         return self._grace.missing
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether one left at the change of primary without a word of what its consumers had."""
+        return self._grace.is_doubtful
 
     def attach(
         self,
@@ -378,15 +383,16 @@ class Dispatcher:
         if source is None:
             return
         self.lent = {known: lent for known, lent in self.lent.items() if known in leaving}
-        self.lent[number] = lent = {}
+        self.lent[number] = lent = Lent({}, {})
         for subscription, backlog in source.backlogs():
             place = (number, subscription)
             outlet = self._find(*place)
             newest = self._grace.newest_of(place)
             if outlet is not None:
-                lent[subscription] = outlet.lent
+                lent.given[subscription], lent.unclear[subscription] = outlet.given, outlet.withheld
             elif newest >= 0:
-                lent[subscription] = RangeSet(backlog.pending.intersection(0, newest))
+                found = lent.given if self._grace.is_over else lent.unclear
+                found[subscription] = RangeSet(backlog.pending.intersection(0, newest))
             self._grace.forget(place)
         for outlet in list(self._outlets.get(number, {}).values()):
             for key in outlet.consumers:
@@ -398,7 +404,7 @@ class Dispatcher:
         source = self._engine.destinations.get(number)
         if source is None or number not in self._engine.moves.landing:
             return
-        for subscription, lent in self._engine.moves.landing[number].lent.items():
+        for subscription, lent in self._engine.moves.landing[number].lent.doubted().given.items():
             if lent and source.backlog_of(subscription) is not None:
                 self._outlet(number, subscription, source).lend(lent)
 

@@ -10,7 +10,7 @@ A queue's messages are ready for consumers as `engine.destinations[number].backl
 the log as `.segments.runs(first, last)`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from alphorn.message_manager import checkpoint, restoring
@@ -19,7 +19,7 @@ from alphorn.message_manager.departing import move
 from alphorn.message_manager.directory import create_destination, delete_destination, purge, set_policy
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.landing import arrive, carried, expect, settle_landing
-from alphorn.message_manager.moves import Moves
+from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
@@ -235,11 +235,8 @@ class Engine:
         body = self._state.streams.sealed.get((producer, counter))
         return body.pieces.places(index, PLACES_MAX) if body is not None and index >= 0 else []
 
-    def export(self, number: int, lent: Mapping[int, RangeSet] | None) -> Iterator[bytes]:
-        """All that is known of a destination that has begun to leave, but its messages; for `Arrive`.
-
-        `lent` has what was with consumers then, by subscription; None where nobody can tell.
-        """
+    def export(self, number: int, lent: Lent) -> Iterator[bytes]:
+        """All that is known of a destination that has begun to leave, but its messages; for `Arrive`."""
         return checkpoint.write_leaving(self._state, number, lent)
 
     def checkpoint(self) -> Iterator[bytes]:

@@ -5,6 +5,8 @@ then on the destination is out of the directory: no command reaches it, no Tick 
 as it was at that moment. The log that it comes to keeps what has come so far apart, until all of it is there.
 """
 
+from typing import NamedTuple
+
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item
 from alphorn.message_manager.topic import Topic
@@ -44,20 +46,36 @@ class Incoming:
         self.pieces: list[list[bytes]] = []
 
 
+class Lent(NamedTuple):
+    """What consumers had or may have had of a destination when it left, by subscription.
+
+    What was `given` they had, or nobody can tell any more. Of what is `unclear` Client Managers can tell: the primary
+    that knew was lost, and they had not told the next one yet.
+    """
+
+    given: dict[int, RangeSet]
+    unclear: dict[int, RangeSet]
+
+    def doubted(self) -> "Lent":
+        """The same where somebody is missing of those who could tell."""
+        given = {subscription: positions.copy() for subscription, positions in self.given.items()}
+        for subscription, positions in self.unclear.items():
+            given.setdefault(subscription, RangeSet()).update(positions)
+        return Lent(given, {})
+
+
 class Landing:
     """A destination that has come here, while Client Managers attach their consumers again.
 
-    What was with consumers when it left (`lent`, by subscription) is given to nobody until they have said so. It is a
-    guess, namely everything, where the primary that knew was lost meanwhile.
+    What was or may have been with consumers when it left is given to nobody until they have said so.
     """
 
-    __slots__ = ("begun_at", "home", "is_guess", "lent")
+    __slots__ = ("begun_at", "home", "lent")
 
-    def __init__(self, home: Home, begun_at: int, *, is_guess: bool = False) -> None:
+    def __init__(self, home: Home, begun_at: int) -> None:
         self.home = home
         self.begun_at = begun_at
-        self.is_guess = is_guess
-        self.lent: dict[int, RangeSet] = {}
+        self.lent = Lent({}, {})
 
 
 class Moves:
@@ -85,6 +103,11 @@ class Moves:
         """What is in no directory and still needs its log entries."""
         leaving = [found.source for found in self.leaving.values() if found.source is not None]
         return leaving + [found.made for found in self.incoming.values()]
+
+    def under_way(self) -> set[int]:
+        """All that have begun to leave, or come here, or have just come."""
+        leaving = {number for number, found in self.leaving.items() if found.source is not None}
+        return leaving.union(self.incoming, self.landing)
 
     def forget(self, number: int) -> None:
         """A destination that was here is deleted."""

@@ -206,12 +206,17 @@ class Outlet:
         self._lent = RangeSet()
 
     @property
-    def lent(self) -> RangeSet:
-        """All that consumers have or may have had, for the channel that the destination goes to."""
+    def given(self) -> RangeSet:
+        """All that consumers have, or may have had as far as anybody can tell."""
         found = RangeSet((start, end) for _, start, end in self._locks.parts(0, POSITION_MAX))
-        for positions in (self._withheld, self._maybe, self._lent):
+        for positions in (self._maybe, self._lent):
             found.update(positions)
         return found
+
+    @property
+    def withheld(self) -> RangeSet:
+        """What may be with consumers that have not said so yet."""
+        return self._withheld.copy()
 
     def refresh(self) -> None:
         """The policy may have changed."""

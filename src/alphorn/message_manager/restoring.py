@@ -108,7 +108,7 @@ def _take(state: State, record: Record) -> None:
             _take_subscription(state, record)
         case LeavingKept() | IncomingKept() | PieceKept() | LandingKept():
             _take_move(state.moves, record)
-        case Part(what="closed" | "gone" | "came" | "elsewhere" | "lent"):
+        case Part(what="closed" | "gone" | "came" | "elsewhere" | "given" | "unclear"):
             _take_part_of_moves(state.moves, record)
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
@@ -199,7 +199,7 @@ def _take_move(moves: Moves, kept: LeavingKept | IncomingKept | PieceKept | Land
         case PieceKept():
             moves.incoming[kept.number].pieces.append(kept.records)
         case LandingKept():
-            moves.landing[kept.number] = Landing(kept.home, kept.begun_at, is_guess=kept.is_guess)
+            moves.landing[kept.number] = Landing(kept.home, kept.begun_at)
 
 
 def _take_part_of_moves(moves: Moves, part: Part) -> None:
@@ -216,7 +216,9 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
             names = [parse_destination(text) for text in part.texts]
             moves.elsewhere.update(zip(names, columns[0], strict=True))
         case _:
-            _extend(moves.landing[part.number].lent.setdefault(part.subscription, RangeSet()), columns)
+            lent = moves.landing[part.number].lent
+            found = lent.given if part.what == "given" else lent.unclear
+            _extend(found.setdefault(part.subscription, RangeSet()), columns)
 
 
 def _take_destination(state: State, kept: DestinationKept) -> None:

@@ -12,12 +12,13 @@ import msgspec
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.effects import Effect, Landed, Left, Planned
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.exporting import Read, export_page
+from alphorn.message_manager.exporting import Read, export_page, leaving_source
+from alphorn.message_manager.moves import Lent
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.topic import Topic
 from alphorn.model import frame_kinds, link, moving_link
 from alphorn.model.commands import AnyCommand, Return, Settle
-from alphorn.model.errors import Error
+from alphorn.model.errors import Error, Misuse, Unavailable
 from alphorn.model.ranges import RangeSet
 
 NOBODY = b""
@@ -30,7 +31,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Travelling:
     """One primary's part. `links` are those of the Client Managers that have introduced themselves, by origin."""
 
-    __slots__ = ("_awaited", "_carriers", "_doubtful", "_links", "_order", "_present", "_tell", "_told")
+    __slots__ = ("_awaited", "_carriers", "_doubtful", "_excused", "_links", "_order", "_present", "_tell", "_told")
 
     def __init__(
         self,
@@ -45,7 +46,8 @@ class Travelling:
         self._present: set[bytes] = set()  # origins of Client Managers that are members
         self._carriers: dict[int, bytes] = {}  # destination → origin of who carries it
         self._told: dict[int, tuple[Told, Told]] = {}  # of those: what was never delivered, and what was lost
-        self._doubtful: set[int] = set()  # of those: somebody left who might have had messages
+        self._doubtful: set[int] = set()  # on their way: somebody left who might have had messages of them
+        self._excused: set[int] = set()  # of those: all was heard from who left, by this primary
         self._awaited: dict[int, set[bytes]] = {}  # destination that has come → whose consumers have not followed
 
     def on_promoted(self, engine: Engine, client_managers: Iterable[bytes]) -> None:
@@ -53,8 +55,13 @@ class Travelling:
         self._present = set(client_managers)
         self._carriers.clear()
         self._told.clear()
-        self._doubtful = set(engine.moves.landing)  # what the primary before was told is lost
+        self._doubtful |= self._excused
+        self._excused = set()
         self._awaited = {number: set(self._present) for number in engine.moves.landing}
+
+    def on_demoted(self) -> None:
+        """Another replica serves; what was heard here is not heard there."""
+        self._awaited.clear()
 
     def on_introduced(self, engine: Engine, origin: bytes) -> None:
         """A Client Manager is linked, maybe again."""
@@ -65,6 +72,8 @@ class Travelling:
         for number, leaving in engine.moves.leaving.items():
             if leaving.source is not None:
                 self._tell(self._links[origin], _departed(engine, number))
+            if self._carriers.get(number) == origin:  # it may not have heard; who is on the way passes it over
+                self._tell(self._links[origin], _carry(engine, number))
         self.assign(engine)
 
     def on_left(self, engine: Engine, dispatcher: Dispatcher, origin: bytes) -> None:
@@ -76,9 +85,22 @@ class Travelling:
             self._strike(engine, dispatcher, number, origin)
         self.assign(engine)
 
-    def on_effects(
-        self, engine: Engine, dispatcher: Dispatcher, effects: Sequence[Effect], *, is_doubtful: bool
-    ) -> None:
+    def doubt(self, engine: Engine, origin: bytes = NOBODY) -> None:
+        """Somebody left, or may have, while destinations were on their way: what it had of them it tells nobody now.
+
+        Every replica keeps this in mind, since any may be the one that has to tell. Only where one that is primary has
+        heard all from who left, it goes on as it would.
+        """
+        heard = {number for number, awaited in self._awaited.items() if origin and origin not in awaited}
+        self._excused = heard.difference(self._doubtful)
+        self._doubtful = engine.moves.under_way().difference(self._excused)
+
+    def note(self, effects: Sequence[Effect], *, is_doubtful: bool) -> None:
+        """On every replica: something left or came, shortly after somebody left (`is_doubtful`) or not."""
+        if is_doubtful:
+            self._doubtful.update(effect.number for effect in effects if isinstance(effect, Left | Landed))
+
+    def on_effects(self, engine: Engine, dispatcher: Dispatcher, effects: Sequence[Effect]) -> None:
         """Something set out, left or came."""
         for effect in effects:
             if isinstance(effect, Planned):
@@ -88,8 +110,6 @@ class Travelling:
                     self._tell(number, _departed(engine, effect.number))
             elif isinstance(effect, Landed) and effect.number in engine.moves.landing:
                 self._awaited[effect.number] = set(self._present)
-                if is_doubtful:
-                    self._doubtful.add(effect.number)
                 for number in self._links.values():
                     self._tell(number, _landed(engine, effect.number))
                 self._strike(engine, dispatcher, effect.number, NOBODY)
@@ -124,12 +144,24 @@ class Travelling:
             if frame.start >= 0:
                 self._tell(number, export_page(engine, frame.destination, frame.start, frame.request, read))
                 return
-            pieces = list(engine.export(frame.destination, dispatcher.lent.get(frame.destination)))
+            pieces = list(engine.export(frame.destination, self._lent(engine, dispatcher, frame.destination)))
         except Error as error:
             self._tell(number, link.Answered(frame.request, 0, type(error).__name__, str(error)))
             return
         for place, piece in enumerate(pieces, 1):
             self._tell(number, moving_link.Exported(frame.request, record=piece, is_last=place == len(pieces)))
+
+    def _lent(self, engine: Engine, dispatcher: Dispatcher, number: int) -> Lent:
+        """What consumers had when a destination left; raises an `Error` where that cannot be told, or not yet."""
+        source = leaving_source(engine, number)
+        if number not in engine.moves.under_way():
+            raise Misuse(f"{source.destination} has not left; begin its move before the rest of it is exported")
+        if dispatcher.missing:
+            raise Unavailable("Client Managers have not said yet what their consumers have; ask again")
+        lent = dispatcher.lent.get(number)
+        if lent is None:  # the primary that knew is gone
+            lent = Lent({}, {subscription: backlog.pending for subscription, backlog in source.backlogs()})
+        return lent.doubted() if dispatcher.is_doubtful or number in self._doubtful else lent
 
     def _strike(self, engine: Engine, dispatcher: Dispatcher, number: int, origin: bytes) -> None:
         awaited = self._awaited.get(number)
@@ -140,19 +172,23 @@ class Travelling:
             return
         del self._awaited[number]
         if number in engine.moves.landing:
-            unseen, loose = self._told.pop(number, ({}, {}))
-            is_guess = engine.moves.landing[number].is_guess and number not in self._doubtful
-            for subscription, positions in dispatcher.unclaimed(number).items():
-                seen = positions.difference(unseen.get(subscription, RangeSet()))
-                if is_guess:  # all have answered: what nobody had, and nobody lost, was never given out
-                    seen = RangeSet(
-                        part
-                        for first, last in loose.get(subscription, RangeSet())
-                        for part in seen.intersection(first, last)
-                    )
-                if seen:
-                    self._order(Return(number, subscription, NOBODY, seen.flat(), delay_ms=0))
+            for subscription, seen in self._seen(engine, dispatcher, number).items():
+                self._order(Return(number, subscription, NOBODY, seen.flat(), delay_ms=0))
             self._order(Settle(number))
+
+    def _seen(self, engine: Engine, dispatcher: Dispatcher, number: int) -> Told:
+        """All have answered: of what nobody has, what may have been seen by a program."""
+        unseen, loose = self._told.pop(number, ({}, {}))
+        lent, nothing = engine.moves.landing[number].lent, RangeSet()
+        seen: Told = {}
+        for subscription, positions in dispatcher.unclaimed(number).items():
+            found = positions.difference(unseen.get(subscription, nothing))
+            if number not in self._doubtful:  # what was not given out for certain, and nobody lost, was never given out
+                never = found.difference(lent.given.get(subscription, nothing))
+                found = found.difference(never.difference(loose.get(subscription, nothing)))
+            if found:
+                seen[subscription] = found
+        return seen
 
 
 def inventory(engine: Engine) -> list[tuple[str, int]]:

@@ -11,6 +11,7 @@ why: to the upper layer by `on_stop`, to its owner by `stopped`. It is never res
 import asyncio
 import logging
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -58,6 +59,10 @@ from alphorn.model.ids import host_bytes
 from alphorn.model.ranges import RangeSet
 from alphorn.node.installing import Installing
 from alphorn.node.retained import Retained
+
+# So little of one turn's writes is written to disk within the turn. More takes long enough to be left to a thread.
+AHEAD_BYTES_MAX = 8 << 10
+PATIENCE_S = 0.002  # so long frames that can wait are kept for the next turn
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +127,9 @@ class BusMachine(Machine, Protocol):
     def members(self) -> list[Member]:
         """Who is in the group."""
 
+    def can_wait(self, datagram: bytes | memoryview) -> bool:
+        """Whether a datagram may be handed over together with the next."""
+
 
 class LogStore(Storage, Protocol):
     """Where the endpoint reads and the node writes: io.store.Store, or io.memory_storage.MemoryStorage."""
@@ -163,7 +171,7 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
     me: MemberConfig  # its address is IPv4 host:port; port 0 takes a free one, for members that are not configured
     store: Path | None = None  # directory of the store; None for a client, which keeps nothing
     store_bytes_max: int = MAP_BYTES
-    linger_s: float = 0.0  # how long its store waits for more before it writes; for witnesses, seldom waited for
+    linger_s: float = 0.0  # how long its store waits for more before it writes what is not urgent
     founding: bool = False  # only at the very first start of a configured member
     site: int | None = None  # site id, where addresses are private and may repeat between sites
     interface: str = ""  # by name, where the address is not the first of its interface
@@ -214,6 +222,7 @@ class BusNode:
         self._make_machine = machine
         self._transport_settings = settings.transport()
         self._handle = 0
+        self._patient: list[bytes] = []  # frames that wait for others
 
     @property
     def address(self) -> str:
@@ -236,6 +245,7 @@ class BusNode:
         """
         keep_freed_memory()
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.stopped: asyncio.Future[str] = self._loop.create_future()  # gets the reason
         self._store: LogStore = self._open_store()
         self._retained = Retained(self._store, self._loop)
@@ -253,7 +263,7 @@ class BusNode:
                 perform=self._perform,
                 end_turn=self._end_turn,
                 on_failure=self._on_failure,
-                hear=self._transport.hear,
+                hear=self._hear,
             )
             await self._transport.start(self._machine.origin)
         except BaseException:
@@ -361,12 +371,33 @@ class BusNode:
         self._store.end_turn()
 
     def _on_frames(self, frames: list[bytes]) -> None:
+        """Hands over what arrived, in order; what can wait causes no turn of its own while others are expected."""
+        if all(map(self._machine.can_wait, frames)):
+            if not self._patient:
+                self._loop.call_later(PATIENCE_S, self._hear_patient)
+            self._patient += frames
+            return
+        if self._patient:
+            frames = self._patient + frames
+            self._patient = []
         self._driver.receive_all(map(Received, frames))
 
-    # The store's thread calls these three.
+    def _hear_patient(self) -> None:
+        frames, self._patient = self._patient, []
+        if frames:
+            self._driver.receive_all(map(Received, frames))
+
+    def _hear(self) -> None:
+        self._transport.hear()
+        self._hear_patient()
+
+    # The store calls these three, on its own thread or this one.
 
     def _on_durable(self, token: int) -> None:
-        self._loop.call_soon_threadsafe(self._driver_receive, Durable(token))
+        if threading.get_ident() == self._thread:  # within the end of a turn
+            self._driver.receive(Durable(token))
+        else:
+            self._loop.call_soon_threadsafe(self._driver_receive, Durable(token))
 
     def _on_checkpoint_written(self, info: CheckpointInfo) -> None:
         self._loop.call_soon_threadsafe(self._driver_receive, CheckpointWritten(info.sequence))
@@ -399,6 +430,7 @@ class BusNode:
             on_failure=self._on_store_failure,
             map_bytes=self._settings.store_bytes_max,
             linger_s=self._settings.linger_s,
+            ahead_bytes_max=0 if self._settings.linger_s else AHEAD_BYTES_MAX,
         )
 
     def _build_machine(self) -> BusMachine:

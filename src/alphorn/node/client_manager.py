@@ -55,9 +55,9 @@ from alphorn.node.bus import BusNode, BusSettings
 from alphorn.node.links import Link
 
 UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
-# A witness decides only while a data server is away. Until then its votes come late in any case, and one fsync for
-# many of them leaves disk and processor to those that are waited for.
-WITNESS_LINGER_S = 0.003
+# A witness decides only while a data server is away. Until then nobody waits for its votes, and one fsync for many of
+# them leaves disk and processor to those that are waited for.
+WITNESS_LINGER_S = 0.02
 CLIENT_MANAGER_TAG = "client_manager"
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"

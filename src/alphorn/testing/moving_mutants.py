@@ -1,12 +1,12 @@
 """Deliberate mistakes in what moves destinations between channels."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.moving import Moving
 from alphorn.message_manager import departing
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.moves import Lent
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
@@ -24,8 +24,8 @@ def _counters_left_behind() -> list[Patch]:
 def _lent_forgotten() -> list[Patch]:
     original = Engine.export
 
-    def export(self: Engine, number: int, lent: Mapping[int, RangeSet] | None) -> Any:
-        return original(self, number, {})
+    def export(self: Engine, number: int, lent: Lent) -> Any:
+        return original(self, number, Lent({}, {}))
 
     return [(Engine, "export", export)]
 

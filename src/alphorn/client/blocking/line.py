@@ -3,6 +3,9 @@
 One lock guards the core; whoever waits does so on `changed`. Programs wake the thread only when it sleeps
 (`is_asleep`, for what must leave at once; `is_idle`, for acknowledgements, which leave together at least every
 `ACKNOWLEDGE_S`): the thread says that it sleeps before it looks a last time, and a program looks after it has added.
+
+A program that sends now and then need not wait for the thread to wake up: while that sleeps, `push` writes to the
+stream itself. One that sends all the time leaves it to the thread, which gathers what was sent meanwhile.
 """
 
 import logging
@@ -35,6 +38,7 @@ from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 ACKNOWLEDGE_S = 0.01
 CONNECT_S = 5.0
 FRAMES_PER_WRITE = 64
+PUSH_S = 0.0005  # a program writes to the stream itself at most this often
 
 _log = logging.getLogger("alphorn.client")
 OnEvent = Callable[[str, str], None]
@@ -60,6 +64,9 @@ class Line:
         self.changed = threading.Condition(self.lock)
         self.is_asleep = False
         self.is_idle = False
+        self._stream: socket.socket | None = None  # while programs may write to it
+        self._unsent: list[bytes | memoryview] = []  # taken from the core, and not in the stream yet
+        self._push_at = 0.0
         self.forks = FORKS.number
         self._on_event: OnEvent | None = None
         self._events: list[tuple[str, str]] = []
@@ -112,6 +119,29 @@ class Line:
         """Lets the thread look for something to send."""
         self.is_asleep = self.is_idle = False
         os.eventfd_write(self._wake_fd, 1)
+
+    def push(self) -> None:
+        """Sends what is to be sent, if the thread sleeps and it has been quiet; otherwise lets the thread do it."""
+        now = time.monotonic()
+        if now < self._push_at or not self.lock.acquire(blocking=False):
+            self.wake()
+            return
+        try:
+            if not self.is_asleep or self._stream is None or self._unsent:
+                self.wake()
+                return
+            self._push_at = now + PUSH_S
+            frames: list[bytes | memoryview] = list(
+                self.core.take_output(time.time_ns() // 1_000_000, with_wishes=False)
+            )
+            try:
+                self._unsent = _send(self._stream, frames)
+            except OSError:
+                self._unsent = frames  # the thread finds out what is wrong
+            if self._unsent:
+                self.wake()
+        finally:
+            self.lock.release()
 
     def ask(self, make: Callable[[int], AnyClientFrame], *, forgives: bool = False) -> Answer:
         """Asks and waits for the answer; raises the error that is the answer."""
@@ -227,6 +257,9 @@ class Line:
             return str(error)
         except OSError as error:
             return error.strerror or str(error)
+        finally:
+            with self.lock:
+                self._stream = None
 
     def _serve(self, stream: socket.socket) -> str:
         """Moves bytes until the stream ends; gives the reason."""
@@ -234,29 +267,31 @@ class Line:
         poller.register(self._wake_fd, select.POLLIN)
         poller.register(stream, select.POLLIN)
         intake = Intake()
-        unsent: list[bytes | memoryview] = []
         told_at = 0.0
         welcome_by = min(time.monotonic() + CONNECT_S, self._give_up_at)
         with self.lock:
             self.core.on_connected(time.monotonic())
+            self._unsent = []
+            # What a tunnel seals must not be written by one thread while another reads.
+            self._stream = None if self._path else stream
         while True:
             now = time.monotonic()
-            if not unsent:
-                with self.lock:
+            with self.lock:
+                if not self._unsent:
                     self.core.on_time(now)
                     with_wishes = now - told_at >= ACKNOWLEDGE_S
-                    unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
-                if with_wishes and unsent:
-                    told_at = now
-            if unsent:
-                unsent = _send(stream, unsent)
+                    self._unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
+                    if with_wishes and self._unsent:
+                        told_at = now
+            if self._unsent:
+                self._unsent = _send(stream, self._unsent)
             if self.core.wants_reconnection:
                 return "the Client Manager does not answer, or sent us away"
-            if self._is_ending and not unsent:
+            if self._is_ending and not self._unsent:
                 return "closed"
             if self.core.state is State.CONNECTING and now > welcome_by:
                 return "no welcome"
-            is_readable = self._sleep(poller, stream, told_at, welcome_by, is_full=bool(unsent))
+            is_readable = self._sleep(poller, stream, told_at, welcome_by, is_full=bool(self._unsent))
             if is_readable and not self._receive(stream, intake):
                 return "the Client Manager closed the connection"
 

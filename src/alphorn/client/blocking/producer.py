@@ -181,7 +181,7 @@ class Producer:
             with self._lock:
                 counter = outbox.add(parcel)
         if self._line.is_asleep and outbox.wants_packing:
-            self._line.wake()
+            self._line.push()
         receipt = Receipt(self, counter)
         if wait:
             receipt.result()

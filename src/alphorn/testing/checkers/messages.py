@@ -4,7 +4,7 @@ A program may be handed a message more than once, and then at most one of these 
 was first by the clock is no promise: what two Client Managers hold may reach their clients in either order.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from alphorn.bus.machine import Persist, SealCheckpoint
 from alphorn.message_manager.engine import Engine
@@ -260,13 +260,19 @@ class NothingIsLocked(_Checker):
             dispatcher = room.machine.describe()["dispatcher"]
             if isinstance(dispatcher, dict):
                 for number, outlets in dispatcher["destinations"].items():
-                    name = str(room.engine.destinations[number].destination)
+                    source = room.engine.destinations[number]
+                    name = str(source.destination)
                     for subscription, outlet in outlets.items():
-                        self._look(f"{name}/{subscription}", outlet, is_empty=name not in ACCOUNTS)
+                        backlog = source.backlog_of(subscription)
+                        kept = 0 if backlog is None else backlog.count
+                        self._look(f"{name}/{subscription}", outlet, kept if name in ACCOUNTS else None)
 
-    def _look(self, place: str, outlet: dict[str, object], *, is_empty: bool) -> None:
-        kinds = ["locked", "withheld", "leaving", *(["maybe_redelivered"] if is_empty else [])]
+    def _look(self, place: str, outlet: dict[str, Any], kept: int | None) -> None:
+        """What is kept in an account may be locked for a teller that has just gone, and may have been given out."""
+        kinds = ["withheld", "leaving", *(["maybe_redelivered"] if kept is None else [])]
         held = {key: outlet[key] for key in kinds if outlet[key]}
+        if outlet["locked"] > (kept or 0):
+            held["locked"] = outlet["locked"]
         if held:
             raise Violation(self.name, f"nothing is left in {place}, and the primary has {held}")
 

@@ -1,0 +1,232 @@
+"""A file beside LMDB, in which small writes are durable after one write to the disk, before LMDB has them.
+
+A commit of LMDB rewrites a page of every table on the way to its root and syncs twice, which is much for a few hundred
+bytes. Here they are appended, in one synchronous write, and LMDB takes them later, many at once.
+
+The file is a ring of slots of one page. A record begins at a slot, and nothing that is still needed lies in a page that
+is written, so a write that a power cut tears can spoil only itself:
+
+     0          8     16       24       28
+     | checksum | run | number | length | msgpack: first | last | writes ...
+
+checksum  xxh3-64 of everything after it, body included
+run       drawn anew whenever the store is opened: records of an earlier run, and bytes made to look like one, are void
+number    of the job; LMDB names the run and the last number it has ("applied"), and only later ones count
+"""
+
+import contextlib
+import os
+import struct
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from alphorn.bus.entries import Assignment
+from alphorn.bus.machine import PutAssignments, PutEntry, PutGroupState, PutMeta, Write
+from alphorn.model.errors import Corruption
+
+AHEAD_FILE = "ahead"
+SLOT_BYTES = 4096
+SLOTS = 512
+
+_HEAD = struct.Struct(">QQQI")
+_CHECKED_FROM = 8
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One job's writes, and the bounds of the assignments after them."""
+
+    number: int
+    bounds: tuple[int, int]
+    writes: list[Write]
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    sequence: int
+    payload: memoryview
+    digest: int
+
+
+class _Assignments(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    first: int
+    assignments: list[Assignment]
+
+
+class _Meta(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    data: bytes
+
+
+class _GroupState(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    sequence: int
+    data: bytes
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    first: int
+    last: int
+    writes: list[_Entry | _Assignments | _Meta | _GroupState]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Body).decode
+
+
+def encodable(writes: list[Write]) -> bool:
+    """Whether these can be written ahead: what a turn of a member that keeps up writes."""
+    return all(isinstance(write, PutEntry | PutAssignments | PutMeta | PutGroupState) for write in writes)
+
+
+def encode_record(run: int, record: Record) -> bytes:
+    """A record's bytes, without what fills its last slot."""
+    body = _encode(_Body(*record.bounds, [_packed(write) for write in record.writes]))
+    rest = _HEAD.pack(0, run, record.number, len(body))[_CHECKED_FROM:] + body
+    return xxhash.xxh3_64_digest(rest) + rest
+
+
+def describe_write(write: Write) -> str:
+    """A write as people read it."""
+    match write:
+        case PutEntry(sequence, payload, _):
+            return f"entry {sequence} of {len(payload)} bytes"
+        case PutAssignments(first, assignments):
+            return f"assignments {first} to {first + len(assignments) - 1}"
+        case PutGroupState(sequence, _):
+            return f"group state at {sequence}"
+    return "meta"
+
+
+class WriteAhead:
+    """The file, open for one run. `append` returns when the records are durable, and raises `OSError` when not."""
+
+    __slots__ = ("_file", "_kept", "_next", "run")
+
+    def __init__(self, path: Path, run: int) -> None:
+        self.run = run
+        self._kept: deque[tuple[int, int, int]] = deque()  # number, first slot and slots of what may still be needed
+        self._next = 0
+        self._file = _open_zeroed(path / AHEAD_FILE)
+
+    def place(self, sizes: list[int], committed: int) -> int | None:
+        """The first slot for records of these sizes, side by side; None when there is no room.
+
+        Records through `committed` are in LMDB for good and make room.
+        """
+        while self._kept and self._kept[0][0] <= committed:
+            self._kept.popleft()
+        wanted = sum(map(_slots, sizes))
+        oldest = self._kept[0][1] if self._kept else None
+        if oldest is None:
+            return 0 if wanted <= SLOTS else None
+        if self._next > oldest:
+            if self._next + wanted <= SLOTS:
+                return self._next
+            return 0 if wanted < oldest else None
+        return self._next if self._next + wanted < oldest else None
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether LMDB should take what is here soon."""
+        if not self._kept:
+            return False
+        return (self._next - self._kept[0][1]) % SLOTS > SLOTS // 2
+
+    def append(self, place: int, encoded: list[tuple[int, bytes]]) -> None:
+        """Writes records, each with its number, from a slot that `place` gave for them."""
+        pieces: list[bytes] = []
+        slot = place
+        for number, record in encoded:
+            count = _slots(len(record))
+            pieces += [record, bytes(count * SLOT_BYTES - len(record))]
+            self._kept.append((number, slot, count))
+            slot += count
+        data = b"".join(pieces)
+        written = os.pwrite(self._file, data, place * SLOT_BYTES)
+        if written != len(data):
+            raise OSError(f"only {written} of {len(data)} bytes were written ahead")
+        self._next = slot
+
+    def close(self) -> None:
+        """Closes the file; what is in it stays."""
+        os.close(self._file)
+
+
+def read_ahead(path: Path, run: int, applied: int) -> list[Record]:
+    """What is durable in a store's file and not in LMDB, in order; raises `Corruption` where some of it is missing."""
+    try:
+        data = (path / AHEAD_FILE).read_bytes()
+    except FileNotFoundError:
+        return []
+    found: dict[int, Record] = {}
+    for start in range(0, len(data) - _HEAD.size, SLOT_BYTES):
+        record = _record_at(data, start, run)
+        if record is not None and record.number > applied:
+            found[record.number] = record
+    records = [found[number] for number in sorted(found)]
+    if [record.number for record in records] != list(range(applied + 1, applied + 1 + len(records))):
+        raise Corruption(
+            f"store {path} has lost writes that were durable, a record of its file {AHEAD_FILE!r} is damaged; move the "
+            "directory away and start this node on a blank one, so that it rejoins as a member that lost its disk"
+        )
+    return records
+
+
+def _record_at(data: bytes, start: int, run: int) -> Record | None:
+    checksum, its_run, number, length = _HEAD.unpack_from(data, start)
+    end = start + _HEAD.size + length
+    if its_run != run or end > len(data):
+        return None
+    if checksum != xxhash.xxh3_64_intdigest(memoryview(data)[start + _CHECKED_FROM : end]):
+        return None
+    body = _decode(memoryview(data)[start + _HEAD.size : end])
+    return Record(number, (body.first, body.last), [_unpacked(write) for write in body.writes])
+
+
+def _slots(size: int) -> int:
+    return -(-size // SLOT_BYTES)
+
+
+def _packed(write: Write) -> _Entry | _Assignments | _Meta | _GroupState:
+    match write:
+        case PutEntry(sequence, payload, digest):
+            return _Entry(sequence, memoryview(payload), digest)
+        case PutAssignments(first, assignments):
+            return _Assignments(first, assignments)
+        case PutMeta(data):
+            return _Meta(data)
+        case PutGroupState(sequence, data):
+            return _GroupState(sequence, data)
+    raise AssertionError(f"{type(write).__name__} is not written ahead")
+
+
+def _unpacked(write: _Entry | _Assignments | _Meta | _GroupState) -> Write:
+    match write:
+        case _Entry(sequence, payload, digest):
+            return PutEntry(sequence, bytes(payload), digest)
+        case _Assignments(first, assignments):
+            return PutAssignments(first, assignments)
+        case _Meta(data):
+            return PutMeta(data)
+        case _GroupState(sequence, data):
+            return PutGroupState(sequence, data)
+
+
+def _open_zeroed(file: Path) -> int:
+    """Opens the file for synchronous writes, at its full size: so no write has to allocate or to change its inode."""
+    size = SLOTS * SLOT_BYTES
+    with contextlib.suppress(FileNotFoundError):
+        if file.stat().st_size == size:
+            return os.open(file, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(descriptor, bytes(size), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return os.open(file, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
