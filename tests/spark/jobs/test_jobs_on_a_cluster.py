@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.testing import assertDataFrameEqual
+from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
 
 import alphorn
@@ -106,6 +105,10 @@ def read(around: Surroundings, destination: str, **options: str) -> DataFrame:
     return around.spark.read.format("alphorn").options(url=around.url, destination=destination, **options).load()
 
 
+def in_order(rows: DataFrame) -> list[Row]:
+    return sorted(rows.collect(), key=lambda row: (row["sequence"], row["index"]))
+
+
 def bodies(rows: DataFrame) -> list[int]:
     return sorted(int(bytes(row["body"])) for row in rows.select("body").collect())
 
@@ -120,15 +123,12 @@ def test_the_source_reads_archive_and_log_as_one_table(
     connection.destinations.create("topic:tiers.later", retain=3600)
     send(connection, topic, *range(10, 15))
     send(connection, "topic:tiers.later", 99)
-    live = read(around, topic, tier="live")
-    assertDataFrameEqual(read(around, topic, archive=root), live)
-    assertDataFrameEqual(
-        read(around, topic, archive=root, tier="archive"), live.where("body < '10' and length(body) = 1")
-    )
+    live = in_order(read(around, topic, tier="live"))
+    assert in_order(read(around, topic, archive=root)) == live
+    assert in_order(read(around, topic, archive=root, tier="archive")) == live[:10]
     assert bodies(read(around, "glob:topic:tiers*", archive=root)) == [*range(15), 99]
     assert bodies(read(around, topic, archive=root, columns="destination,body")) == list(range(15))
-    [channel, first] = live.selectExpr("min(channel)", "min(sequence)").first()
-    cut = json.dumps({channel: first + 1})
+    cut = json.dumps({live[0]["channel"]: live[0]["sequence"] + 1})
     assert bodies(read(around, topic, archive=root, start=cut)) == bodies(read(around, topic, start=cut, tier="live"))
     assert bodies(read(around, topic, archive=root, end=cut)) == bodies(read(around, topic, end=cut, tier="live"))
 
