@@ -1,5 +1,9 @@
 """Options are checked at once and refused with one sentence."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
@@ -7,6 +11,9 @@ from alphorn.model.errors import Error, Misuse
 from alphorn.spark.options import Bound, sink_options, source_options
 from alphorn.spark.schema import COLUMNS, SCHEMA
 from alphorn.spark.sink import check_columns
+from alphorn.spark.source import AlphornDataSource
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_defaults_suit_most() -> None:
@@ -47,6 +54,30 @@ def test_a_start_is_a_word_a_time_or_numbers(text: str, bound: Bound) -> None:
 
 
 @pytest.mark.parametrize(
+    ("heading", "read"), [("## Options for reading", source_options), ("## The sink", sink_options)]
+)
+def test_every_option_has_a_line_of_documentation(heading: str, read: Callable[[dict[str, str]], object]) -> None:
+    with pytest.raises(Misuse) as caught:
+        read({"no such option": "x"})
+    names = str(caught.value).partition("it has ")[2].split(", ")
+    _, _, rest = (ROOT / "docs" / "spark.md").read_text().partition(f"{heading}\n")
+    lines = [line.split("|")[1] for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert sorted(name for line in lines for name in re.findall("`(.+?)`", line)) == sorted(names)
+
+
+def test_an_archive_is_for_batches() -> None:
+    source = AlphornDataSource({"destination": "topic:t", "archive": "/data/archive"})
+    with pytest.raises(Misuse, match="the options tier and archive are for batches; a stream reads the log"):
+        source.streamReader(SCHEMA)
+
+
+def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
+    source = AlphornDataSource({"destination": "topic:t", "archive": str(tmp_path)})
+    with pytest.raises(Misuse, match="is no archive; make one with: alphorn spark archive --archive"):
+        source.reader(SCHEMA).partitions()
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {},
@@ -71,6 +102,10 @@ def test_a_start_is_a_word_a_time_or_numbers(text: str, bound: Bound) -> None:
         {"destination": "topic:a", "timeout": "0"},
         {"destination": "topic:a", "url": "kafka://x"},
         {"destination": "topic:a", "topic": "b"},
+        {"destination": "topic:a", "tier": "both"},
+        {"destination": "topic:a", "tier": "archive"},
+        {"destination": "topic:a", "archive": "/a", "start": "latest"},
+        {"destination": "topic:a", "archive": "/a", "end": "2026-07-01"},
     ],
 )
 def test_what_does_not_fit_is_one_sentence(options: dict[str, str]) -> None:

@@ -77,3 +77,28 @@ def test_shares_are_small_enough_and_many_enough() -> None:
     assert ends["a"][-1] == entry(101)
     assert sum(map(len, divide(found, min_partitions=6, max_bytes=1 << 30).values())) >= 6
     assert divide({"a": []}, min_partitions=3, max_bytes=10) == {"a": []}
+
+
+def test_no_task_is_left_with_a_large_rest_when_the_others_are_done() -> None:
+    assert divide({"a": amounts(*[1] * 100)}, min_partitions=1, max_bytes=640)["a"] == [entry(51), entry(101)]
+    assert divide({"a": amounts(*[1] * 100)}, min_partitions=4, max_bytes=640)["a"] == [
+        entry(26),
+        entry(51),
+        entry(76),
+        entry(101),
+    ]
+
+
+def test_a_share_is_never_larger_than_it_may_be_unless_one_piece_alone_is() -> None:
+    random = Random(7)
+    for _ in range(200):
+        found = amounts(*[random.randrange(1, 40) for _ in range(random.randrange(1, 60))])
+        most = random.randrange(100, 2000)
+        ends = divide({"a": found}, min_partitions=random.randrange(1, 9), max_bytes=most)["a"]
+        assert ends == sorted(set(ends))
+        assert ends[-1] == found[-1].end
+        shares = [
+            [it.size for it in found if first < it.end <= end]
+            for first, end in zip([entry(0), *ends], ends, strict=False)
+        ]
+        assert all(len(share) == 1 or sum(share) <= most for share in shares)

@@ -164,6 +164,11 @@ def test_what_cannot_be_written_is_refused_with_a_sentence(spark, save, query, o
         save(spark.sql(query), **options)
 
 
+def test_a_cluster_that_is_away_is_named_to_who_writes(spark, save):
+    with pytest.raises(Exception, match=r"no Client Manager answered within 0.5 s: 127.0.0.1:1"):
+        save(spark.sql("select 'a' body"), "topic:t", url="alphorn://127.0.0.1:1", timeout="0.5")
+
+
 def test_a_destination_is_never_overwritten(spark, cluster):
     writer = spark.sql("select 'a' body").write.format("alphorn").mode("overwrite")
     with pytest.raises(Exception, match="never overwritten; write with mode append"):

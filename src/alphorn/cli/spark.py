@@ -202,7 +202,7 @@ def logs(
 
 def dead_letters(
     *,
-    queue: Annotated[str, typer.Option(help="The queue with the dead messages.")] = "queue:_DMQ",
+    queue: Annotated[str, typer.Option(help="Their queue; queue:_DMQ means that of every channel.")] = "queue:_DMQ",
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     master: MasterOption = LOCAL,

@@ -20,4 +20,3 @@ def release(state: State, command: Release, place: int, effects: list[Effect]) -
         raise Misuse(f"log entry {command.through} is not before this one; release what was read")
     following = found.segments.from_arrival(command.through + 1)
     found.outgrow(0, (found.next_position if following is None else following) - 1)
-    found.kept_from = max(found.kept_from, command.through + 1)

@@ -3,7 +3,7 @@
 It holds connections, so it is made where it is used and never sent to another process.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from alphorn.client.blocking.connection import Connection, connect
@@ -16,7 +16,7 @@ from alphorn.model.log_conversation import ChannelKnown
 from alphorn.model.log_link import Place, SurveyedDestination
 from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
 from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
-from alphorn.spark.options import Bound, SourceOptions
+from alphorn.spark.options import EARLIEST, Bound, SourceOptions
 
 Result = TypeVar("Result")
 
@@ -28,7 +28,7 @@ class ClusterView:
         self._options = options
         self._connection: Connection | None = None
         self._readers: dict[str, LogReader] = {}
-        self._matches = [_matcher(name) for name in options.destinations]
+        self._is_meant = matcher(options.destinations)
 
     def close(self) -> None:
         """Ends its connections."""
@@ -70,7 +70,7 @@ class ClusterView:
         missing = set(exact)
         for name, known in channels.items():
             surveyed = self._readers[name].survey(exact, prefixes, applied=known.heard)
-            found = [it for it in surveyed.destinations if any(matches(it.name) for matches in self._matches)]
+            found = [it for it in surveyed.destinations if self._is_meant(it.name)]
             missing -= {it.name for it in found}
             for it in found:
                 if it.name in exact and not it.is_kept:
@@ -96,6 +96,24 @@ class ClusterView:
         made: Offset = {}
         for name, found in self.destinations(channels).items():
             starts = {number: self._start_of(bound, name, it) for number, it in found.items()}
+            first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
+            made.update(with_floors(name, max(FIRST, first), starts))
+        return canonical(made)
+
+    def resolve_behind(self, bound: Bound, marks: Mapping[tuple[str, str], int]) -> Offset:
+        """Where the log is read behind an archive, which has of destinations (name, channel) all through these entries.
+
+        What has no mark is read from its earliest message, or from the numbers of the bound.
+        """
+        channels = self.channels()
+        made: Offset = {}
+        for name, found in self.destinations(channels).items():
+            starts = {
+                number: max(marks[it.name, name] + 1, bound.numbers.get(name, FIRST))
+                if (it.name, name) in marks
+                else bound.numbers.get(name, self._start_of(EARLIEST, name, it))
+                for number, it in found.items()
+            }
             first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
             made.update(with_floors(name, max(FIRST, first), starts))
         return canonical(made)
@@ -184,6 +202,12 @@ def _prefixes_of(name: str) -> list[str]:
     start = Glob(pattern.text).prefix if pattern.syntax == "glob" else ""
     kinds = [pattern.kind] if pattern.kind is not None else list(DestinationKind)
     return [f"{kind.name.lower()}:{start}" for kind in kinds]
+
+
+def matcher(names: Iterable[str]) -> Callable[[str], bool]:
+    """Whether one of these names and patterns means a destination."""
+    matches = [_matcher(name) for name in names]
+    return lambda candidate: any(matches_(candidate) for matches_ in matches)
 
 
 def _matcher(name: str) -> Callable[[str], bool]:

@@ -5,6 +5,7 @@ entries too.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from alphorn.client.log_reader import Amount
 from alphorn.model.log_link import Place
@@ -33,23 +34,29 @@ def limit(amounts: Mapping[str, Sequence[Amount]], *, max_messages: int = 0, max
 
 
 def divide(amounts: Mapping[str, Sequence[Amount]], *, min_partitions: int, max_bytes: int) -> dict[str, list[Place]]:
-    """The ends of the pieces that tasks read: not larger than `max_bytes`, and as many as wanted where possible."""
+    """The ends of the pieces that tasks read: not larger than `max_bytes`, and as many as wanted where possible.
+
+    Pieces of a channel are about equal, so that no task is left with a large rest when all others are done.
+    """
     total = sum(amount.size for found in amounts.values() for amount in found)
     target = max(1, min(max_bytes, -(-total // min_partitions)))
-    made: dict[str, list[Place]] = {}
-    for channel, found in amounts.items():
-        ends: list[Place] = []
-        size, reached = 0, (0, 0, 0)
-        for amount in found:
-            if size and size + amount.size > target:
-                ends.append(reached)
-                size = 0
-            size += amount.size
-            reached = amount.end
-        if found:
-            ends.append(reached)
-        made[channel] = ends
-    return made
+    return {channel: _equal_ends(found, target, max_bytes) for channel, found in amounts.items()}
+
+
+def _equal_ends(found: Sequence[Amount], target: int, max_bytes: int) -> list[Place]:
+    total = sum(amount.size for amount in found)
+    count = -(-total // target)
+    ends: list[Place] = []
+    done = size = 0
+    for amount, next_ in pairwise(found):
+        done += amount.size
+        size += amount.size
+        # The next amount goes to the piece in which most of it would lie.
+        is_share = done * 2 + next_.size > 2 * (len(ends) + 1) * total // count
+        if is_share or size + next_.size > max_bytes:
+            ends.append(amount.end)
+            size = 0
+    return [*ends, found[-1].end] if found else ends
 
 
 def is_entry(place: Place) -> bool:

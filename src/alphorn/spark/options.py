@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -18,7 +18,8 @@ from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.patterns import is_pattern, parse_pattern
 from alphorn.spark.schema import COLUMNS
 
-BYTES_PER_PARTITION = 32 << 20
+BYTES_PER_PARTITION = 64 << 20
+Tier = Literal["auto", "live", "archive"]
 _BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
 
 
@@ -50,6 +51,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = COLUMNS
     pushes_filters: bool = False
     timeout_s: float = TIMEOUT_S  # of every question to the cluster
+    tier: Tier = "auto"  # auto: the archive, where one is named, and the log behind it
+    archive: str = ""  # the archive's folder
+
+    @property
+    def reads_archive(self) -> bool:
+        """Whether archived messages are read."""
+        return self.tier != "live" and bool(self.archive)
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +74,7 @@ _SOURCE_NAMES = {
     name.lower(): name
     for name in (
         "url destination path start end maxMessagesPerTrigger maxBytesPerTrigger minPartitions maxBytesPerPartition "
-        "failOnDataLoss readFrom subscription columns pushdown timeout"
+        "failOnDataLoss readFrom subscription columns pushdown timeout tier archive"
     ).split()
 }
 _SINK_NAMES = {name: name for name in ("url", "destination", "path", "writer", "batch", "timeout")}
@@ -77,7 +85,7 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "querynameoption", "queryname"})
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """Checks a reader's options; raises `Misuse`."""
     given = _known(options, _SOURCE_NAMES, "reading")
-    return SourceOptions(
+    made = SourceOptions(
         url=_url(given),
         destinations=_destinations(_destination(given)),
         start=_bound("start", given["start"]) if "start" in given else None,
@@ -92,7 +100,11 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         columns=_columns(given.get("columns")),
         pushes_filters=_truth(given, "pushdown", default=False),
         timeout_s=_seconds(given),
+        tier=_tier(given.get("tier", "auto")),
+        archive=given.get("archive", ""),
     )
+    _check_tier(made)
+    return made
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -198,6 +210,26 @@ def _read_from(text: str) -> ReadFrom:
     if text not in ("backup", "any", "primary"):
         raise Misuse(f"the option readFrom is {text!r}; it is backup, any or primary")
     return cast(ReadFrom, text)
+
+
+def _tier(text: str) -> Tier:
+    if text not in ("auto", "live", "archive"):
+        raise Misuse(f"the option tier is {text!r}; it is auto, live or archive")
+    return cast(Tier, text)
+
+
+def _check_tier(options: SourceOptions) -> None:
+    if options.tier == "archive" and not options.archive:
+        raise Misuse(
+            "the option tier is archive, and nothing says where that is; name its folder in the option archive"
+        )
+    for name, bound, open_ in (("start", options.start, EARLIEST), ("end", options.end, LATEST)):
+        is_number = bound is None or bound == open_ or bound.kind == "numbers"
+        if options.reads_archive and not is_number:
+            raise Misuse(
+                f"an archive is read by numbers, so the option {name} is {open_.kind} or numbers by channel there; "
+                "choose times with a filter on the column timestamp"
+            )
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

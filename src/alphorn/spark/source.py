@@ -5,6 +5,7 @@ where they are used. All offsets are committed numbers (offsets.py), so a range 
 """
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -35,7 +36,9 @@ from pyspark.sql.types import StructType
 
 from alphorn.client.log_reader import entry
 from alphorn.model.errors import Misuse
-from alphorn.spark.cluster import ClusterView
+from alphorn.spark.archived import ArchivedSlice, archived_slices, read_archived
+from alphorn.spark.cluster import ClusterView, matcher
+from alphorn.spark.jobs.manifest import Outlet, open_manifest
 from alphorn.spark.offsets import Offset, advanced, canonical, channels_of
 from alphorn.spark.options import EARLIEST, LATEST, SourceOptions, sink_options, source_options
 from alphorn.spark.planning import end_of, reach, slices, start_of
@@ -68,6 +71,8 @@ class AlphornDataSource(DataSource):
             raise Misuse(
                 "the option end is for batches; a stream ends when it is stopped, or with trigger availableNow"
             )
+        if options.archive or options.tier == "archive":
+            raise Misuse("the options tier and archive are for batches; a stream reads the log")
         return AlphornStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -103,17 +108,37 @@ class AlphornReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One slice for each task."""
         options = self._options
+        if not options.reads_archive:
+            return self._live({})
+        manifest = open_manifest(Path(options.archive))
+        is_meant = matcher(options.destinations)
+        archived = archived_slices(
+            manifest,
+            options,
+            lambda name: is_meant(name) and (self._names is None or name in self._names),
+            first=self._first,
+            end=self._end,
+        )
+        return [*archived, *(self._live(manifest.marks) if options.tier == "auto" else ())]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one slice; on an executor."""
+        if isinstance(partition, ArchivedSlice):
+            return read_archived(self._options, partition)
+        return read_slice(self._options, partition)
+
+    def _live(self, marks: dict[Outlet, int]) -> list[InputPartition]:
+        """Slices of the log, behind what is archived."""
+        options = self._options
         view = ClusterView(options)
         try:
-            start, end = start_of(view, options.start or EARLIEST), end_of(view, options.end or LATEST)
+            bound = options.start or EARLIEST
+            start = view.resolve_behind(bound, marks) if marks else start_of(view, bound)
+            end = end_of(view, options.end or LATEST)
             found = slices(view, options, start, self._clipped(advanced(start, end), end))
         finally:
             view.close()
         return [part for slice_ in found for part in self._filtered(slice_)]
-
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of one slice; on an executor."""
-        return read_slice(self._options, partition)
 
     @staticmethod
     def _clipped(reached: Offset, end: Offset) -> Offset:

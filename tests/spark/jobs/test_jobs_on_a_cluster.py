@@ -2,17 +2,19 @@
 
 import contextlib
 import datetime
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
 
 import alphorn
 import alphorn.testing
 from alphorn.model.errors import Misuse, Unavailable
+from alphorn.spark import register
 from alphorn.spark.jobs.archive import compact
 from alphorn.spark.jobs.consolidate import Checkpoints, weight_text
 from alphorn.spark.jobs.consolidating import run_consolidate
@@ -96,6 +98,83 @@ def test_an_archive_and_the_log_together_have_each_message_once(
     assert [message.body for message in again] == list(range(15))
     assert again[0].properties["replayed"].startswith("ID:")
     assert compact(around.spark, tmp_path).version == open_manifest(tmp_path).version
+
+
+def read(around: Surroundings, destination: str, **options: str) -> DataFrame:
+    register(around.spark)
+    return around.spark.read.format("alphorn").options(url=around.url, destination=destination, **options).load()
+
+
+def in_order(rows: DataFrame) -> list[Row]:
+    return sorted(rows.collect(), key=lambda row: (row["sequence"], row["index"]))
+
+
+def bodies(rows: DataFrame) -> list[int]:
+    return sorted(int(bytes(row["body"])) for row in rows.select("body").collect())
+
+
+def test_the_source_reads_archive_and_log_as_one_table(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic, root = "topic:tiers", str(tmp_path)
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, *range(10), key="k", properties={"region": "eu"}, priority=7)
+    run_archive(around, tmp_path, topic)
+    connection.destinations.create("topic:tiers.later", retain=3600)
+    send(connection, topic, *range(10, 15))
+    send(connection, "topic:tiers.later", 99)
+    live = in_order(read(around, topic, tier="live"))
+    assert in_order(read(around, topic, archive=root)) == live
+    assert in_order(read(around, topic, archive=root, tier="archive")) == live[:10]
+    assert bodies(read(around, "glob:topic:tiers*", archive=root)) == [*range(15), 99]
+    assert bodies(read(around, topic, archive=root, columns="destination,body")) == list(range(15))
+    cut = json.dumps({live[0]["channel"]: live[0]["sequence"] + 1})
+    assert bodies(read(around, topic, archive=root, start=cut)) == bodies(read(around, topic, start=cut, tier="live"))
+    assert bodies(read(around, topic, archive=root, end=cut)) == bodies(read(around, topic, end=cut, tier="live"))
+
+
+def test_what_is_archived_is_read_although_the_cluster_has_let_it_go(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic, root = "topic:tiers.released", tmp_path / "archive"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, *range(5), key="k")
+    run_archive(around, root, topic)
+    send(connection, "topic:tiers.others", 0)  # the log goes on meanwhile
+    run_consolidate(around, tmp_path / "checkpoints", topic, releases=True)
+    assert bodies(read(around, topic, archive=str(root))) == list(range(5))
+    send(connection, topic, 5, key="k")
+    assert bodies(read(around, topic, archive=str(root))) == list(range(6))
+    assert bodies(read(around, topic, archive=str(root), pushdown="true").where("destination = 'topic:x'")) == []
+
+
+def test_what_neither_tier_has_is_named(around: Surroundings, connection: alphorn.Connection, tmp_path: Path) -> None:
+    topic, root = "topic:tiers.lost", tmp_path / "archive"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 0, key="k")
+    run_archive(around, root, topic)
+    send(connection, topic, 1, key="k")
+    run_consolidate(around, tmp_path / "checkpoints", topic, releases=True)
+    send(connection, topic, 2, key="k")
+    with pytest.raises(Exception, match=r"keeps no more of topic:tiers\.lost what arrived with log entries"):
+        read(around, topic, archive=str(root)).collect()
+    assert bodies(read(around, topic, archive=str(root), failOnDataLoss="false")) == [0, 2]
+
+
+def test_an_archived_file_that_is_damaged_or_gone_is_named(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic, root = "topic:tiers.damaged", str(tmp_path)
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 0)
+    run_archive(around, tmp_path, topic)
+    [file] = open_manifest(tmp_path).files
+    (tmp_path / file).write_bytes(b"PAR1 and nothing else PAR1")
+    with pytest.raises(Exception, match=r"the archived file .*parquet cannot be read: .*; restore it from a copy"):
+        read(around, topic, archive=root).collect()
+    (tmp_path / file).unlink()
+    with pytest.raises(Exception, match=r"the archived file .*parquet cannot be read: .*; restore it from a copy"):
+        read(around, topic, archive=root).collect()
 
 
 @pytest.mark.requirement("CKP-3", "CKP-7")

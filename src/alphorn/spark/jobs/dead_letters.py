@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import alphorn
-from alphorn.model.destinations import parse_destination
+from alphorn.client.staging import ask_channels
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, parse_destination
 
 DEAD = StructType(
     [
@@ -66,22 +67,31 @@ def template_of(body: Column) -> Column:
 
 
 def browse(url: str, queue: str) -> Iterator[tuple[object, ...]]:
-    """The rows of `DEAD`, looked at and left where they are. Raises what `alphorn.connect` raises."""
-    parse_destination(queue)
+    """The rows of `DEAD`, looked at and left where they are. Raises what `alphorn.connect` raises.
+
+    Every channel has a `_DMQ` of its own, so that name means all of them.
+    """
+    place = parse_destination(queue)
     with alphorn.connect(url) as connection:
-        for message in connection.session().browser(queue):
-            history = message.history
-            body = message.body
-            text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
-            died = datetime.datetime.fromtimestamp(history.get("time", 0) / 1000, datetime.UTC)
-            yield (
-                queue,
-                message.id,
-                history.get("destination", ""),
-                history.get("reason", ""),
-                history.get("deliveries", 0),
-                died,
-                message.sequence,
-                message.type,
-                text[:BODY_CHARACTERS_MAX],
-            )
+        queues = [queue]
+        if place == Destination(DestinationKind.QUEUE, DEAD_MESSAGES):
+            queues = [f"{queue}@{known.name}" for known in ask_channels(connection)]
+        for name in queues:
+            for message in connection.session().browser(name):
+                yield _row(name, message)
+
+
+def _row(queue: str, message: alphorn.Message) -> tuple[object, ...]:
+    history, body = message.history, message.body
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+    return (
+        queue,
+        message.id,
+        history.get("destination", ""),
+        history.get("reason", ""),
+        history.get("deliveries", 0),
+        datetime.datetime.fromtimestamp(history.get("time", 0) / 1000, datetime.UTC),
+        message.sequence,
+        message.type,
+        text[:BODY_CHARACTERS_MAX],
+    )
