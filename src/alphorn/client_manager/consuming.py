@@ -283,7 +283,8 @@ class Consuming:
 
         def detach() -> None:
             channel = self._desk.channels[consumer.channel]
-            request = channel.ask(lambda answer: then(), lost=then)
+            # A primary whose link broke may still have the consumer; any other one answers that it holds nothing.
+            request = channel.ask(lambda answer: then(), lost=detach)
             self._desk.ask_primary(consumer.channel, link.Detach(request, consumer.key, consumer.held.flat()))
 
         if consumer.is_unheard:

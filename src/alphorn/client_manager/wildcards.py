@@ -112,6 +112,8 @@ class Wildcards:
         numbers = dict.fromkeys(frame.unseen)
         if watch is not None:  # after a reconnection its client names only its consumers
             numbers |= dict.fromkeys(watch.joined.values())
+            if watch.request:  # its client waits for the beginning too
+                self._desk.reply(connection.stream, Done(watch.request))
             self._end(watch)
         ending = [connection.consumers[number] for number in numbers if number in connection.consumers]
         left = len(ending)
