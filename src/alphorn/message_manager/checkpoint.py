@@ -219,7 +219,8 @@ Record = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_DEFAULTS = msgspec.structs.asdict(Policy())
+_DEFAULT_POLICY = Policy()
+_DEFAULTS = msgspec.structs.asdict(_DEFAULT_POLICY)
 
 
 def write(state: State) -> Iterator[bytes]:
@@ -377,12 +378,14 @@ def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
         number, queue.destination, _decided(queue.policy), queue.owner, queue.next_position, 0, 0, is_awaiting
     )
     yield from _parts_of_backlog(number, 0, queue.backlog)
-    keys = sorted(queue.keys.items())
-    yield from _parts(number, 0, "keys", ((position,) for position, _ in keys), [[key] for _, key in keys])
-    histories = list(queue.histories)
-    rows = ((first, last, known.deliveries, known.time, known.subscription) for first, last, known in histories)
-    texts = [[known.destination, known.reason] for _, _, known in histories]
-    yield from _parts(number, 0, "histories", rows, texts)
+    if queue.keys:
+        keys = sorted(queue.keys.items())
+        yield from _parts(number, 0, "keys", ((position,) for position, _ in keys), [[key] for _, key in keys])
+    if queue.histories:
+        histories = list(queue.histories)
+        rows = ((first, last, known.deliveries, known.time, known.subscription) for first, last, known in histories)
+        texts = [[known.destination, known.reason] for _, _, known in histories]
+        yield from _parts(number, 0, "histories", rows, texts)
 
 
 def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
@@ -406,6 +409,8 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
 
 def _decided(policy: Policy) -> dict[str, Any]:
     """Equal policies are equal bytes, however they were made."""
+    if policy == _DEFAULT_POLICY:
+        return {}
     values = ((name, getattr(policy, name)) for name in _DEFAULTS)
     return {name: value for name, value in values if value != _DEFAULTS[name]}
 
@@ -426,10 +431,15 @@ def _kept(topic: Topic, subscription: Subscription) -> SubscriptionKept:
 
 
 def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Iterator[Part]:
-    yield from _parts(number, subscription, "pending", backlog.pending)
-    yield from _parts(number, subscription, "deferred", sorted(backlog.deferred.items()))
-    yield from _parts(number, subscription, "counts", sorted(backlog.counts.items()))
-    yield from _parts(number, subscription, "lapsed", backlog.lapsed)
+    # Most of many destinations have nothing of these, and a checkpoint goes through all of them in one turn.
+    if backlog.pending:
+        yield from _parts(number, subscription, "pending", backlog.pending)
+    if backlog.deferred:
+        yield from _parts(number, subscription, "deferred", sorted(backlog.deferred.items()))
+    if backlog.counts:
+        yield from _parts(number, subscription, "counts", sorted(backlog.counts.items()))
+    if backlog.lapsed:
+        yield from _parts(number, subscription, "lapsed", backlog.lapsed)
     for priority in sorted(backlog.priorities):
         rows = ((priority, first, last) for first, last in backlog.priorities[priority])
         yield from _parts(number, subscription, "priorities", rows)
@@ -437,7 +447,8 @@ def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Itera
 
 def _parts_of_timeline(destination: Queue | Topic) -> Iterator[Part]:
     timeline = destination.timeline
-    yield from _parts(destination.number, 0, "timeline", zip(timeline.throughs, timeline.times, strict=True))
+    if timeline.throughs:
+        yield from _parts(destination.number, 0, "timeline", zip(timeline.throughs, timeline.times, strict=True))
 
 
 def _parts_of_segments(destination: Queue | Topic) -> Iterator[Part]:

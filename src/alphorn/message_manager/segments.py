@@ -106,6 +106,8 @@ class Segments:
 
     def sweep(self, needed: Iterable[RangeSet]) -> None:
         """Drops the segments that hold no position of any of these sets; costs by intervals."""
+        if not len(self):
+            return
         wanted = RangeSet()
         for positions in needed:
             if wanted:
