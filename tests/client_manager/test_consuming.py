@@ -199,6 +199,22 @@ def test_closing_a_consumer_detaches_it_and_is_done_when_the_primary_says_so() -
     assert client.take(Done) == [Done(70)]
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_detachment_that_a_broken_link_may_have_swallowed_is_asked_for_again(epoch: int) -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    managing.link_down("mm1")
+    client.say(CloseConsumer(70, 1))
+    managing.asked.clear()
+    managing.link_up("mm1", is_primary=True, epoch=epoch)
+    assert client.take(Done) == []
+    [detach] = [frame for _, frame in managing.asked if isinstance(frame, link.Detach)]
+    assert detach.consumer == key
+    managing.tell(link.Answered(detach.request))
+    assert client.take(Done) == [Done(70)]
+
+
 @pytest.mark.requirement("API-9")
 def test_a_consumer_is_detached_once_its_acknowledgements_are_in_the_log() -> None:
     managing = Managing()

@@ -218,6 +218,15 @@ def test_a_member_that_is_refused_is_closed_and_the_client_hears_why() -> None:
     assert client.take(Done) == [Done(client.requests)]
 
 
+def test_a_pattern_that_is_closed_before_it_began_answers_both_requests() -> None:
+    managing = Watching("topic:a")
+    client = managing.connect()
+    wish(client, "glob:a")
+    begun = client.requests
+    client.say(ClosePattern(90, WATCH))
+    assert client.take(Done) == [Done(begun), Done(90)]
+
+
 @pytest.mark.requirement("WLD-2")
 @pytest.mark.parametrize("pattern", ["regex:(", "glob:", "topic:a", "regex:" + "a" * 1001])
 def test_what_is_no_pattern_is_refused_and_harms_nobody(pattern: str) -> None:
