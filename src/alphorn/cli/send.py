@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from alphorn.model.errors import MessageTooLarge, Misuse
 BODY_BYTES_MAX = MESSAGE_BYTES_MAX
 BATCH = 1_000  # messages handed over in one call
 PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
+SILENT_S = 2.0  # before who waits is told for what
 
 
 def register(app: typer.Typer) -> None:
@@ -80,7 +82,8 @@ def _send(
     with connected(url) as connection:
         began = time.monotonic()
         producer = connection.session().producer(target)
-        ids = _send_all(producer, body, count, settings)
+        with explaining(producer, target):
+            ids = _send_all(producer, body, count, settings)
         seconds = time.monotonic() - began
     if as_json:
         print(json.dumps({"destination": target, "sent": count, "seconds": round(seconds, 6), "id": ids}))
@@ -102,6 +105,25 @@ def _send_all(producer: Producer, body: "str | bytes | Begun", count: int, setti
         producer.send_many([body] * size, **settings)
     producer.flush()
     return None
+
+
+@contextlib.contextmanager
+def explaining(producer: Producer, target: str) -> Iterator[None]:
+    """Says what is waited for, once it takes long."""
+
+    def say() -> None:
+        what = (
+            "takes no more at the moment, until consumers catch up" if producer.is_blocked() else "does not confirm yet"
+        )
+        print(f"alphorn: {target} {what}; waiting, Ctrl-C gives up", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(SILENT_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def batches(count: int) -> Iterator[int]:
