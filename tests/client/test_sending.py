@@ -248,7 +248,8 @@ def test_producer_defaults_hold_unless_the_message_says_otherwise(broker: Broker
         producer = session.producer("queue:q", priority=2, ttl=60)
         producer.send("a")
         producer.send("b", priority=9)
-        one, two = session.consumer("queue:q").receive_many(2, timeout=10)
+        consumer = session.consumer("queue:q")
+        one, two = consumer.receive(timeout=10), consumer.receive(timeout=10)
         assert (one.priority, two.priority) == (2, 9)
         assert two.expiration is not None
         with pytest.raises(alphorn.Misuse, match="on_block"):

@@ -15,7 +15,7 @@ from alphorn.testing.mutants import MUTANTS, find_mutant
 from alphorn.testing.mutation import Mutant
 from alphorn.testing.run import Result
 
-SEEDS = range(1, 17)
+SEEDS = range(1, 25)
 QUICK = {  # mutants that one of the first seeds shows, and who may object
     "half-decides": {"nothing is delivered before commit"},
     "one-vote-commits": {"nothing is delivered before commit"},
@@ -27,7 +27,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "epoch-goes-back": {"epochs only grow"},
     "early-acceptance": {"acknowledged is durable"},
     "early-storage": {"acknowledged is durable"},
-    "numbered-twice": {"sent once, in the sender's order"},
+    "numbered-twice": {"sent once, in the sender's order", "delivery"},
     "any-order": {"sent once, in the sender's order", "delivery"},
     "delivered-twice": {"replica states are equal", "delivery"},
     "delivered-early": {"nothing is delivered before commit"},
@@ -40,6 +40,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "counter-not-checked": {
         "received is what was sent, stored once",
         "first deliveries to an only consumer come in order",
+        "clients are served",
     },
     "counters-not-kept": {"engines are equal", "clients are served"},
     "held-not-claimed": {"a redelivery says so"},
@@ -57,9 +58,13 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "late-not-joined": {"progress after healing"},
     "limit-not-kept": {"limits hold"},
     "release-not-told": {"progress after healing"},
-    "not-sent-again": {"progress after healing"},
+    "not-sent-again": {"progress after healing", "clients are served"},
     "fragments-not-retained": {"progress after healing"},
-    "fragments-not-kept": {"engines are equal", "what a checkpoint needs is kept, and nothing else"},
+    "fragments-not-kept": {
+        "engines are equal",
+        "what a checkpoint needs is kept, and nothing else",
+        "clients are served",
+    },
     "fragments-swept-early": {"bodies are whole"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }

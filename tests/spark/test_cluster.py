@@ -90,4 +90,7 @@ def test_numbers_are_for_channels_that_are_there(view):
     start = start_of(view, Bound("numbers", numbers={first: 3}))
     assert start[first] == 3
     assert start[second] >= 1
-    assert end_of(view, Bound("numbers", numbers={first: 1 << 50})) == end_of(view, LATEST)
+    before = end_of(view, LATEST)
+    capped = end_of(view, Bound("numbers", numbers={first: 1 << 50}))
+    after = end_of(view, LATEST)
+    assert all(before[channel] <= capped[channel] <= after[channel] for channel in (first, second))
