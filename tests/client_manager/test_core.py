@@ -4,6 +4,7 @@ import pytest
 
 from alphorn.client_manager.machine import Joined
 from alphorn.model import commands, link
+from alphorn.model.commands import connection_of
 from alphorn.model.conversation import (
     Close,
     ConsumerClosed,
@@ -16,6 +17,7 @@ from alphorn.model.conversation import (
     Resolved,
 )
 from alphorn.model.destinations import Policy
+from alphorn.model.ids import origin_of
 from tests.client_manager.managing import Client, Managing, consuming
 
 # --- connections ---
@@ -139,3 +141,17 @@ def test_a_primary_hears_of_a_new_origin_and_is_asked_again_what_it_could_not_an
     assert told[1].consumer == key
     managing.answer(number=9, policy=Policy())
     assert [resolved.request for resolved in client.take(Resolved)] == [7]
+
+
+@pytest.mark.requirement("API-20")
+def test_ids_are_the_client_managers_own_and_assume_no_address_of_a_client() -> None:
+    """A stream is a number here, be it a socket, a tunnel or a telephone; ids name the Client Manager."""
+    managing = Managing()
+    clients = [managing.connect() for _ in range(3)]
+    assert {origin_of(client.id)[:6] for client in clients} == {b"\x7f\x00\x00\x01" + (7700).to_bytes(2, "big")}
+    assert len({client.id for client in clients}) == 3
+    for client in clients:
+        client.publish(client.resolve(), 1, "body")
+    sent = [command for entry in managing.entries for command in entry.commands]
+    producers = [connection_of(command.producer) for command in sent if isinstance(command, commands.Publish)]
+    assert producers == [client.id for client in clients]
