@@ -1,25 +1,52 @@
-"""Gives back the memory that reading a mapped file takes.
+"""Gives back the memory that reading a mapped file takes, and has what is read next brought in at once.
 
 Pages of a mapped file that were read count as this process's memory until the kernel wants them back; that may be as
 much as the file. Whoever reads a large body from the log would look as large as the body to every tool that watches
 processes. Letting go of the pages costs a soft fault each when they are read again: the kernel still has them.
+
+What the kernel has not is read from the disk page by page, as each is touched, because LMDB forbids reading ahead. An
+entry that is about to be read as a whole is therefore read from the file first, in one go, where its end is not in
+memory. (Advising the kernel to read it brought one page at a time, as long as LMDB had the file open.)
 """
 
 import ctypes
 import os
 from pathlib import Path
 
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SCRATCH_BYTES = 512 << 10
 _MADV_DONTNEED = 4  # of a shared map of a file: the next access finds what is in the file
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer, of which only the address is of interest."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("owner", ctypes.c_void_p),
+        ("size", ctypes.c_ssize_t),
+        ("item_size", ctypes.c_ssize_t),
+        ("is_readonly", ctypes.c_int),
+        ("dimensions", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
 
 
 class MappedFile:
     """The map of one file in this process. Where the system does not show its maps, nothing is given back."""
 
-    __slots__ = ("_madvise", "_range")
+    __slots__ = ("_file", "_madvise", "_mincore", "_range", "_scratch")
 
     def __init__(self, path: Path) -> None:
         self._range = _find(os.path.realpath(path))
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES if self._range else 0))
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._range else -1
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise if self._range else None
+        self._mincore = ctypes.CDLL(None, use_errno=True).mincore
 
     @property
     def is_known(self) -> bool:
@@ -31,6 +58,39 @@ class MappedFile:
         if self._madvise is not None and self._range is not None:
             start, size = self._range
             self._madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
+
+    def expect(self, view: memoryview) -> None:
+        """All of a view into the map, which shows its file from the beginning, is read next."""
+        if self._range is None or self._file < 0:
+            return
+        start, size = self._range
+        address = _address_of(view)
+        offset, end = address - start, address - start + len(view)
+        if not 0 <= offset < end <= size or self._is_in_memory(start + end - 1):
+            return
+        while offset < end and (count := os.preadv(self._file, [self._scratch[: end - offset]], offset)):
+            offset += count
+
+    def _is_in_memory(self, address: int) -> bool:
+        page = (ctypes.c_ubyte * 1)()
+        first = address - address % _PAGE_BYTES
+        is_known = self._mincore(ctypes.c_void_p(first), ctypes.c_size_t(_PAGE_BYTES), page) == 0
+        return is_known and bool(page[0] & 1)
+
+    def close(self) -> None:
+        """Nothing more is told to the kernel."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _address_of(view: memoryview) -> int:
+    found = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(found), 0)
+    try:
+        return int(found.address or 0)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
 
 
 def _find(path: str) -> tuple[int, int] | None:

@@ -382,6 +382,7 @@ class Store:
         self.end_turn()
         if self._ahead is not None:
             self._ahead.close()
+        self._mapped.close()
         self._environment.close()
         os.close(self._owner)
 
