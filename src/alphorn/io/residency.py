@@ -1,20 +1,21 @@
-"""Gives back the memory that reading a mapped file takes, and has what is read next brought in at once.
+"""Gives back the memory that reading a mapped file takes, and has what is read next brought in before.
 
 Pages of a mapped file that were read count as this process's memory until the kernel wants them back; that may be as
 much as the file. Whoever reads a large body from the log would look as large as the body to every tool that watches
 processes. Letting go of the pages costs a soft fault each when they are read again: the kernel still has them.
 
-What the kernel has not is read from the disk page by page, as each is touched, because LMDB forbids reading ahead. An
-entry that is about to be read as a whole is therefore read from the file first, in one go, where its end is not in
-memory. (Advising the kernel to read it brought one page at a time, as long as LMDB had the file open.)
+What the kernel has not is read from the disk page by page, as each is touched, because LMDB forbids reading ahead. Who
+reads one large entry mostly reads those behind it too, which mostly lie behind it in the file: so the kernel is told of
+some megabytes to come, and reads them meanwhile in one go.
 """
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_SCRATCH_BYTES = 512 << 10
+_LOOK_BYTES = 2 << 20  # so far ahead something is to be in memory
 _MADV_DONTNEED = 4  # of a shared map of a file: the next access finds what is in the file
 
 
@@ -39,11 +40,10 @@ class _Buffer(ctypes.Structure):
 class MappedFile:
     """The map of one file in this process. Where the system does not show its maps, nothing is given back."""
 
-    __slots__ = ("_file", "_madvise", "_mincore", "_range", "_scratch")
+    __slots__ = ("_file", "_madvise", "_mincore", "_range")
 
     def __init__(self, path: Path) -> None:
         self._range = _find(os.path.realpath(path))
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES if self._range else 0))
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self._range else -1
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise if self._range else None
         self._mincore = ctypes.CDLL(None, use_errno=True).mincore
@@ -59,29 +59,27 @@ class MappedFile:
             start, size = self._range
             self._madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
 
-    def expect(self, view: memoryview) -> None:
-        """All of a view into the map, which shows its file from the beginning, is read next."""
+    def read_on(self, view: memoryview) -> None:
+        """What follows a view into the map, which shows its file from the beginning, is probably read next."""
         if self._range is None or self._file < 0:
             return
         start, size = self._range
-        address = _address_of(view)
-        offset, end = address - start, address - start + len(view)
-        if not 0 <= offset < end <= size or self._is_in_memory(start + end - 1):
-            return
-        while offset < end and (count := os.preadv(self._file, [self._scratch[: end - offset]], offset)):
-            offset += count
-
-    def _is_in_memory(self, address: int) -> bool:
-        page = (ctypes.c_ubyte * 1)()
-        first = address - address % _PAGE_BYTES
-        is_known = self._mincore(ctypes.c_void_p(first), ctypes.c_size_t(_PAGE_BYTES), page) == 0
-        return is_known and bool(page[0] & 1)
+        end = _address_of(view) - start + len(view)
+        if 0 <= end < size - _LOOK_BYTES and not self._is_in_memory(start + end + _LOOK_BYTES):
+            with contextlib.suppress(OSError):  # it is only advice
+                os.posix_fadvise(self._file, end, 2 * _LOOK_BYTES, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
         """Nothing more is told to the kernel."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _is_in_memory(self, address: int) -> bool:
+        page = (ctypes.c_ubyte * 1)()
+        first = address - address % _PAGE_BYTES
+        is_known = self._mincore(ctypes.c_void_p(first), ctypes.c_size_t(_PAGE_BYTES), page) == 0
+        return is_known and bool(page[0] & 1)
 
 
 def _address_of(view: memoryview) -> int:

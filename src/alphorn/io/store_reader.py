@@ -15,7 +15,7 @@ from alphorn.io.residency import MappedFile
 from alphorn.io.store_files import Tables
 
 READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
-EXPECTED_FROM: Final = 32 << 10  # bytes of what the kernel is told of before it is read
+LARGE_BYTES: Final = 32 << 10  # from here on it matters that what follows is brought in before
 
 
 class TurnReader:
@@ -68,6 +68,6 @@ class TurnReader:
             return DAMAGED
         digest, size = head
         self._read_bytes += size
-        if size >= EXPECTED_FROM:
-            self._mapped.expect(payload)
+        if size >= LARGE_BYTES:
+            self._mapped.read_on(payload)
         return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
