@@ -17,15 +17,14 @@ from alphorn.model.conversation import Move
 from alphorn.model.errors import Error
 from alphorn.testing.book import Book
 from alphorn.testing.channel_rooms import ChannelsRoom, Seat
+from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
 from alphorn.testing.cluster_plan import ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.node import SimulatedNode
-from alphorn.testing.node_faults import DOWN_S
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.replica import Replica
 from alphorn.testing.rooms import CLIENT_MANAGER_TAG, EngineReplica, MessageManagerRoom
 from alphorn.testing.schedule import Schedule
-from alphorn.testing.simulated_cluster import SLOW_S
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.workload import Workload
@@ -77,6 +76,10 @@ class SimulatedChannel:
     def engines(self) -> list[Engine]:
         """One replica's state."""
         return [self.message_managers[0].engine]
+
+    def connections(self) -> set[bytes]:
+        """Nobody's: there are no tellers here."""
+        return set()
 
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""
@@ -145,6 +148,10 @@ class ChannelCluster:
         """Those of all channels."""
         return [room for channel in self.channels for room in channel.message_managers]
 
+    def connections(self) -> set[bytes]:
+        """Of programs that run."""
+        return {client.core.connection for client in self.clients}
+
     def engines(self) -> list[Engine]:
         """One replica's state for each channel."""
         return [channel.message_managers[0].engine for channel in self.channels]
@@ -173,10 +180,10 @@ class ChannelCluster:
         return {
             **FAULTS,
             "break-streams": self._break_streams,
-            "crash-client-manager": self._crash_client_manager,
+            "crash-client-manager": lambda nemesis: crash_client_manager(nemesis, self.client_managers),
             "crash-client": partial(self._end_client, says_goodbye=False),
             "goodbye": partial(self._end_client, says_goodbye=True),
-            "slow-client": self._slow_down,
+            "slow-client": lambda nemesis: slow_client(nemesis, self.client_managers),
             "move": self._move,
         }
 
@@ -211,20 +218,6 @@ class ChannelCluster:
         share = nemesis.stream.choice((0.2, 0.5, 1.0))
         count = sum(channel.streams.break_some(share) for channel in self.channels)
         return f"{count} streams" if count else ""
-
-    def _slow_down(self, nemesis: Nemesis) -> str:
-        room = nemesis.stream.choice(self.client_managers)
-        seconds = nemesis.draw_s(SLOW_S)
-        return f"{room.node.name} {seconds:.2f} s" if room.slow_down(seconds, nemesis.stream) else ""
-
-    def _crash_client_manager(self, nemesis: Nemesis) -> str:
-        nodes = [room.node for room in self.client_managers if room.node.is_up]
-        if not nodes:
-            return ""
-        node = nemesis.stream.choice(nodes)
-        nemesis.crash(node, "crash")
-        nemesis.after(nemesis.draw_s(DOWN_S), nemesis.restart, node)
-        return node.name
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
         client = nemesis.stream.choice(self.clients)

@@ -4,8 +4,6 @@ As with one channel (cluster_run.py): what the checkers of the log promise holds
 of messages promise holds for the whole, wherever a destination is by then.
 """
 
-import traceback
-
 import msgspec
 
 from alphorn.testing.channel_cluster import ChannelCluster
@@ -24,7 +22,7 @@ from alphorn.testing.checkers.messages import (
 from alphorn.testing.cluster_plan import STREAM_FAULTS, ClusterPlan, make_cluster_plan
 from alphorn.testing.faults import FAULTS, Nemesis
 from alphorn.testing.plan import CALM_START_S
-from alphorn.testing.run import POLL_S, Result
+from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Outcome
@@ -75,7 +73,7 @@ class ChannelRun:
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
-        try:
+        with judged(self.result):
             self._run_safety()
             self._run_liveness()
             for checkers in self.checkers:
@@ -83,12 +81,6 @@ class ChannelRun:
             for checker in self.message_checkers:
                 checker.finish()
             self._check_homes()
-        except Violation as violation:
-            self.result.failure, self.result.checker = str(violation), violation.checker
-        except Exception as error:  # a machine that raises is a finding like any other
-            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
-            self.result.checker = "machines do not raise"
-            self.result.details = traceback.format_exc()
         self._sum_up()
         return self.result
 

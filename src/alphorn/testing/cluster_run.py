@@ -5,15 +5,13 @@ sends a last message everywhere, and within the time of the *liveness phase* all
 acknowledged, and all replicas are equal and empty.
 """
 
-import traceback
-
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.messages import make_message_checkers
 from alphorn.testing.cluster_plan import ClusterPlan, make_cluster_plan
 from alphorn.testing.faults import Nemesis
 from alphorn.testing.plan import CALM_START_S
-from alphorn.testing.run import POLL_S, Result
+from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.simulated_cluster import SimulatedCluster
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
@@ -55,19 +53,13 @@ class ClusterRun:
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
-        try:
+        with judged(self.result):
             self._run_safety()
             self._run_liveness()
             self.checkers.finish()
             for checker in self.message_checkers:
                 checker.finish()
             self.cluster.check_transfers()
-        except Violation as violation:
-            self.result.failure, self.result.checker = str(violation), violation.checker
-        except Exception as error:  # a machine that raises is a finding like any other
-            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
-            self.result.checker = "machines do not raise"
-            self.result.details = traceback.format_exc()
         self._sum_up()
         return self.result
 

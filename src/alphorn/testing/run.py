@@ -6,7 +6,9 @@ delivered to all. Then, without load, every member must let go of all batches it
 that is so.
 """
 
+import contextlib
 import traceback
+from collections.abc import Iterator
 
 import msgspec
 
@@ -58,6 +60,19 @@ def run_seed(seed: int, *, machine: MachineFactory | None = None, timeline: Time
     return Run(make_plan(seed), machine=machine, timeline=timeline).finish()
 
 
+@contextlib.contextmanager
+def judged(result: Result) -> Iterator[None]:
+    """What goes wrong within is the run's verdict: a broken promise, or a machine that raises."""
+    try:
+        yield
+    except Violation as violation:
+        result.failure, result.checker = str(violation), violation.checker
+    except Exception as error:
+        result.failure = f"a machine raised {type(error).__name__}: {error}"
+        result.checker = "machines do not raise"
+        result.details = traceback.format_exc()
+
+
 class Run:
     """A simulation with its load, its nemesis and its checkers."""
 
@@ -90,17 +105,11 @@ class Run:
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
-        try:
+        with judged(self.result):
             self._run_safety()
             self._run_liveness()
             self._run_quiet()
             self.checkers.finish()
-        except Violation as violation:
-            self.result.failure, self.result.checker = str(violation), violation.checker
-        except Exception as error:  # a machine that raises is a finding like any other
-            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
-            self.result.checker = "machines do not raise"
-            self.result.details = traceback.format_exc()
         self._sum_up()
         return self.result
 

@@ -10,11 +10,11 @@ from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.model.destinations import parse_destination
 from alphorn.testing.book import Book
+from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
 from alphorn.testing.cluster_plan import ACCOUNTS, ClusterPlan
 from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.node import SimulatedNode
-from alphorn.testing.node_faults import DOWN_S
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.replica import Replica
 from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineReplica, MessageManagerRoom
@@ -25,7 +25,6 @@ from alphorn.testing.transfers import TransferBook, TransferClient, units_of
 from alphorn.testing.workload import Workload
 
 DELAY_MEAN_S = 0.0005
-SLOW_S = 0.5  # mean time that a client takes nothing
 
 
 class SimulatedCluster:
@@ -139,6 +138,10 @@ class SimulatedCluster:
         """One replica's state for each channel, of which there is one."""
         return [self.message_managers[0].engine]
 
+    def connections(self) -> set[bytes]:
+        """Of programs that run."""
+        return {client.core.connection for client in self.programs}
+
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""
         for client in self.programs:
@@ -185,29 +188,15 @@ class SimulatedCluster:
         return {
             **FAULTS,
             "break-streams": self._break_streams,
-            "crash-client-manager": self._crash_client_manager,
+            "crash-client-manager": lambda nemesis: crash_client_manager(nemesis, self.client_managers),
             "crash-client": lambda nemesis: self._end_client(nemesis, says_goodbye=False),
             "goodbye": lambda nemesis: self._end_client(nemesis, says_goodbye=True),
-            "slow-client": self._slow_down,
+            "slow-client": lambda nemesis: slow_client(nemesis, self.client_managers),
         }
 
     def _break_streams(self, nemesis: Nemesis) -> str:
         count = self.streams.break_some(nemesis.stream.choice((0.2, 0.5, 1.0)))
         return f"{count} streams" if count else ""
-
-    def _slow_down(self, nemesis: Nemesis) -> str:
-        room = nemesis.stream.choice(self.client_managers)
-        seconds = nemesis.draw_s(SLOW_S)
-        return f"{room.node.name} {seconds:.2f} s" if room.slow_down(seconds, nemesis.stream) else ""
-
-    def _crash_client_manager(self, nemesis: Nemesis) -> str:
-        nodes = [room.node for room in self.client_managers if room.node.is_up]
-        if not nodes:
-            return ""
-        node = nemesis.stream.choice(nodes)
-        nemesis.crash(node, "crash")
-        nemesis.after(nemesis.draw_s(DOWN_S), nemesis.restart, node)
-        return node.name
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
         client = nemesis.stream.choice(self.programs)

@@ -5,7 +5,6 @@ everybody hears the outcome of what it did, that no transaction stays unresolved
 """
 
 import random
-import traceback
 
 import msgspec
 import xxhash
@@ -15,7 +14,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
 from alphorn.testing.model_channels import Process
 from alphorn.testing.model_cluster import ModelCluster
-from alphorn.testing.run import Result
+from alphorn.testing.run import Result, judged
 from alphorn.testing.spreading import spread
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfers import MessageName, Told, TransferBook, TransferClient, units_of
@@ -115,17 +114,11 @@ class TransferRun:
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
-        try:
+        with judged(self.result):
             self._run_safety()
             self._run_liveness()
             self._check_replicas()
             self.book.check(self._find_units(), self.plan.units)
-        except Violation as violation:
-            self.result.failure, self.result.checker = str(violation), violation.checker
-        except Exception as error:  # a machine that raises is a finding like any other
-            self.result.failure = f"a machine raised {type(error).__name__}: {error}"
-            self.result.checker = "machines do not raise"
-            self.result.details = traceback.format_exc()
         self._sum_up()
         return self.result
 
