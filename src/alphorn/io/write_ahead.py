@@ -25,6 +25,7 @@ import xxhash
 
 from alphorn.bus.entries import Assignment
 from alphorn.bus.machine import PutAssignments, PutEntry, PutGroupState, PutMeta, Write
+from alphorn.io.store_files import sync_directory
 from alphorn.model.errors import Corruption
 
 AHEAD_FILE = "ahead"
@@ -224,9 +225,5 @@ def _open_zeroed(file: Path) -> int:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(file.parent)
     return os.open(file, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
