@@ -166,7 +166,8 @@ def run(kills: int, seed: int, say=print) -> dict[str, int]:
         job = Job(cluster.url, directory)
         stack.callback(job.close)
         sender = Sender(cluster, job)
-        for number in range(kills):
+        number = 0
+        while number < kills:
             job.await_batch()
             kind = chance.choice(KINDS)
             time.sleep(chance.uniform(0.0, 1.0))
@@ -178,9 +179,10 @@ def run(kills: int, seed: int, say=print) -> dict[str, int]:
             elif kind == "driver":
                 job.kill()
             elif not job.kill_worker(chance):
-                kind = "worker (none was there)"
+                continue  # none was there: that is no kill
             done[kind] += 1
-            say(f"kill {number + 1} of {kills}: {kind}; {sender.sent} messages sent, {job.starts} starts")
+            number += 1
+            say(f"kill {number} of {kills}: {kind}; {sender.sent} messages sent, {job.starts} starts")
         sent = sender.stop()
         (directory / "stop").touch()
         job.finish()
