@@ -15,7 +15,7 @@ import msgspec
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.columns import to_column
 from alphorn.message_manager.moves import Lent, Moves
-from alphorn.message_manager.producers import Producers
+from alphorn.message_manager.producers import Producer
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.schedule import Item, Kind
@@ -223,11 +223,6 @@ _DEFAULT_POLICY = Policy()
 _DEFAULTS = msgspec.structs.asdict(_DEFAULT_POLICY)
 
 
-def write(state: State) -> Iterator[bytes]:
-    """The state in chunks. It must not change before the last chunk is taken."""
-    return _framed(_records(state))
-
-
 def write_leaving(state: State, number: int, lent: Lent) -> Iterator[bytes]:
     """One destination that has begun to leave, as a state of its own; without its segments: they follow messages."""
     return _framed(_records_of_leaving(state, number, lent))
@@ -237,35 +232,42 @@ def _framed(records: Iterable[Record]) -> Iterator[bytes]:
     gathered = bytearray()
     count = 0
     for record in records:
-        _frame(gathered, record)
+        frame(gathered, record)
         count += 1
         if len(gathered) >= CHUNK_BYTES:
             yield bytes(gathered)
             gathered.clear()
-    _frame(gathered, End(count))
+    frame(gathered, End(count))
     yield bytes(gathered)
 
 
-def _frame(gathered: bytearray, record: Record) -> None:
+def frame(gathered: bytearray, record: Record) -> None:
+    """Adds a record to the bytes before it."""
     body = _encode(record)
     gathered += len(body).to_bytes(LENGTH_BYTES, "big")
     gathered += body
 
 
-def _records(state: State) -> Iterator[Record]:
-    yield Head(state.sequence, state.now_ms, state.next_number)
-    yield from _records_of_producers(state.producers, 0)
+def head_of(state: State) -> Head:
+    """The first record; the producers of each connection follow."""
+    return Head(state.sequence, state.now_ms, state.next_number)
+
+
+def records_between(state: State) -> Iterator[Record]:
+    """What comes between producers and destinations."""
     forgotten = [[connection.hex()] for connection in state.producers.forgotten]
     yield from _parts(0, 0, "forgotten", ((place,) for place in range(len(forgotten))), forgotten)
-    items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
     for _, leaving in sorted(state.moves.leaving.items()):  # first: what else has their names is newer
         if leaving.source is not None:
-            yield from _records_of(leaving.source, is_awaiting=leaving.is_awaiting)
+            yield from records_of(leaving.source, is_awaiting=leaving.is_awaiting)
+
+
+def records_after(state: State) -> Iterator[Record]:
+    """What comes after the destinations; streamed bodies must be swept before."""
+    items = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE]
+    for _, leaving in sorted(state.moves.leaving.items()):
+        if leaving.source is not None:
             items += leaving.expirations
-    for number in sorted(state.destinations):
-        destination = state.destinations[number]
-        destination.sweep()
-        yield from _records_of(destination, is_awaiting=number in state.awaiting)
     yield from _parts_of_expirations(items)
     for session, known in state.transactions:
         yield TransactionKept(
@@ -281,7 +283,6 @@ def _records(state: State) -> Iterator[Record]:
             known.staged,
         )
     yield from _records_of_moves(state.moves)
-    state.sweep_streams()
     yield from _records_of_streams(state.streams)
     yield from _records_of_writers(state)
     for reader in state.readers:
@@ -297,7 +298,8 @@ def _records_of_writers(state: State) -> Iterator[Record]:
                 yield StagedKept(attempt, parts[start : start + _STAGED])
 
 
-def _records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: bool = True) -> Iterator[Record]:
+def records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: bool = True) -> Iterator[Record]:
+    """A destination, which must be swept before."""
     if isinstance(destination, Queue):
         yield from _records_of_queue(destination, is_awaiting=is_awaiting)
     else:
@@ -306,11 +308,13 @@ def _records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: bo
     if has_places:
         yield from _parts_of_segments(destination)
     if destination.producers is not None:
-        yield from _records_of_producers(destination.producers, destination.number)
+        for _, mine in sorted(destination.producers.plain.items()):
+            yield from records_of_connection(mine, destination.number)
 
 
-def _records_of_producers(producers: Producers, table: int) -> Iterator[Record]:
-    for key, producer in producers:
+def records_of_connection(producers: dict[bytes, Producer], table: int = 0) -> Iterator[Record]:
+    """The producers of a connection, as a destination (`table`) or the channel counts them."""
+    for key, producer in sorted(producers.items()):
         refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
         awaited = producer.awaited, producer.awaited_at
         yield ProducerKept(key, producer.next, producer.used_ms, refused, producer.last, table, *awaited)
@@ -340,7 +344,7 @@ def _records_of_leaving(state: State, number: int, lent: Lent) -> Iterator[Recor
     source = leaving.source
     assert source is not None, "only what takes nothing any more is exported"
     yield Head(state.sequence, state.now_ms, 0)
-    yield from _records_of(source, is_awaiting=leaving.is_awaiting, has_places=False)
+    yield from records_of(source, is_awaiting=leaving.is_awaiting, has_places=False)
     yield from _parts_of_expirations(leaving.expirations)
     yield LandingKept(number, (0, number), leaving.begun_at)
     yield from _parts_of_lent(number, lent)
@@ -431,7 +435,7 @@ def _kept(topic: Topic, subscription: Subscription) -> SubscriptionKept:
 
 
 def _parts_of_backlog(number: int, subscription: int, backlog: Backlog) -> Iterator[Part]:
-    # Most of many destinations have nothing of these, and a checkpoint goes through all of them in one turn.
+    # Most of many destinations have nothing of these, and a checkpoint goes through all of them.
     if backlog.pending:
         yield from _parts(number, subscription, "pending", backlog.pending)
     if backlog.deferred:

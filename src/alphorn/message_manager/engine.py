@@ -20,12 +20,14 @@ from alphorn.message_manager.directory import create_destination, delete_destina
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.landing import arrive, carried, expect, settle_landing
 from alphorn.message_manager.moves import Lent, Moves
+from alphorn.message_manager.needed import Needed
 from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers, note_reader
 from alphorn.message_manager.releasing import release
 from alphorn.message_manager.settling import acknowledge, give_back
+from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
@@ -131,7 +133,7 @@ class Engine:
     @property
     def destinations(self) -> dict[int, Queue | Topic]:
         """All destinations by number; to look at, not to change."""
-        return self._state.destinations
+        return self._state.directory
 
     @property
     def numbers(self) -> dict[Destination, int]:
@@ -187,9 +189,9 @@ class Engine:
     def connections(self) -> set[bytes]:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""
         state = self._state
-        found = set(state.producers.of) | set(state.owned) | state.transactions.connections()
-        for producers in state.tables():
-            found |= set(producers.of)
+        found = set(state.producers.plain) | set(state.owned) | state.transactions.connections()
+        for _, producers in state.tables():
+            found |= set(producers.plain)
         return found - {NOBODY}
 
     @property
@@ -216,19 +218,14 @@ class Engine:
 
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
-        numbers = self._state.writers.sequences() | self._state.transactions.sequences()
-        for destination in self._state.destinations.values():
+        needed = Needed(self._state)
+        for destination in self._state.directory.values():
             if len(destination.segments):
                 destination.sweep()
-                numbers |= destination.segments.sequences()
-        for destination in self._state.moves.kept():
-            if len(destination.segments):
-                numbers |= destination.segments.sequences()
-        self._state.sweep_streams()
-        found = RangeSet()
-        for first, last in sorted([*((number, number) for number in numbers), *self._state.streams.entries()]):
-            found.add(first, last)
-        return found
+                needed.add(destination)
+        for _ in needed.steps():
+            pass
+        return needed.entries
 
     def locate_fragments(self, producer: bytes, counter: int, index: int) -> list[int]:
         """Log entry and command (flat pairs) of the next pieces of a message's body; none where there is no such."""
@@ -241,7 +238,11 @@ class Engine:
 
     def checkpoint(self) -> Iterator[bytes]:
         """The state as bytes, in pieces; nothing may be applied before the last one is taken."""
-        return checkpoint.write(self._state)
+        return Snapshot(self._state, is_guarded=False)
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now, to be taken in pieces while entries are applied on; one is open at a time."""
+        return Snapshot(self._state, is_guarded=True)
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> "Engine":
@@ -257,11 +258,11 @@ class Engine:
             "sequence": state.sequence,
             "now_ms": state.now_ms,
             "next_due": state.next_due(),
-            "producers": sum(len(producers) for producers in state.producers.of.values()),
+            "producers": sum(len(producers) for producers in state.producers.plain.values()),
             "writers": len(self._state.writers),
             "readers": len(self._state.readers),
             "connections": len(self.connections()),
             "transactions": len(state.transactions.unresolved),
             "streams": state.streams.describe(),
-            "destinations": [state.destinations[number].describe() for number in sorted(state.destinations)],
+            "destinations": [state.directory[number].describe() for number in sorted(state.directory)],
         }

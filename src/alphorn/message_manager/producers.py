@@ -5,8 +5,9 @@ did not hear the outcome may send again. Refusals are remembered within bounds, 
 what it has no outcome for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 
+from alphorn.message_manager.guarded import Guarded
 from alphorn.model.commands import CONNECTION_BYTES, connection_of
 from alphorn.model.ranges import RangeSet
 
@@ -70,13 +71,22 @@ class Producer:
 
 
 class Producers:
-    """All producers of a channel, by connection and key."""
+    """All producers of a channel, by connection and key: in `plain` to look at, in `of` to change."""
 
-    __slots__ = ("forgotten", "of")
+    __slots__ = ("forgotten", "of", "plain")
 
     def __init__(self) -> None:
-        self.of: dict[bytes, dict[bytes, Producer]] = {}
+        self.plain: dict[bytes, dict[bytes, Producer]] = {}
+        self.of: MutableMapping[bytes, dict[bytes, Producer]] = self.plain
         self.forgotten: dict[bytes, None] = {}  # connections that have ended, the newest last
+
+    def guard(self, keep: Callable[[bytes], None]) -> None:
+        """From now on `keep` hears of each connection before its producers may change."""
+        self.of = Guarded(self.plain, keep)
+
+    def unguard(self) -> None:
+        """Nobody needs to hear of changes any more."""
+        self.of = self.plain
 
     def is_forgotten(self, key: bytes) -> bool:
         """Whether this is a producer of a connection that has ended: what comes of it late was stored before."""
@@ -114,7 +124,7 @@ class Producers:
 
     def next_idle(self) -> int | None:
         """When the next producer of nobody is forgotten."""
-        mine = self.of.get(NOBODY)
+        mine = self.plain.get(NOBODY)
         return min(producer.used_ms for producer in mine.values()) + IDLE_MS_MAX if mine else None
 
     def __iter__(self) -> Iterator[tuple[bytes, Producer]]:

@@ -4,15 +4,17 @@ Nothing here asks the clock: `now_ms` is the time of the last Tick. What must be
 arrival of a message that lives for a while) waits for the next Tick, because the last one may be long ago.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
+from alphorn.message_manager.guarded import Guarded
 from alphorn.message_manager.moves import Moves
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers
 from alphorn.message_manager.schedule import Item, Kind, Schedule
+from alphorn.message_manager.segments import Segments
 from alphorn.message_manager.streams import Streams
 from alphorn.message_manager.timeline import RESOLUTION_MS_MIN
 from alphorn.message_manager.topic import Subscription, Topic
@@ -27,12 +29,17 @@ SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 
 
 class State:
-    """Destinations, producers, subscriptions by name, what belongs to whom, and what is to happen when."""
+    """Destinations, producers, subscriptions by name, what belongs to whom, and what is to happen when.
+
+    All destinations are in `directory`, to look at. Whoever changes one gets it from `destinations`, every time anew:
+    while a snapshot is open, that sees to it that it is in the snapshot as it was before.
+    """
 
     __slots__ = (
         "audited",
         "awaiting",
         "destinations",
+        "directory",
         "moves",
         "names",
         "next_number",
@@ -54,7 +61,8 @@ class State:
         self.sequence = 0  # of the last entry
         self.now_ms = 0  # of the last Tick
         self.next_number = 1
-        self.destinations: dict[int, Queue | Topic] = {}
+        self.directory: dict[int, Queue | Topic] = {}
+        self.destinations: MutableMapping[int, Queue | Topic] = self.directory
         self.numbers: dict[Destination, int] = {}
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
@@ -71,6 +79,17 @@ class State:
         self.schedule = Schedule(self.is_live)
         self.awaiting: set[int] = set()  # destinations whose newest messages get their time from the next Tick
         self.returning: list[tuple[int, int, int, int]] = []  # number, subscription, first, last: delays to begin
+
+    def guard(self, keep_destination: Callable[[int], None], keep_producers: Callable[[bytes], None]) -> None:
+        """From now on these hear of each destination, and of each connection's producers, before it may change."""
+        assert self.destinations is self.directory, "one snapshot is open at a time"
+        self.destinations = Guarded(self.directory, keep_destination)
+        self.producers.guard(keep_producers)
+
+    def unguard(self) -> None:
+        """Nobody needs to hear of changes any more."""
+        self.destinations = self.directory
+        self.producers.unguard()
 
     def find(self, number: int) -> Queue | Topic:
         """The destination of this number; raises `InvalidDestination`."""
@@ -103,9 +122,10 @@ class State:
         found = self.destinations.get(number)
         return self.producers if found is None or found.producers is None else found.producers
 
-    def tables(self) -> list[Producers]:
-        """The producers of destinations that count for themselves."""
-        return [found.producers for found in self.destinations.values() if found.producers is not None]
+    def tables(self) -> list[tuple[int, Producers]]:
+        """The producers of destinations that count for themselves, by their numbers; to look at, not to change."""
+        found = self.directory.items()
+        return [(number, source.producers) for number, source in found if source.producers is not None]
 
     def create(self, destination: Destination, policy: Policy, owner: bytes, effects: list[Effect]) -> Queue | Topic:
         """A destination that is not there yet."""
@@ -204,9 +224,20 @@ class State:
         )
 
     def sweep_streams(self) -> None:
-        """Lets go of streamed bodies whose messages nobody has any more. Destinations must be swept before."""
-        kept = [*self.destinations.values(), *self.moves.kept()]
-        self.streams.sweep(destination.segments for destination in kept)
+        """Lets go of streamed bodies whose messages nobody has any more.
+
+        Where there is no such body, this costs nothing. Where there is any, all destinations are looked at at once.
+        """
+        self.streams.sweep(self._swept)
+
+    def _swept(self, places: set[tuple[int, int]]) -> Iterator[Segments]:
+        """All that is kept, without what nobody needs where it may be one of these batches."""
+        for destination in self.directory.values():
+            if destination.segments.among(places):
+                destination.sweep()
+                yield destination.segments
+        for kept in self.moves.kept():
+            yield kept.segments
 
     def next_due(self) -> int | None:
         """When a Tick would do something."""
@@ -228,7 +259,7 @@ class State:
 
     def is_live(self, item: Item) -> bool:
         """Whether something is still to happen."""
-        found = self.destinations.get(item.number)
+        found = self.directory.get(item.number)
         if found is None:
             return False
         match item.kind:
@@ -244,7 +275,7 @@ class State:
                 return self.review_due(found) == item.due_ms
 
     def _is_returning(self, number: int, subscription: int, first: int, last: int) -> bool:
-        found = self.destinations.get(number)
+        found = self.directory.get(number)
         backlog = found.backlog_of(subscription) if found else None
         return backlog is not None and any(backlog.deferred.get(position, 0) < 0 for position in range(first, last + 1))
 

@@ -12,7 +12,7 @@ known by its producer, which has one at a time; a sealed one by its message: the
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -160,14 +160,14 @@ class Streams:
         """When `tick` has something to do; `soon_ms` where a body waits for the next Tick, whenever that is."""
         return min((body.due_ms or soon_ms for body in self.open.values()), default=None)
 
-    def sweep(self, segments: Iterable[Segments]) -> None:
-        """Lets go of the bodies whose messages are in none of these."""
+    def sweep(self, segments_with: Callable[[set[tuple[int, int]]], Iterable[Segments]]) -> None:
+        """Lets go of the bodies whose messages are nowhere; `segments_with` gives what may hold such."""
         if not self.sealed:
             return
         wanted = {(body.sequence, body.command) for body in self.sealed.values()}
         found: set[tuple[int, int]] = set()
-        for part in segments:
-            found |= part.among(wanted)
+        for segments in segments_with(wanted):
+            found |= segments.among(wanted)
         self.sealed = {name: body for name, body in self.sealed.items() if (body.sequence, body.command) in found}
 
     def entries(self) -> Iterator[Range]:

@@ -78,8 +78,9 @@ def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> 
         raise PeerViolation("a connection's id has another length; nothing was forgotten")
     state.producers.forget(command.connection)
     state.transactions.forget(command.connection, state.now_ms)
-    for producers in state.tables():
-        producers.forget(command.connection)
+    for number, producers in state.tables():
+        if command.connection in producers.plain:
+            state.producers_of(number).forget(command.connection)
     state.streams.forget(command.connection)
     for number, subscription in sorted(state.owned.get(command.connection, ())):
         found = state.destinations.get(number)

@@ -43,8 +43,11 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
         expire(state, state.destinations[number], expired[number], effects)
     for number, subscription in sorted(released):
         _release(state, number, subscription, released[number, subscription], effects)
-    for producers in (state.producers, *state.tables()):
-        producers.forget_idle(now_ms)
+    state.producers.forget_idle(now_ms)
+    for number, producers in state.tables():
+        idle_ms = producers.next_idle()
+        if idle_ms is not None and idle_ms <= now_ms:
+            state.producers_of(number).forget_idle(now_ms)
     state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
     state.writers.on_tick(now_ms)
