@@ -21,10 +21,11 @@ from alphorn.model.commands import (
     Return,
     Subscribe,
     Tick,
+    decode_entry,
     key_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, Policy
-from alphorn.model.messages import Flag, Packed
+from alphorn.model.messages import Flag, Packed, Streamed
 from alphorn.model.ranges import RangeSet
 from tests.message_manager.travel import ATTEMPT, Side, Travel
 
@@ -348,3 +349,35 @@ def test_a_destination_with_bodies_in_fragments_stays_and_takes_none_when_it_is_
     assert here.answer(Fragment(busy, OTHER, 3, 0, memoryview(b"piece"))).error == "Unavailable"
     here.order(Move(busy, MoveStage.CANCELLED, 1))
     assert not here.answer(Fragment(busy, OTHER, 4, 0, memoryview(b"piece"))).error
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_destination_that_leaves_is_written_the_same_whether_or_not_somebody_looked(
+    here: Side, busy: int, *, is_swept: bool
+) -> None:
+    twin = Side(0)
+    for payload in here.log.values():
+        twin.order(*decode_entry(payload).commands)
+    for side in (here, twin):
+        side.order(Move(busy, MoveStage.PLANNED, 1), Acknowledge(busy, 0, CONSUMER, [11, 12]))
+    if is_swept:
+        here.engine.describe()
+    for side in (here, twin):
+        side.order(Move(busy, MoveStage.BEGUN, 1, 7))
+    assert b"".join(here.engine.checkpoint()) == b"".join(twin.engine.checkpoint())
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_consumed_body_in_fragments_does_not_keep_its_destination_from_moving(
+    here: Side, busy: int, *, is_swept: bool
+) -> None:
+    here.order(Fragment(busy, OTHER, 1, 0, memoryview(b"piece")))
+    streamed = [Packed(None, stream=Streamed(1, 5, b""))]
+    blob = memoryview(msgspec.msgpack.encode(streamed))
+    end = here.engine.destinations[busy].next_position
+    here.order(Publish(busy, OTHER, 2, 1, int(Flag.STREAM), 5, blob), publish(busy, 18))
+    here.order(Acknowledge(busy, 0, CONSUMER, [end, end]))
+    assert here.engine.destinations[busy].count, "its neighbour in the log is still there"
+    if is_swept:
+        here.engine.retained()
+    assert not here.answer(Move(busy, MoveStage.PLANNED, 1)).error

@@ -37,6 +37,7 @@ def move(state: State, command: Move, place: int, effects: list[Effect]) -> None
 def take_out(state: State, number: int, leaving: Leaving) -> None:
     """Takes a destination out of the directory, with all that belongs to it."""
     found = state.destinations[number]
+    found.sweep()  # the last time: it is written as it is from now on, and must be the same on every replica
     leaving.expirations = [item for item in state.schedule.live() if item.kind is Kind.EXPIRE and item.number == number]
     leaving.is_awaiting = number in state.awaiting
     leaving.source = found

@@ -218,10 +218,8 @@ class State:
         """Whether a message of a destination has its body in fragments, or such a body is just coming."""
         found = self.find(number)
         found.sweep()
-        sequences = found.segments.sequences()
-        return any(body.destination == number for body in self.streams.open.values()) or any(
-            body.sequence in sequences for body in self.streams.sealed.values()
-        )
+        is_coming = any(body.destination == number for body in self.streams.open.values())
+        return is_coming or bool(found.segments.among(self.streams.places()))
 
     def sweep_streams(self) -> None:
         """Lets go of streamed bodies whose messages nobody has any more.

@@ -160,11 +160,15 @@ class Streams:
         """When `tick` has something to do; `soon_ms` where a body waits for the next Tick, whenever that is."""
         return min((body.due_ms or soon_ms for body in self.open.values()), default=None)
 
+    def places(self) -> set[tuple[int, int]]:
+        """The batches (log entry and command) whose messages have sealed bodies."""
+        return {(body.sequence, body.command) for body in self.sealed.values()}
+
     def sweep(self, segments_with: Callable[[set[tuple[int, int]]], Iterable[Segments]]) -> None:
         """Lets go of the bodies whose messages are nowhere; `segments_with` gives what may hold such."""
         if not self.sealed:
             return
-        wanted = {(body.sequence, body.command) for body in self.sealed.values()}
+        wanted = self.places()
         found: set[tuple[int, int]] = set()
         for segments in segments_with(wanted):
             found |= segments.among(wanted)
