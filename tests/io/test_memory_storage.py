@@ -53,7 +53,11 @@ def test_it_reads_as_every_storage_does(check):
 
 def test_a_checkpoint_written_here_is_the_newest():
     subject, written = InMemory(), []
-    info = subject.storage.write_checkpoint(7, 1, b"state", [b"abc", b"de"], RangeSet(), written.append)
+    writing = subject.storage.begin_checkpoint(7, 1, b"state")
+    writing.add(b"abc")
+    writing.add(b"de")
+    assert subject.storage.checkpoint() is None
+    info = writing.seal(RangeSet(), written.append)
 
     assert written == [info]
     assert subject.storage.checkpoint() == info

@@ -226,7 +226,11 @@ def test_writes_that_arrive_during_a_commit_share_the_next_one(tmp_path: Path) -
 def test_a_checkpoint_written_by_the_upper_layer_is_durable_when_reported(real: RealStorage) -> None:
     written: list[CheckpointInfo] = []
     chunks = [b"a" * 70_000, b"b" * 70_000, b"c"]
-    info = real.store.write_checkpoint(40, 65537, b"group", chunks, RangeSet(), written.append)
+    writing = real.store.begin_checkpoint(40, 65537, b"group")
+    for chunk in chunks:
+        writing.add(chunk)
+    assert real.store.checkpoint() is None
+    info = writing.seal(RangeSet(), written.append)
     assert real.store.checkpoint() == info
     real.store.flush()
     assert written == [info]

@@ -7,7 +7,7 @@ from alphorn.bus.frames import CheckpointChunk
 from alphorn.bus.machine import CheckpointInstalled, CheckpointWritten, Goodbye
 from alphorn.io.store import Store
 from alphorn.model.errors import Misuse, Unavailable
-from alphorn.node.bus import BusNode, BusSettings, cut_chunks
+from alphorn.node.bus import BusNode, BusSettings
 from tests.io.loops import new_group, on_both_loops, run, until
 from tests.node.relay import MEMBER, Listener, Relay
 
@@ -227,15 +227,6 @@ def test_an_address_without_a_port_is_refused():
 
     with pytest.raises(Misuse, match="write it as host:port"):
         BusNode(BusSettings(config=make_config(), me=me), Listener(), machine=Relay)
-
-
-@pytest.mark.parametrize("pieces", [[], [b""], [b"abc"], [b"abcd"], [b"a", b"bcdefgh", b"", b"ijk"], [b"x" * 1000]])
-def test_chunks_hold_the_same_bytes_in_equal_sizes_but_the_last(pieces):
-    chunks = list(cut_chunks(pieces, 4))
-
-    assert b"".join(chunks) == b"".join(pieces)
-    assert all(len(chunk) == 4 for chunk in chunks[:-1])
-    assert all(chunks)
 
 
 @pytest.mark.parametrize(("roles", "reads", "expected"), [(Role.COMMIT, False, False), (Role.DATA, False, True)])

@@ -4,10 +4,9 @@ Writes are visible at once and reported durable at once, which is a lie that onl
 is bounded by what the machine drops; a restart finds it blank.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
-import xxhash
 
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.machine import (
@@ -24,6 +23,7 @@ from alphorn.bus.machine import (
     Write,
 )
 from alphorn.bus.storage import CheckpointInfo, Meta
+from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.retention import Retention, last_outside
 from alphorn.model.ranges import RangeSet
 
@@ -60,26 +60,9 @@ class MemoryStorage:
             self._apply(write)
         self._on_durable(persist.token)
 
-    def write_checkpoint(
-        self,
-        sequence: int,
-        epoch: int,
-        state: bytes,
-        chunks: Iterable[bytes],
-        needed: RangeSet,
-        on_written: Callable[[CheckpointInfo], None],
-    ) -> CheckpointInfo:
-        """Keeps the upper layer's state at `sequence`."""
-        digest, size, count = xxhash.xxh3_64(), 0, 0
-        for chunk in chunks:
-            self._chunks[sequence, count] = chunk
-            digest.update(chunk)
-            size, count = size + len(chunk), count + 1
-        self._apply(SealCheckpoint(sequence, epoch, size, count, digest.intdigest(), state))
-        self.retain(sequence, needed)
-        assert self._checkpoint is not None
-        on_written(self._checkpoint)
-        return self._checkpoint
+    def begin_checkpoint(self, sequence: int, epoch: int, state: bytes) -> CheckpointWriting:
+        """Keeps the upper layer's state at `sequence`, once it is sealed."""
+        return CheckpointWriting(sequence, epoch, state, self._put)
 
     def retain(self, sequence: int, needed: RangeSet) -> None:
         """The checkpoint at `sequence` needs these entries."""
@@ -141,6 +124,12 @@ class MemoryStorage:
     def checkpoint_chunk(self, sequence: int, chunk: int) -> bytes | None:
         """See `Storage`."""
         return self._chunks.get((sequence, chunk))
+
+    def _put(self, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
+        for write in writes:
+            self._apply(write)
+        if on_written is not None:
+            on_written()
 
     def _apply(self, write: Write) -> None:
         dropped = self._retention.dropped_by(write, self.assignment_bounds())

@@ -22,14 +22,14 @@ a while, so that a bad disk does not keep the owner from answering.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
 import lmdb
 import msgspec
-import xxhash
 
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.machine import (
@@ -45,6 +45,7 @@ from alphorn.bus.machine import (
 )
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 from alphorn.io import records, store_files
+from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.overlay import Overlay
 from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Retention, last_outside
@@ -79,7 +80,7 @@ class Store:
     """Obeys `Storage`; takes `Persist`.
 
     `on_durable(token)` and `on_failure(sentence)` are called on the store's own thread or within `end_turn`, the
-    callbacks of `write_checkpoint` on its own; everything else is called by one thread, the owner's. `map_bytes` is the
+    callback of a checkpoint on its own; everything else is called by one thread, the owner's. `map_bytes` is the
     most the store may take on disk; at that size it fails as a full disk does.
     """
 
@@ -146,32 +147,9 @@ class Store:
         if persist.is_urgent and self._linger_s:
             self._hurry.set()  # after the job is there: whoever wakes up by this finds it
 
-    def write_checkpoint(
-        self,
-        sequence: int,
-        epoch: int,
-        state: bytes,
-        chunks: Iterable[bytes],
-        needed: RangeSet,
-        on_written: Callable[[CheckpointInfo], None],
-    ) -> CheckpointInfo:
-        """Stores the upper layer's state at `sequence` as the newest checkpoint; `on_written` when it is durable.
-
-        The chunks are taken at once and written behind what is already queued, in transactions of bounded size; a
-        crash in between leaves the checkpoint before this one in force. Of the entries at or before it, `needed` is
-        what collection keeps from then on.
-        """
-        digest, size, count = xxhash.xxh3_64(), 0, 0
-        for payload in chunks:
-            self._enqueue(0, [PutChunk(sequence, count, payload)])
-            digest.update(payload)
-            size, count = size + len(payload), count + 1
-        info = CheckpointInfo(
-            sequence=sequence, epoch=epoch, size=size, chunks=count, digest=digest.intdigest(), state=state
-        )
-        seal = SealCheckpoint(sequence, epoch, size, count, info.digest, state)
-        self._enqueue(0, [seal, Retain(sequence, needed.copy())], lambda: on_written(info))
-        return info
+    def begin_checkpoint(self, sequence: int, epoch: int, state: bytes) -> CheckpointWriting:
+        """Takes the upper layer's state at `sequence` chunk by chunk; it is the newest checkpoint once it is sealed."""
+        return CheckpointWriting(sequence, epoch, state, partial(self._enqueue, 0))
 
     def retain(self, sequence: int, needed: RangeSet) -> None:
         """The checkpoint at `sequence`, which came from another member or an earlier run, needs these entries."""

@@ -161,9 +161,17 @@ class RangeSet:
 
     def difference(self, other: "RangeSet") -> "RangeSet":
         """The numbers of this set that are not in the other."""
-        rest = self.copy()
-        for first, last in other:
-            rest.remove(first, last)
+        rest = RangeSet()
+        for first, last in self:
+            low, high = bisect_left(other._lasts, first), bisect_right(other._firsts, last)
+            firsts = [first, *[end + 1 for end in other._lasts[low:high]]]
+            lasts = [*[start - 1 for start in other._firsts[low:high]], last]
+            if firsts[0] > lasts[0]:
+                del firsts[0], lasts[0]
+            if firsts and firsts[-1] > lasts[-1]:
+                del firsts[-1], lasts[-1]
+            rest._firsts += firsts
+            rest._lasts += lasts
         return rest
 
     def flat(self) -> list[int]:

@@ -46,6 +46,7 @@ from alphorn.bus.machine import (
     WindowChanged,
 )
 from alphorn.bus.storage import CheckpointInfo, Storage
+from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.connections import ConnectionSettings
 from alphorn.io.driver import Driver
 from alphorn.io.homes import Home, Homes
@@ -57,6 +58,7 @@ from alphorn.io.transport import Transport, TransportSettings
 from alphorn.model.errors import Misuse, Unavailable
 from alphorn.model.ids import host_bytes
 from alphorn.model.ranges import RangeSet
+from alphorn.node.checkpointing import Checkpointing
 from alphorn.node.installing import Installing
 from alphorn.node.retained import Retained
 
@@ -95,10 +97,15 @@ class Upper(Protocol):
         """Whether this member follows the log closely."""
 
     def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
-        """The state exactly as it is after `sequence`: the same bytes on every member, in pieces of any size."""
+        """The state exactly as it is now, after `sequence`: the same bytes on every member, in pieces of any size.
+
+        They are taken one by one, in this turn and between later ones, while the log goes on; each should be little
+        work, and may be empty. The next call comes after the last piece was taken, unless `install_checkpoint` comes
+        between: then nobody takes the rest.
+        """
 
     def retained(self, sequence: int) -> RangeSet:
-        """The entries at or before `sequence` that the state needs, which was just given or installed there.
+        """The entries at or before `sequence` that the state there needs, which was just given or installed.
 
         They are kept when the log is collected, and others are dropped, once that checkpoint is durable. What one state
         does not need, no later one may need.
@@ -137,16 +144,8 @@ class LogStore(Storage, Protocol):
     def submit(self, persist: Persist) -> None:
         """Takes over writes; raises `Unavailable` when the disk has failed."""
 
-    def write_checkpoint(
-        self,
-        sequence: int,
-        epoch: int,
-        state: bytes,
-        chunks: Iterable[bytes],
-        needed: RangeSet,
-        on_written: Callable[[CheckpointInfo], None],
-    ) -> CheckpointInfo:
-        """Stores the upper layer's state, and keeps the entries it needs."""
+    def begin_checkpoint(self, sequence: int, epoch: int, state: bytes) -> CheckpointWriting:
+        """Takes the upper layer's state chunk by chunk."""
 
     def retain(self, sequence: int, needed: RangeSet) -> None:
         """Keeps the entries that an installed checkpoint needs."""
@@ -250,6 +249,13 @@ class BusNode:
         self._store: LogStore = self._open_store()
         self._retained = Retained(self._store, self._loop)
         self._installing = Installing(self._store, self._upper, tell=self._driver_receive, fail=self._on_failure)
+        self._checkpointing = Checkpointing(
+            self._store,
+            self._upper,
+            chunk_bytes=self._settings.budget.chunk_bytes,
+            on_written=self._on_checkpoint_written,
+            fail=self._on_failure,
+        )
         try:
             self._transport = self._make_transport()
         except BaseException:
@@ -356,10 +362,9 @@ class BusNode:
             case SynchronisedChanged(is_synchronised):
                 self._upper.on_synchronised(is_synchronised=is_synchronised)
             case TakeCheckpoint(sequence, epoch, state):
-                chunks = cut_chunks(self._upper.give_checkpoint(sequence), self._settings.budget.chunk_bytes)
-                needed = self._upper.retained(sequence)
-                self._store.write_checkpoint(sequence, epoch, state, chunks, needed, self._on_checkpoint_written)
+                self._checkpointing.begin(sequence, epoch, state)
             case InstallCheckpoint(sequence):
+                self._checkpointing.abandon()
                 self._installing.begin(sequence)
             case Stop(reason):
                 self._halt(reason)
@@ -413,6 +418,7 @@ class BusNode:
 
     def _halt(self, reason: str, *, level: int = logging.ERROR) -> None:
         self._driver.close()
+        self._checkpointing.abandon()
         if self.stopped.done():
             return
         self._installing.cancel()
@@ -459,15 +465,3 @@ class BusNode:
             history=settings.history,
             is_tracing=settings.is_tracing,
         )
-
-
-def cut_chunks(pieces: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
-    """The same bytes in chunks of equal size but the last, so that a transfer may change servers half-way."""
-    held = bytearray()
-    for piece in pieces:
-        held += piece
-        while len(held) >= chunk_bytes:
-            yield bytes(held[:chunk_bytes])
-            del held[:chunk_bytes]
-    if held:
-        yield bytes(held)

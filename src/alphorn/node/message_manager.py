@@ -42,6 +42,7 @@ from alphorn.message_manager.machine import (
     Supply,
     Tell,
 )
+from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.status import About
 from alphorn.model import frame_kinds, link
 from alphorn.model.errors import PeerViolation, Unavailable
@@ -76,6 +77,7 @@ class MessageManagerNode:
         config = file.group(self._channel)
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
+        self._snapshot: Snapshot | None = None  # of which a checkpoint is being made
         self._unmeasured = 0
         seat = seat_of(file, self._me, self._channel)
         self._bus = BusNode(
@@ -190,18 +192,26 @@ class MessageManagerNode:
     def give_checkpoint(self, sequence: int) -> Iterator[bytes]:
         """See `Upper`."""
         self._set_interval(self._consolidation.on_checkpoint(sequence))
-        for piece in self._machine.engine.checkpoint():
+        self._snapshot = self._machine.engine.snapshot()
+        return self._weighed(self._snapshot)
+
+    def _weighed(self, snapshot: Snapshot) -> Iterator[bytes]:
+        for piece in snapshot:
             self._consolidation.on_state(len(piece))
             yield piece
 
     def retained(self, sequence: int) -> RangeSet:
         """See `Upper`."""
-        needed = self._machine.engine.retained()
+        snapshot, self._snapshot = self._snapshot, None
+        needed = snapshot.needed() if snapshot is not None else self._machine.engine.retained()
         self._consolidation.on_retained(len(needed))
         return needed
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> Awaitable[None] | None:
         """See `Upper`."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
         engine = Engine.restore(chunks)
         needed = engine.retained()
         if not needed:
@@ -231,8 +241,9 @@ class MessageManagerNode:
         used, limit = self._bus.store_bytes()
         space = Space(used=used, limit=limit, reserve=self._file.reserve_bytes(limit))
         self._driver.receive(Measured(space))
-        is_full = self._machine.flow.is_disk_full
-        self._set_interval(self._consolidation.look(space, is_full=is_full, now=asyncio.get_running_loop().time()))
+        if self._snapshot is None:  # its weight is not known before, nor what it frees
+            is_full, now = self._machine.flow.is_disk_full, asyncio.get_running_loop().time()
+            self._set_interval(self._consolidation.look(space, is_full=is_full, now=now))
 
     def _set_interval(self, interval: int | None) -> None:
         if interval is not None and self._machine.is_primary:
