@@ -58,7 +58,7 @@ def simulate(channels: int, seconds: float) -> Row:
             label = f"C{channel}.{place}"
             client = ClientPlan(name=label, client_id=label, home=3, targets=(name,), readings=(reading,))
             clients.append(client)
-    cluster = ChannelCluster(msgspec.structs.replace(plan, clients=tuple(clients)), channels)
+    cluster = ChannelCluster(msgspec.structs.replace(plan, channels=channels, clients=tuple(clients)))
     for each in cluster.channels:
         for node in each.simulation.servers():
             node.start(founding=True)

@@ -7,97 +7,22 @@ clients that ask for it.
 from functools import partial
 from random import Random
 
-import msgspec
-
-from alphorn.bus.config import MemberConfig, Role
 from alphorn.client.core import State
 from alphorn.client.requests import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.model.conversation import Move
 from alphorn.model.errors import Error
 from alphorn.testing.book import Book
-from alphorn.testing.channel_rooms import ChannelsRoom, Seat
 from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
+from alphorn.testing.client_manager_room import ClientManagerRoom
 from alphorn.testing.cluster_plan import ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
-from alphorn.testing.node import SimulatedNode
 from alphorn.testing.programs import SimulatedClient
-from alphorn.testing.replica import Replica
-from alphorn.testing.rooms import CLIENT_MANAGER_TAG, EngineReplica, MessageManagerRoom
-from alphorn.testing.schedule import Schedule
+from alphorn.testing.rooms import MessageManagerRoom
+from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.simulator import Simulation
-from alphorn.testing.streams import SimulatedStreams
-from alphorn.testing.workload import Workload
 
 DESTINATIONS = ("queue:a", "queue:b", "topic:t")
-
-
-class SimulatedChannel:
-    """One channel's group with its replicas."""
-
-    __slots__ = ("book", "message_managers", "number", "simulation", "streams", "workload")
-
-    book: Book  # of the whole cluster
-
-    def __init__(self, plan: ClusterPlan, number: int, schedule: Schedule | None, *, is_tracing: bool) -> None:
-        self.number = number
-        seed = plan.seed * 10 + number
-        self.simulation = simulation = Simulation(
-            seed,
-            msgspec.structs.replace(plan.config, group=plan.config.group + number),
-            budget=plan.budget,
-            turn_s=plan.turn_s,
-            install_s_max=plan.install_s_max,
-            make_replica=_make_replica,
-            is_tracing=is_tracing,
-            schedule=schedule,
-        )
-        self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
-        self.streams = SimulatedStreams(
-            simulation.schedule,
-            simulation.network,
-            Random(f"{seed}/streams"),
-            record=simulation.around.record,
-            said=simulation.watch.said,
-        )
-        self.message_managers: list[MessageManagerRoom] = []
-        for node in simulation.servers():
-            if Role.DATA in node.me.roles:
-                room = MessageManagerRoom(node, self.workload)
-                node.upper = room
-                self.message_managers.append(room)
-        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.name, reason))
-
-    @property
-    def name(self) -> str:
-        """What administrators call it."""
-        return f"channel-{self.number + 1}"
-
-    def engines(self) -> list[Engine]:
-        """One replica's state."""
-        return [self.message_managers[0].engine]
-
-    def connections(self) -> set[bytes]:
-        """Nobody's: there are no tellers here."""
-        return set()
-
-    def find_unfinished(self) -> str:
-        """What is not as it must be when all is quiet, in words; nothing when all is well."""
-        primaries = [room for room in self.message_managers if room.machine.is_primary]
-        if len(primaries) != 1:
-            return f"{len(primaries)} Message Managers of {self.name} are primary"
-        for room in self.message_managers:
-            if room.engine.sequence != primaries[0].engine.sequence:
-                return f"{room.node.name} of {self.name} has applied {room.engine.sequence}"
-            moves = room.engine.moves
-            if moves.leaving or moves.incoming or moves.landing:
-                return f"{self.name} has destinations on their way"
-            for destination in room.engine.destinations.values():
-                for subscription, backlog in destination.backlogs():
-                    if backlog.count and not destination.destination.is_reserved:
-                        name = destination.destination
-                        return f"{self.name} has {backlog.count} messages in {name}, subscription {subscription}"
-        return ""
 
 
 class ChannelCluster:
@@ -105,14 +30,17 @@ class ChannelCluster:
 
     __slots__ = ("book", "channels", "client_managers", "clients", "moves", "plan")
 
-    def __init__(self, plan: ClusterPlan, channels: int, *, is_tracing: bool = False) -> None:
+    def __init__(self, plan: ClusterPlan, *, is_tracing: bool = False) -> None:
         self.plan = plan
         self.channels: list[SimulatedChannel] = []
         self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
-        for number in range(channels):
+        for number in range(plan.channels):
             schedule = self.channels[0].simulation.schedule if self.channels else None
-            self.channels.append(SimulatedChannel(plan, number, schedule, is_tracing=is_tracing))
-        self.client_managers = [self._add_client_manager(f"M{place + 1}") for place in range(plan.client_managers)]
+            channel = SimulatedChannel(plan, number, schedule, is_tracing=is_tracing, is_even=False)
+            self.channels.append(channel)
+        self.client_managers = [
+            ClientManagerRoom(f"M{place + 1}", self.channels, plan.limits) for place in range(plan.client_managers)
+        ]
         self.book = Book(*(channel.simulation.watch for channel in self.channels))
         for channel in self.channels:
             channel.book = self.book
@@ -187,16 +115,6 @@ class ChannelCluster:
             "move": self._move,
         }
 
-    def _add_client_manager(self, name: str) -> ChannelsRoom:
-        room = ChannelsRoom(tuple(channel.name for channel in self.channels), self.plan.limits)
-        for channel in self.channels:
-            me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
-            node = channel.simulation.add_node(me)
-            seat = Seat(room, channel.number, node, channel.workload, channel.streams, channel.message_managers)
-            node.upper = seat
-            room.seats.append(seat)
-        return room
-
     def _tell(self, name: str, details: str) -> None:
         for callback in self.simulation.watch.told:
             callback(name, details)
@@ -224,7 +142,3 @@ class ChannelCluster:
         client.end(says_goodbye=says_goodbye)
         client.start()
         return client.name
-
-
-def _make_replica(node: SimulatedNode) -> Replica:
-    return EngineReplica(node.upper) if isinstance(node.upper, MessageManagerRoom) else Replica()

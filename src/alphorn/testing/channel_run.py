@@ -34,12 +34,13 @@ MOVES = 12  # how often the move stands among the faults to draw from
 def make_channel_plan(seed: int) -> ClusterPlan:
     """Draws the plan of a seed."""
     plan = make_cluster_plan(seed)
-    return msgspec.structs.replace(plan, faults=(*plan.faults, *["move"] * MOVES), liveness_s=60.0)
+    faults = (*plan.faults, *["move"] * MOVES)
+    return msgspec.structs.replace(plan, channels=CHANNELS, faults=faults, liveness_s=60.0)
 
 
-def run_channels(seed: int, *, channels: int = CHANNELS, timeline: Timeline | None = None) -> Result:
+def run_channels(seed: int, *, timeline: Timeline | None = None) -> Result:
     """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
-    return ChannelRun(make_channel_plan(seed), channels, timeline=timeline).finish()
+    return ChannelRun(make_channel_plan(seed), timeline=timeline).finish()
 
 
 class ChannelRun:
@@ -47,10 +48,10 @@ class ChannelRun:
 
     __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemeses", "plan", "result")
 
-    def __init__(self, plan: ClusterPlan, channels: int, *, timeline: Timeline | None = None) -> None:
+    def __init__(self, plan: ClusterPlan, *, timeline: Timeline | None = None) -> None:
         self.plan = plan
         self.result = Result(seed=plan.seed, kind="channels")
-        self.cluster = cluster = ChannelCluster(plan, channels, is_tracing=timeline is not None)
+        self.cluster = cluster = ChannelCluster(plan, is_tracing=timeline is not None)
         if timeline is not None:
             timeline.attach(cluster.simulation)
         self.facts = [Facts(channel.simulation) for channel in cluster.channels]

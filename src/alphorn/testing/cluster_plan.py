@@ -57,6 +57,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     install_s_max: float
     tellers: int = 0  # clients that move units between accounts, in transactions
     units: int = 0
+    channels: int = 1  # each has such a group
 
     def describe(self) -> str:
         """One line for people."""

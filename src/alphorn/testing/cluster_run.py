@@ -13,7 +13,6 @@ from alphorn.testing.faults import Nemesis
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.simulated_cluster import SimulatedCluster
-from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfers import Told
 from alphorn.testing.watch import Violation
@@ -22,9 +21,9 @@ from alphorn.testing.workload import Outcome
 FUND_S = 1.0  # until the accounts of tellers have their units
 
 
-def run_cluster(seed: int, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> Result:
+def run_cluster(seed: int, *, timeline: Timeline | None = None) -> Result:
     """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
-    return ClusterRun(make_cluster_plan(seed), machine=machine, timeline=timeline).finish()
+    return ClusterRun(make_cluster_plan(seed), timeline=timeline).finish()
 
 
 class ClusterRun:
@@ -32,12 +31,10 @@ class ClusterRun:
 
     __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemesis", "plan", "result")
 
-    def __init__(
-        self, plan: ClusterPlan, *, machine: MachineFactory | None = None, timeline: Timeline | None = None
-    ) -> None:
+    def __init__(self, plan: ClusterPlan, *, timeline: Timeline | None = None) -> None:
         self.plan = plan
         self.result = Result(seed=plan.seed, kind="cluster")
-        self.cluster = SimulatedCluster(plan, machine=machine, is_tracing=timeline is not None)
+        self.cluster = SimulatedCluster(plan, is_tracing=timeline is not None)
         if timeline is not None:
             timeline.attach(self.cluster.simulation)
         self.facts = Facts(self.cluster.simulation)

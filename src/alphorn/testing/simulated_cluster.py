@@ -5,26 +5,17 @@ Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Manager
 
 from random import Random
 
-from alphorn.bus.config import MemberConfig, Role
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.model.destinations import parse_destination
 from alphorn.testing.book import Book
 from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
+from alphorn.testing.client_manager_room import ClientManagerRoom
 from alphorn.testing.cluster_plan import ACCOUNTS, ClusterPlan
-from alphorn.testing.disk import FSYNC_MEAN_S
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
-from alphorn.testing.node import SimulatedNode
 from alphorn.testing.programs import SimulatedClient
-from alphorn.testing.replica import Replica
-from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineReplica, MessageManagerRoom
-from alphorn.testing.simulator import Simulation
-from alphorn.testing.streams import SimulatedStreams
-from alphorn.testing.surroundings import MachineFactory
+from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.transfers import TransferBook, TransferClient, units_of
-from alphorn.testing.workload import Workload
-
-DELAY_MEAN_S = 0.0005
 
 
 class SimulatedCluster:
@@ -32,6 +23,7 @@ class SimulatedCluster:
 
     __slots__ = (
         "book",
+        "channel",
         "client_managers",
         "clients",
         "message_managers",
@@ -47,41 +39,19 @@ class SimulatedCluster:
         self,
         plan: ClusterPlan,
         *,
-        machine: MachineFactory | None = None,
         is_tracing: bool = False,
         is_even: bool = False,
     ) -> None:
         self.plan = plan
-        self.simulation = simulation = Simulation(
-            plan.seed,
-            plan.config,
-            budget=plan.budget,
-            machine=machine,
-            turn_s=plan.turn_s,
-            install_s_max=plan.install_s_max,
-            make_replica=_make_replica,
-            is_tracing=is_tracing,
-            delay_mean=0.0 if is_even else DELAY_MEAN_S,
-            sync_mean_s=0.0 if is_even else FSYNC_MEAN_S,
-            is_shuffled=not is_even,
-        )
-        self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
-        self.streams = SimulatedStreams(
-            simulation.schedule,
-            simulation.network,
-            Random(f"{plan.seed}/streams"),
-            record=simulation.around.record,
-            said=simulation.watch.said,
-        )
-        self.message_managers: list[MessageManagerRoom] = []
-        for node in simulation.servers():
-            if Role.DATA in node.me.roles:
-                room = MessageManagerRoom(node, self.workload)
-                node.upper = room
-                self.message_managers.append(room)
-        self.client_managers = [self._add_client_manager(f"M{i + 1}") for i in range(plan.client_managers)]
-        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.name, reason))
-        self.book = Book(simulation.watch)
+        self.channel = SimulatedChannel(plan, 0, None, is_tracing=is_tracing, is_even=is_even)
+        self.simulation = self.channel.simulation
+        self.workload = self.channel.workload
+        self.streams = self.channel.streams
+        self.message_managers = self.channel.message_managers
+        self.client_managers = [
+            ClientManagerRoom(f"M{place + 1}", [self.channel], plan.limits) for place in range(plan.client_managers)
+        ]
+        self.book = Book(self.simulation.watch)
         self.clients = [
             SimulatedClient(
                 client.name,
@@ -147,35 +117,7 @@ class SimulatedCluster:
         for client in self.programs:
             if unfinished := client.find_unfinished():
                 return unfinished
-        primaries = [room for room in self.message_managers if room.machine.is_primary]
-        if len(primaries) != 1:
-            return f"{len(primaries)} Message Managers are primary"
-        for room in self.message_managers:
-            if room.engine.sequence != primaries[0].engine.sequence:
-                return f"{room.node.name} has applied {room.engine.sequence} of {primaries[0].engine.sequence}"
-            for destination in room.engine.destinations.values():
-                if destination.destination.is_reserved or str(destination.destination) in ACCOUNTS:
-                    continue
-                for subscription, backlog in destination.backlogs():
-                    if backlog.count:
-                        name = destination.destination
-                        return f"{room.node.name} has {backlog.count} messages in {name}, subscription {subscription}"
-        return ""
-
-    def _add_client_manager(self, name: str) -> ClientManagerRoom:
-        me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
-        node = self.simulation.add_node(me)
-        limits = self.plan.limits
-        room = ClientManagerRoom(
-            node,
-            self.workload,
-            self.streams,
-            self.message_managers,
-            session_bytes_max=limits.session_bytes_max,
-            consumer_bytes_max=limits.consumer_bytes_max,
-        )
-        node.upper = room
-        return room
+        return self.channel.find_unfinished()
 
     def _tell(self, name: str, details: str) -> None:
         for callback in self.simulation.watch.told:
@@ -206,7 +148,3 @@ class SimulatedCluster:
         client.end(says_goodbye=says_goodbye)
         client.start()
         return client.name
-
-
-def _make_replica(node: SimulatedNode) -> Replica:
-    return EngineReplica(node.upper) if isinstance(node.upper, MessageManagerRoom) else Replica()
