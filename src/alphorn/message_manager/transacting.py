@@ -155,8 +155,15 @@ def _check_name(session: bytes, counter: int) -> None:
 def _roll_back(
     state: State, command: Group | TransactionDecide | TransactionFinish, channels: list[int], reason: str
 ) -> Record:
-    """A transaction of which nothing was done here is over."""
+    """A transaction of which nothing was done here is over.
+
+    It takes the place of an older one, unless that is still prepared: its session may have heard elsewhere that it is
+    rolled back, but what it has set aside comes back here only when it is finished.
+    """
     record = Record(counter=command.counter, outcome=Outcome.ROLLED_BACK, reason=reason, channels=channels)
+    known = state.transactions.find(command.session)
+    if known is not None and known.outcome is Outcome.PREPARED:
+        return record
     return state.transactions.put(command.session, record)
 
 

@@ -1,7 +1,8 @@
 """What a channel knows of transactions: of each session the newest one, and of prepared ones all that finishing needs.
 
-A session has one transaction at a time, so one record per session is enough: a session goes on with the next one only
-when it knows what became of the last, everywhere. Records of one channel end with their connection. Those of several
+A session has one transaction at a time, so one record per session is enough: a session goes on with the next one when
+the last is done everywhere, or can be done nowhere any more. A channel where that is still prepared takes no other of
+the session before it has heard so. Records of one channel end with their connection. Those of several
 channels stay a while longer, because a late command of a Client Manager that hung must find what was decided.
 """
 
