@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from alphorn.message_manager import section
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.section import PIECE_BYTES
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.model.commands import Entry
 from tests.message_manager.bench import ALICE, Bench
@@ -69,11 +69,6 @@ def kinds_of(engine: Engine) -> set[str]:
     return seen | {"counts for itself" for found in destinations if found.producers is not None}
 
 
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(section, "PIECE_BYTES", 1)
-
-
 @pytest.mark.parametrize("seed", range(120))
 @pytest.mark.requirement("HA-1", "HA-3")
 def test_a_snapshot_is_the_state_of_its_moment_whatever_is_applied_meanwhile(seed: int) -> None:
@@ -81,7 +76,7 @@ def test_a_snapshot_is_the_state_of_its_moment_whatever_is_applied_meanwhile(see
     for _ in range(MARKS):
         channel.go_on(channel.random.randint(20, 60))
         expected, _ = channel.twin()
-        snapshot = channel.engine.snapshot()
+        snapshot = channel.engine.snapshot(piece_bytes=1)
         assert channel.take(snapshot) == checkpoint_of(expected)
         assert snapshot.needed() == expected.retained()
     twin, effects = channel.twin()
@@ -138,11 +133,10 @@ def test_what_a_snapshot_needs_is_what_was_needed_then() -> None:
     assert snapshot.needed().flat() == [2, 2]
 
 
-def test_pieces_hold_a_part_of_many_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(section, "PIECE_BYTES", 4 << 10)
+def test_pieces_hold_a_part_of_many_destinations() -> None:
     bench = Bench()
     for number in range(500):
         bench.publish(bench.create(f"queue:q{number}"), "a", number=number)
     sizes = [len(piece) for piece in bench.engine.snapshot()]
-    assert max(sizes) < 5 << 10
+    assert max(sizes) < 2 * PIECE_BYTES
     assert len(sizes) > 10

@@ -92,7 +92,7 @@ def test_between_two_slices_everybody_else_gets_a_turn(loop_name):
 
         taken = bench.giver.taken
         assert taken[:6] == [b"a", "turn 0", b"b", "turn 1", b"c", "turn 2"]
-        assert not bench.checkpointing.is_open
+        assert bench.checkpointing.describe() == {"taken": 1, "slices": 4, "is_open": False}
 
     run(test, loop_name)
 
@@ -105,7 +105,7 @@ def test_what_fits_one_slice_is_taken_at_the_mark(monkeypatch):
         bench.begin(7)
 
         assert bench.written == [7]
-        assert bench.checkpointing.slices == 1
+        assert bench.checkpointing.describe() == {"taken": 1, "slices": 1, "is_open": False}
 
     run(test)
 
@@ -132,11 +132,11 @@ def test_an_abandoned_checkpoint_leaves_the_one_before_in_force():
         bench.giver.pieces = (b"second", b"more")
         bench.begin(8)
         bench.checkpointing.abandon()
-        slices = bench.checkpointing.slices
+        before = bench.checkpointing.describe()
         for _ in range(5):
             await asyncio.sleep(0)
 
-        assert bench.checkpointing.slices == slices
+        assert bench.checkpointing.describe() == before
         assert b"".join(bench.chunks()) == b"first"
 
     run(test)
@@ -154,7 +154,7 @@ def test_what_goes_wrong_in_a_slice_is_told():
         await until(lambda: bool(bench.failures))
 
         assert [str(error) for error in bench.failures] == ["the store has stopped"]
-        assert not bench.checkpointing.is_open
+        assert bench.checkpointing.describe() == {"taken": 0, "slices": 2, "is_open": False}
         assert bench.store.checkpoint() is None
 
     run(test)

@@ -65,6 +65,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
         "what a checkpoint needs is kept, and nothing else",
         "clients are served",
     },
+    "changed-unwritten": {"engines are equal"},
     "fragments-swept-early": {"bodies are whole"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }

@@ -26,6 +26,7 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers, note_reader
 from alphorn.message_manager.releasing import release
+from alphorn.message_manager.section import PIECE_BYTES
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import drop_staged, publish_staged, stage
@@ -240,9 +241,9 @@ class Engine:
         """The state as bytes, in pieces; nothing may be applied before the last one is taken."""
         return Snapshot(self._state, is_guarded=False)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, piece_bytes: int = PIECE_BYTES) -> Snapshot:
         """The state as it is now, to be taken in pieces while entries are applied on; one is open at a time."""
-        return Snapshot(self._state, is_guarded=True)
+        return Snapshot(self._state, is_guarded=True, piece_bytes=piece_bytes)
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> "Engine":

@@ -14,13 +14,14 @@ PIECE_BYTES = 4 << 10  # about half a millisecond's work
 
 
 class Section(Generic[Key, Row]):
-    """`begin` gives the records of a row, lazily; it is called once for each."""
+    """`begin` gives the records of a row, lazily; it is called once for each. A piece has at least `piece_bytes`."""
 
-    __slots__ = ("_begin", "_early", "_gathered", "_key", "_keys", "_rest", "_unwritten", "records")
+    __slots__ = ("_begin", "_early", "_gathered", "_key", "_keys", "_piece_bytes", "_rest", "_unwritten", "records")
 
-    def __init__(self, table: dict[Key, Row], begin: Callable[[Row], Iterator[Record]]) -> None:
+    def __init__(self, table: dict[Key, Row], begin: Callable[[Row], Iterator[Record]], piece_bytes: int) -> None:
         self.records = 0  # written so far
         self._begin = begin
+        self._piece_bytes = piece_bytes
         self._unwritten = table.copy()
         self._keys = sorted(table)  # type: ignore[type-var]  # numbers, or bytes
         self._early: dict[Key, bytearray] = {}
@@ -47,9 +48,9 @@ class Section(Generic[Key, Row]):
                 self._key, self._rest = key, self._begin(self._unwritten.pop(key))
                 for record in self._rest:
                     self._add(record, self._gathered)
-                    if len(self._gathered) >= PIECE_BYTES:
+                    if len(self._gathered) >= self._piece_bytes:
                         yield self._take()
-            if len(self._gathered) >= PIECE_BYTES:
+            if len(self._gathered) >= self._piece_bytes:
                 yield self._take()
         self._key = None
         yield self._take()

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator
 from alphorn.message_manager import checkpoint
 from alphorn.message_manager.needed import Needed
 from alphorn.message_manager.queue import Queue
-from alphorn.message_manager.section import Section
+from alphorn.message_manager.section import PIECE_BYTES, Section
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.model.ranges import RangeSet
@@ -23,12 +23,13 @@ class Snapshot:
 
     __slots__ = ("_awaiting", "_destinations", "_needed", "_pieces", "_producers", "_records", "_state")
 
-    def __init__(self, state: State, *, is_guarded: bool) -> None:
+    def __init__(self, state: State, *, is_guarded: bool, piece_bytes: int = PIECE_BYTES) -> None:
+        """A piece has at least so many bytes of a section, unless it is the last."""
         self._state: State | None = state if is_guarded else None
         self._needed = Needed(state)
         self._awaiting = state.awaiting.copy()
-        self._producers = Section(state.producers.plain, checkpoint.records_of_connection)
-        self._destinations = Section(state.directory, self._begin)
+        self._producers = Section(state.producers.plain, checkpoint.records_of_connection, piece_bytes)
+        self._destinations = Section(state.directory, self._begin, piece_bytes)
         self._records = 0  # of what is in no section
         head = self._encoded([checkpoint.head_of(state)])
         middle = self._encoded(checkpoint.records_between(state))

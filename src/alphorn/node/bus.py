@@ -336,6 +336,7 @@ class BusNode:
             "endpoint": self._machine.describe(),
             "transport": self._transport.describe(),
             "store": self._store.describe(),
+            "checkpoints": self._checkpointing.describe(),
             "turns": self._driver.turns,
         }
 

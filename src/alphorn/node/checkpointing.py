@@ -54,12 +54,12 @@ class Checkpointing:
         self._fail = fail
         self._pieces: Iterator[bytes] | None = None  # of the open checkpoint
         self._next: asyncio.Handle | None = None
-        self.slices = 0  # so far, of all
+        self._taken = 0
+        self._slices = 0  # that they took
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a checkpoint is not complete yet."""
-        return self._pieces is not None
+    def describe(self) -> dict[str, object]:
+        """The printable state."""
+        return {"taken": self._taken, "slices": self._slices, "is_open": self._pieces is not None}
 
     def begin(self, sequence: int, epoch: int, state: bytes) -> None:
         """The state of this moment is the checkpoint at `sequence`."""
@@ -83,7 +83,7 @@ class Checkpointing:
 
     def _slice(self) -> None:
         self._next = None
-        self.slices += 1
+        self._slices += 1
         end = time.perf_counter() + SLICE_S
         while self._pieces is not None:
             self._step(self._pieces)
@@ -110,6 +110,7 @@ class Checkpointing:
         if self._held:
             self._give_chunk()
         self._pieces = None
+        self._taken += 1
         self._writing.seal(self._upper.retained(self._sequence), self._on_written)
 
     def _give_chunk(self) -> None:

@@ -16,9 +16,10 @@ from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.grace import Grace
-from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.publishing import publish
+from alphorn.message_manager.section import Section
 from alphorn.message_manager.segments import Segments
+from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.model.commands import Publish
@@ -39,7 +40,7 @@ def _counter_not_checked() -> list[Patch]:
 
 
 def _counters_not_kept() -> list[Patch]:
-    return [(Producers, "__iter__", lambda self: iter(()))]
+    return [(checkpoint, "records_of_connection", lambda producers, table=0: iter(()))]
 
 
 def _held_not_claimed() -> list[Patch]:
@@ -78,7 +79,11 @@ def _no_grace() -> list[Patch]:
 
 
 def _nothing_retained() -> list[Patch]:
-    return [(Engine, "retained", lambda self: RangeSet())]
+    return [(Engine, "retained", lambda self: RangeSet()), (Snapshot, "needed", lambda self: RangeSet())]
+
+
+def _changed_unwritten() -> list[Patch]:
+    return [(Section, "keep", lambda self, key: None)]
 
 
 def _loose_not_told() -> list[Patch]:
@@ -157,6 +162,7 @@ MESSAGE_MUTANTS = tuple(
         ("acknowledged-early", "An acknowledgement is answered before it is committed.", _acknowledged_early),
         ("no-grace", "A new primary gives messages out before it knows who holds them.", _no_grace),
         ("nothing-retained", "Entries with messages are dropped when the log is collected.", _nothing_retained),
+        ("changed-unwritten", "What a checkpoint has not written yet changes before it has.", _changed_unwritten),
         ("loose-not-told", "A new primary does not hear what consumers had that are gone.", _loose_not_told),
         ("absent-kept", "What lost clients hold never comes back.", _absent_kept),
         ("fragments-not-retained", "Entries with fragments are dropped with the log.", _fragments_not_retained),

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from alphorn.bus.config import MemberConfig, Role
-from alphorn.bus.entries import digest_of
 from alphorn.bus.machine import (
     CONTROL_GROUP,
     DATA_GROUP,
@@ -27,18 +26,16 @@ from alphorn.bus.machine import (
     Output,
     Persist,
     PrimaryChanged,
-    PutChunk,
     Received,
     Refused,
-    Retain,
     SealCheckpoint,
     Send,
     Stop,
     SynchronisedChanged,
     TakeCheckpoint,
     WindowChanged,
-    Write,
 )
+from alphorn.testing.checkpointing import SimulatedCheckpointing
 from alphorn.testing.disk import SimulatedDisk
 from alphorn.testing.installing import UPPER_TOKEN, SimulatedInstalling
 from alphorn.testing.replica import Replica
@@ -80,6 +77,7 @@ class SimulatedNode:
         "_ticked_at",
         "_ticks",
         "around",
+        "checkpointing",
         "clock_skew_s",
         "disk",
         "has_founded",
@@ -114,6 +112,7 @@ class SimulatedNode:
         self.upper = Upper()
         self.replica = Replica(keeps=around.keeps)
         self.installing = SimulatedInstalling(self)
+        self.checkpointing = SimulatedCheckpointing(self)
         self.machine: Machine | None = None
         self.state = NodeState.DOWN
         self.run = 0  # how often it was started
@@ -138,7 +137,7 @@ class SimulatedNode:
             Ordered: self._ordered,
             Refused: self._refused,
             WindowChanged: self._window_changed,
-            TakeCheckpoint: self._take_checkpoint,
+            TakeCheckpoint: self.checkpointing.begin,
             InstallCheckpoint: self._install_checkpoint,
             SynchronisedChanged: self._synchronised_changed,
             MemberChanged: lambda output: self.upper.on_member(output.event, output.member),
@@ -184,6 +183,7 @@ class SimulatedNode:
         self.state = NodeState.UP
         self.replica = around.make_replica(self)
         self.installing.reset()
+        self.checkpointing.abandon()
         self.is_synchronised = False
         self.is_window_open = True
         self.last_words = ""
@@ -427,19 +427,8 @@ class SimulatedNode:
         self.last_words = output.reason
         self.end(f"stopped: {output.reason}")
 
-    def _take_checkpoint(self, output: TakeCheckpoint) -> None:
-        """Writes the state as it is now, cut into chunks, with the group's own state at the same number."""
-        data = self.replica.encode()
-        step = self.around.budget.chunk_bytes
-        chunks = [data[start : start + step] for start in range(0, len(data), step)]
-        writes: list[Write] = [PutChunk(output.sequence, place, chunk) for place, chunk in enumerate(chunks)]
-        size, digest = len(data), digest_of(data)
-        writes.append(SealCheckpoint(output.sequence, output.epoch, size, len(chunks), digest, output.state))
-        writes.append(Retain(output.sequence, self.replica.needs()))
-        self.persist(Persist(UPPER_TOKEN, writes))
-        self.installing.mend()
-
     def _install_checkpoint(self, output: InstallCheckpoint) -> None:
+        self.checkpointing.abandon()
         if self.upper.keeps_state:
             self.installing.begin(output.sequence)
         else:

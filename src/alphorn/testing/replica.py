@@ -8,6 +8,7 @@ yet: which ones follows from the chain alone, so it is the same everywhere.
 """
 
 import struct
+from collections.abc import Callable, Iterator
 
 import msgspec
 import xxhash
@@ -83,12 +84,10 @@ class Replica:
         """The numbers of the entries that the state needs; the caller's own."""
         return self.needed.copy()
 
-    def encode(self) -> bytes:
+    def give(self) -> "Given":
         """The checkpoint of this state: equal bytes for equal states."""
-        counters = sorted(self.counters.items())
-        content = self.content()
-        needed = self.needs().flat()
-        return msgspec.msgpack.encode(ReplicaState(self.last_batch, self.count, self.chain, counters, content, needed))
+        needed = self.needs()
+        return Given(self, iter([self.content()]), lambda: needed)
 
     def content(self) -> bytes:
         """The part of a checkpoint that is nobody's concern but the upper layer's."""
@@ -105,6 +104,45 @@ class Replica:
         self.counters = dict(state.counters)
         self.needed = RangeSet.from_flat(state.needed)
         self.restore(state.content)
+
+
+class Given:
+    """A state on its way into a checkpoint, piece by piece, while its replica goes on."""
+
+    __slots__ = ("_close", "_content", "_needed", "_pieces", "_state", "is_whole")
+
+    def __init__(
+        self,
+        replica: Replica,
+        pieces: Iterator[bytes],
+        needed: Callable[[], RangeSet],
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """`close`, where the state is not all there yet, is called when nobody takes the rest."""
+        counters = sorted(replica.counters.items())
+        self._state = ReplicaState(replica.last_batch, replica.count, replica.chain, counters)
+        self._content = bytearray()
+        self._pieces = pieces
+        self._needed = needed
+        self._close = close
+        self.is_whole = close is None
+
+    def take(self) -> bool:
+        """Takes the next piece; False where there was none."""
+        piece = next(self._pieces, None)
+        self._content += piece or b""
+        return piece is not None
+
+    def encode(self) -> tuple[bytes, RangeSet]:
+        """All of it, after the last piece, and the numbers of the entries that it needs."""
+        needed = self._needed()
+        state = msgspec.structs.replace(self._state, content=bytes(self._content), needed=needed.flat())
+        return msgspec.msgpack.encode(state), needed
+
+    def close(self) -> None:
+        """Nobody takes the rest."""
+        if self._close is not None:
+            self._close()
 
 
 def link(chain: int, sequence: int, assignment: Assignment) -> int:

@@ -16,7 +16,7 @@ from alphorn.model import frame_kinds, link
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import UNIX_START_S, SimulatedNode
-from alphorn.testing.replica import Replica
+from alphorn.testing.replica import Given, Replica
 from alphorn.testing.streams import StreamEnd
 from alphorn.testing.upper import Turns, Upper
 from alphorn.testing.workload import Workload
@@ -38,9 +38,10 @@ class EngineReplica(Replica):
         """See `Replica`."""
         return self._room.engine.retained()
 
-    def content(self) -> bytes:
-        """See `Replica`."""
-        return b"".join(self._room.engine.checkpoint())
+    def give(self) -> Given:
+        """See `Replica`: in the smallest pieces there are."""
+        snapshot = self._room.engine.snapshot(piece_bytes=1)
+        return Given(self, snapshot, snapshot.needed, snapshot.close)
 
     def restore(self, content: bytes) -> None:
         """See `Replica`."""

@@ -1,0 +1,52 @@
+"""Checkpoints of many destinations, taken in slices by real nodes while messages come and go."""
+
+import shutil
+
+import pytest
+
+import alphorn
+import alphorn.testing
+
+pytestmark = pytest.mark.processes
+
+DEADLINE_S = 120
+DESTINATIONS = 500
+INTERVAL = 64
+
+
+def depths(running: alphorn.testing.Cluster) -> dict[str, int]:
+    found = running.status()["destinations"]
+    return {each["name"]: each["depth"] for each in found if each["name"].startswith("queue:many.")}
+
+
+def consume(session: alphorn.Session, names: list[str]) -> None:
+    for name in names:
+        with session.consumer(name) as consumer:
+            message = consumer.receive(DEADLINE_S)
+            assert message is not None
+            assert message.body == name
+
+
+@pytest.mark.requirement("HA-12", "HA-13")
+def test_a_backup_that_begins_with_a_checkpoint_taken_in_slices_has_everything():
+    names = [f"queue:many.{number}" for number in range(DESTINATIONS)]
+    early, late = names[: 2 * INTERVAL], names[-20:]
+    with alphorn.testing.cluster(checkpoint_interval=INTERVAL) as running, running.connect() as connection:
+        session = connection.session()
+        producer = session.producer()
+        for name in names:
+            producer.send(name, destination=name)
+        producer.flush(DEADLINE_S)
+        primary = running.primary()
+        [backup] = [name for name in running.message_managers if name != primary]
+        taken = running.describe(primary)[primary]["bus"]["checkpoints"]
+        assert taken["slices"] > taken["taken"] > 0
+        running.kill(backup)
+        shutil.rmtree(running.directory / backup / "log")
+        consume(session, early)  # more than one checkpoint's worth, so that the log is collected
+        running.restart(backup)
+        running.wait_in_sync()
+        assert running.describe(backup)[backup]["bus"]["store"]["checkpoint"] > 0
+        running.kill(primary)
+        consume(session, late)
+        assert depths(running) == dict.fromkeys(names, 1) | dict.fromkeys([*early, *late], 0)
