@@ -34,8 +34,10 @@ _COLUMNS: tuple[tuple[str, DataType], ...] = (
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in _COLUMNS])
 COLUMNS = tuple(name for name, _ in _COLUMNS)
+LOG_HASH = "log_hash"  # only there where it is asked for, and only of what the log gives: model/log_hash.py, signed
+_EXTRA = StructField(LOG_HASH, LongType())
 
 
 def schema_of(columns: tuple[str, ...]) -> StructType:
     """The schema of only these columns, in this order."""
-    return StructType([SCHEMA[name] for name in columns])
+    return StructType([_EXTRA if name == LOG_HASH else SCHEMA[name] for name in columns])
