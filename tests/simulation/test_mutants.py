@@ -59,6 +59,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "limit-not-kept": {"limits hold"},
     "release-not-told": {"progress after healing"},
     "not-sent-again": {"progress after healing", "clients are served"},
+    "batch-not-remembered": {"staged is seen once, all together", "clients are served"},
     "fragments-not-retained": {"progress after healing"},
     "fragments-not-kept": {
         "engines are equal",

@@ -15,6 +15,7 @@ SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
 ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of tellers (transfers.py)
 ALL_QUEUES = "glob:queue:?"
+STAGED_QUEUE = "queue:s"  # what jobs publish to (staging.py)
 STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
@@ -57,13 +58,19 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     install_s_max: float
     tellers: int = 0  # clients that move units between accounts, in transactions
     units: int = 0
+    jobs: int = 0  # clients that publish in stages
+
+    @property
+    def job_targets(self) -> tuple[str, ...]:
+        """What jobs publish to: nothing that is limited, because what is staged comes whatever there is room for."""
+        return tuple(name for name in (STAGED_QUEUE, "topic:t") if name not in self.limits.max_lengths)
 
     def describe(self) -> str:
         """One line for people."""
         names = ",".join(member.name for member in self.config.members)
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
-            f"{len(self.clients)} clients, {self.tellers} tellers, copies {self.config.copies}, "
+            f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, copies {self.config.copies}, "
             f"interval {self.config.checkpoint_interval}, at most {self.limits.max_lengths} messages, "
             f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
@@ -81,6 +88,8 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
     clients = _draw_clients(stream, [members + place for place in range(managers)])
+    clients = _with_patterns(clients, Random(f"{seed}/patterns"))
+    jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
         seed=seed,
         config=config,
@@ -94,7 +103,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_with_patterns(clients, Random(f"{seed}/patterns")),
+        clients=_with_staged(clients, jobs),
         limits=_draw_limits(stream),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
@@ -104,6 +113,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         install_s_max=stream.choice((0.0, 0.5)),
         tellers=bank.choice((0, 1, 2)),
         units=bank.randint(3, 12),
+        jobs=jobs.choice((0, 1, 2)),
     )
 
 
@@ -149,6 +159,17 @@ def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[Cli
         place = stream.randrange(len(found))
         found[place] = msgspec.structs.replace(found[place], late=("queue:z",))
     return tuple(found)
+
+
+def _with_staged(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
+    """One client receives what jobs publish, or several do."""
+    first = stream.randrange(len(clients))
+    return tuple(
+        msgspec.structs.replace(client, readings=(*client.readings, _draw_reading(stream, STAGED_QUEUE)))
+        if place == first or stream.random() < 0.2
+        else client
+        for place, client in enumerate(clients)
+    )
 
 
 def _draw_limits(stream: Random) -> LimitsPlan:

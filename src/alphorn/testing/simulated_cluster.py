@@ -19,6 +19,7 @@ from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.replica import Replica
 from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineReplica, MessageManagerRoom
 from alphorn.testing.simulator import Simulation
+from alphorn.testing.staging import StagingBook, StagingClient
 from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.transfers import TransferBook, TransferClient, units_of
@@ -34,9 +35,11 @@ class SimulatedCluster:
         "book",
         "client_managers",
         "clients",
+        "jobs",
         "message_managers",
         "plan",
         "simulation",
+        "staging_book",
         "streams",
         "tellers",
         "transfers",
@@ -115,11 +118,26 @@ class SimulatedCluster:
             )
             for number in range(plan.tellers)
         ]
+        self.staging_book = StagingBook()
+        self.jobs = [
+            StagingClient(
+                f"J{number + 1}",
+                place=homes[number % len(homes)],
+                targets=plan.job_targets,
+                managers=self.client_managers,
+                streams=self.streams,
+                stream=Random(f"{plan.seed}/J{number + 1}"),
+                book=self.book,
+                staging_book=self.staging_book,
+                tell=self._tell,
+            )
+            for number in range(plan.jobs)
+        ]
 
     @property
-    def programs(self) -> list[SimulatedClient | TransferClient]:
+    def programs(self) -> list[SimulatedClient | TransferClient | StagingClient]:
         """All clients."""
-        return [*self.clients, *self.tellers]
+        return [*self.clients, *self.tellers, *self.jobs]
 
     def check_transfers(self) -> None:
         """In the end every unit is in one account; raises `Violation`."""
@@ -200,7 +218,7 @@ class SimulatedCluster:
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
         client = nemesis.stream.choice(self.programs)
-        if isinstance(client, TransferClient):
+        if not isinstance(client, SimulatedClient):
             client.crash()
             return client.name
         client.end(says_goodbye=says_goodbye)
