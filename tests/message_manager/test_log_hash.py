@@ -88,7 +88,12 @@ def test_it_is_found_in_pieces_that_divide_an_entry_where_they_must(
 ) -> None:
     topic = fill(bench)
     whole = hashed(bench, topic)
-    for name, limit in (("HASHED_BYTES_MAX", 1), ("HASHED_BYTES_MAX", 10), ("RUNS_MAX", 1), ("RUNS_MAX", 3)):
+    for name, limit in (
+        ("HASHED_BYTES_MAX", 1),
+        ("HASHED_BYTES_MAX", 10),
+        ("HASHED_RUNS_MAX", 1),
+        ("HASHED_RUNS_MAX", 3),
+    ):
         with monkeypatch.context() as changed:
             changed.setattr(reading, name, limit)
             assert hashed(bench, topic) == whole

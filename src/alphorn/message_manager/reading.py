@@ -24,7 +24,8 @@ from alphorn.model.log_hash import MASK, base_of, hash_of
 RUNS_MAX = 20_000  # looked at for one answer, so that a replica has its turns back soon
 SEARCHED_MAX = 500  # log entries read for one answer
 BYTES_MAX = 16 << 20  # of messages in one answer, whatever was asked for
-HASHED_BYTES_MAX = 1 << 20  # of batches read for one answer; it ends with the one that reaches this
+HASHED_RUNS_MAX = 1_000  # read for one answer, a log entry for each where they are small
+HASHED_BYTES_MAX = 1 << 20  # of batches; an answer ends with the one that reaches this
 BATCH_BITS = 16  # a batch has no more messages than these count
 _BY_POSITION = 1 << 30  # no entry has so many commands that these ordinals meet
 
@@ -103,7 +104,7 @@ class Reading:
             if run.sequence != last[1]:
                 held = self._entry(run.sequence)
             # What cannot be read here, nor all that follows it, this replica says nothing of.
-            if held is None or size >= HASHED_BYTES_MAX or looked >= RUNS_MAX:
+            if held is None or size >= HASHED_BYTES_MAX or looked >= HASHED_RUNS_MAX:
                 end = _place_of(found)
                 break
             if last != (arrival, run.sequence, run.command):
