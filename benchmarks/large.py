@@ -10,7 +10,6 @@ file of the same size through a pipe into two files, each synced at the end.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import subprocess
@@ -21,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 import alphorn
 import alphorn.testing
@@ -39,18 +40,26 @@ class Source:
 
     def __init__(self, size: int) -> None:
         self.left = size
-        self.digest = hashlib.blake2b()
+        self.digest = xxhash.xxh3_128()
         self._pattern = os.urandom(PIECE)
         self._count = 0
 
     def read(self, size: int) -> bytes:
         """The next bytes."""
-        taken = min(size, self.left, PIECE)
-        data = (self._count.to_bytes(8, "big") + self._pattern[: max(0, taken - 8)])[:taken]
+        data = bytearray(min(size, self.left, PIECE))
+        self.readinto(memoryview(data))
+        return bytes(data)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """The same into a buffer, as a file does."""
+        taken = min(len(buffer), self.left, PIECE)
+        buffer[:taken] = memoryview(self._pattern)[:taken]
+        mark = self._count.to_bytes(8, "big")[:taken]
+        buffer[: len(mark)] = mark
         self._count += 1
         self.left -= taken
-        self.digest.update(data)
-        return data
+        self.digest.update(buffer[:taken])
+        return taken
 
 
 class Memory:
@@ -138,7 +147,7 @@ def _send(producer: alphorn.Producer, size: int) -> tuple[float, bytes]:
 def _read(consumer: alphorn.Consumer) -> tuple[float, bytes]:
     message = consumer.receive(60)
     assert message is not None
-    digest = hashlib.blake2b()
+    digest = xxhash.xxh3_128()
     began = time.monotonic()
     with message.open() as body:
         while data := body.read(PIECE):

@@ -4,8 +4,9 @@ import pytest
 import xxhash
 
 from alphorn.client.inbox import AckMode
-from alphorn.client.lane import FRAGMENT_BYTES, WINDOW_BYTES, Lane
+from alphorn.client.lane import FRAGMENT_BYTES, WINDOW_BYTES, Lane, room
 from alphorn.client.packing import flags_of, pack_body, pack_message
+from alphorn.doors.native import LENGTH_BYTES, decode_client
 from alphorn.model import conversation as c
 from alphorn.model.errors import InvalidDestination, UnknownOutcome
 from alphorn.model.messages import Flag, Packed, Streamed
@@ -174,3 +175,61 @@ def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
     script.hear(c.Flow([PLACE], ""))
     said = [frame for _ in range(3) for frame in script.said()]
     assert [type(frame) for frame in said] == [c.Publish, c.AbandonStream, c.AbandonStream]
+
+
+def test_a_buffer_is_used_again_once_its_fragment_is_confirmed() -> None:
+    script = Script()
+    lane = lane_of(script)
+    first = lane.buffer()
+    room(first)[:3] = b"one"
+    lane.add_from(first, 3)
+    assert fragments(script.said()) == [(1, 0, b"one")]
+    assert lane.buffer() is not first
+    script.hear(c.Confirmed(lane.number, 1))
+    assert lane.buffer() is first
+
+
+def test_a_buffer_that_was_sent_again_is_not_used_again() -> None:
+    script = Script()
+    lane = lane_of(script)
+    first = lane.buffer()
+    room(first)[:3] = b"one"
+    lane.add_from(first, 3)
+    script.said()
+    again = lane.unconfirmed_frames()  # as on a new connection, where they may wait to leave for long
+    script.hear(c.Confirmed(lane.number, 1))
+    assert lane.buffer() is not first
+    assert bytes(again[0]).endswith(b"one")
+
+
+def test_a_lane_keeps_no_buffers_between_bodies() -> None:
+    script = Script()
+    lane = lane_of(script)
+    first = lane.buffer()
+    lane.add_from(first, FRAGMENT_BYTES)
+    counter = finish(lane)
+    while script.core.has_output:
+        script.said()
+    script.hear(c.Confirmed(lane.number, counter))
+    lane.begin(PLACE)
+    assert lane.buffer() is not first
+
+
+def test_what_the_program_changes_later_does_not_change_what_it_sent() -> None:
+    script = Script()
+    lane = lane_of(script)
+    piece = bytearray(b"one")
+    lane.add(piece)
+    piece[:] = b"two"
+    assert fragments(script.said()) == [(1, 0, b"one")]
+
+
+def test_every_head_fits_before_the_bulk() -> None:
+    script = Script()
+    session = script.core.open_session(AckMode.AUTO).number
+    lane = Lane(number=(1 << 32) - 1, session=session)
+    lane.begin((1 << 63) - 1)
+    lane.counter = (1 << 62) - 1
+    lane.add(b"x")
+    frame = bytes(lane.pack(0)[0])
+    assert isinstance(decode_client(frame[LENGTH_BYTES:]), c.SendFragment)

@@ -172,6 +172,7 @@ def test_whoever_waits_for_a_destination_that_is_deleted_waits_no_more() -> None
 
 
 @pytest.mark.requirement("FC-2", "FC-7", "CM-24")
+@pytest.mark.usefixtures("alone")
 def test_a_session_with_much_under_way_is_told_to_wait_until_the_low_mark() -> None:
     managing = Managing(session_bytes_max=4000)
     client = managing.connect()
@@ -192,6 +193,7 @@ def test_a_session_with_much_under_way_is_told_to_wait_until_the_low_mark() -> N
 
 
 @pytest.mark.requirement("FC-4")
+@pytest.mark.usefixtures("alone")
 def test_a_session_that_does_not_wait_is_postponed_at_its_limit() -> None:
     managing = Managing(session_bytes_max=4000)
     client = managing.connect()

@@ -157,6 +157,7 @@ def test_confirmations_come_in_order_over_channels(two: Two) -> None:
     assert [frame.counter for frame in two.take(Confirmed)] == [2]
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_publish_names_the_one_before_it_in_the_same_log(two: Two) -> None:
     places = two.resolve(0, 5), two.resolve(1, 6)
     for counter, channel in enumerate((0, 0, 1, 0), 1):
@@ -214,6 +215,7 @@ def test_what_a_connection_had_under_way_when_it_ended_holds_up_nobody(two: Two)
     assert (1, moving_link.Followed(7)) in two.asked
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_the_old_log_refuses_after_others_have_gone_on_is_not_lost(two: Two) -> None:
     """Goal: nothing stays behind. Method: the bus loses one entry, so nobody waits for the other, which is refused."""
     place = two.resolve(0)
@@ -292,6 +294,7 @@ def test_a_destination_that_came_while_its_primary_could_not_be_reached_is_found
     assert [(c.destination, c.counter) for c in two.wanted(1) if isinstance(c, commands.Publish)] == [(7, 1)]
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_was_lost_with_an_entry_does_not_end_the_wait_for_what_came_later(two: Two) -> None:
     place = two.resolve(0)
     two.publish(place, 1)

@@ -79,6 +79,7 @@ def test_who_knew_a_destination_by_its_old_place_hears_that_it_is_deleted(two: T
     assert two.take(Vanished) == [Vanished(place)]
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_is_postponed_on_its_way_is_not_ordered_at_the_new_place(two: Two) -> None:
     place = place_of(0, 5)
     two.manager._desk.directory.learn(place, QUEUE, Policy(max_length=3, overflow="block"))

@@ -14,7 +14,7 @@ from tests.semantics.waiting import WAIT_S, is_quiet, take
 pytestmark = pytest.mark.processes
 
 QUEUE = "queue:films"
-LARGE = 8_000_000
+LARGE = 32_000_000
 SMALL = 24  # log entries between checkpoints: a large message goes over some of them
 HUGE = 200 << 20
 GROWTH_MAX = 100 << 20

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import os
+import random
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.semantics.waiting import WAIT_S, bodies, is_quiet, send, take
 
 pytestmark = pytest.mark.processes
 
-LARGE = 5_000_000  # more than one batch can hold
+LARGE = 12_000_000  # more than one batch can hold, and much more than is under way at a time
 PART = 1_000
 
 
@@ -68,6 +69,45 @@ def test_a_stream_that_gives_more_or_less_than_it_is_asked_for_is_cut_to_size(co
         session.producer(queue).send_stream(Careless())
         [message] = take(session.consumer(queue), 1)
         assert message.open().read() == b"".join(pieces)
+
+
+def test_what_can_be_read_into_a_buffer_is_sent_whole_however_much_it_gives_at_a_time(connection, queue):
+    body = random.Random(1).randbytes(5_000_000)
+    sizes = [1, 700_000, 2_000_000, 3, 1_048_576]
+
+    class Trickle:
+        def __init__(self):
+            self.place = 0
+            self.rest = list(sizes)
+
+        def read(self, size):
+            raise AssertionError("it can be read into a buffer")
+
+        def readinto(self, buffer):
+            data = body[self.place : self.place + min(len(buffer), self.rest.pop(0) if self.rest else len(buffer))]
+            buffer[: len(data)] = data
+            self.place += len(data)
+            return len(data)
+
+    with connection.session() as session:
+        session.producer(queue).send_stream(Trickle())
+        [message] = take(session.consumer(queue), 1)
+        assert message.open().read() == body
+
+
+@pytest.mark.parametrize("answer", [None, -1, 3_000_000, "x"])
+def test_a_stream_that_says_nonsense_of_what_it_has_read_is_refused(connection, queue, answer):
+    class Broken:
+        def read(self, size):
+            return b""
+
+        def readinto(self, buffer):
+            return answer
+
+    with connection.session() as session:
+        with pytest.raises(alphorn.Misuse, match="readinto"):
+            session.producer(queue).send_stream(Broken())
+        assert is_quiet(session.consumer(queue))
 
 
 def test_small_bodies_can_be_opened_too(connection, queue):

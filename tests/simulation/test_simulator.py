@@ -1,11 +1,13 @@
 """The simulator itself: one seed is one trace, and its parts do what the fault model says."""
 
 import os
+import random
 import subprocess
 import sys
 
 import pytest
 
+from alphorn.testing.node import moment_of
 from alphorn.testing.run import run_seed
 from alphorn.testing.timeline import Timeline
 from tests.simulation.groups import run_gently
@@ -69,3 +71,10 @@ def test_a_timeline_has_a_column_for_each_node() -> None:
 def test_a_checker_catches_the_mistake_it_is_for(mistake: str, checker: str) -> None:
     caught = {run_gently(seed, mistake).checker for seed in range(1, 9)}
     assert checker in caught
+
+
+def test_a_clock_that_was_asked_for_a_moment_shows_it_then() -> None:
+    choices = random.Random(1)
+    for _ in range(100_000):
+        local, offset = choices.uniform(0, 100), choices.uniform(-5, 200)
+        assert moment_of(local, offset) + offset >= local

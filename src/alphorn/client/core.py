@@ -113,7 +113,7 @@ class Core:
         self._resolving: dict[int, str] = {}
         self._browsing = Browsing()
         self.patterns = Patterns(self, adopt=self._adopt_inbox, let_go=self._let_go, drop=self._drop_inbox)
-        self._output: list[bytes] = []
+        self._output: list[bytes | memoryview] = []
         self._number = 0
         self._resumptions = 0
         self._heard_at = 0.0
@@ -180,7 +180,7 @@ class Core:
         """Whether acknowledgements wait."""
         return self.state is State.OPEN and any(inbox.has_wishes for inbox in self._stirred.values())
 
-    def take_output(self, now_ms: int, *, with_wishes: bool = True) -> list[bytes]:
+    def take_output(self, now_ms: int, *, with_wishes: bool = True) -> list[bytes | memoryview]:
         """What to send: what was asked, then acknowledgements, then what producers have waiting."""
         if self.state is not State.OPEN:
             output, self._output = self._output, []
@@ -348,7 +348,7 @@ class Core:
     def _resume(self, *, is_resumed: bool) -> None:
         """Everything that the Client Manager must know, in an order in which it can take it."""
         self.state = State.OPEN
-        output = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
+        output: list[bytes | memoryview] = [encode(OpenSession(number, is_resumed)) for number in self.sessions]
         asked = {consume.consumer for consume in self._requests.consumes()}
         for inbox in self._inboxes.values():
             inbox.is_blocked_told = False

@@ -6,6 +6,9 @@ whatever else the connection has to say comes in between. Everything unconfirmed
 same bytes with the same counters and is stored once. What was postponed waits to be sent again; while its destination
 or its session is `blocked` nothing leaves but the word that a body is given up. The owner calls everything under the
 connection's lock.
+
+Fragments are kept in buffers that are used again for later ones, with room for a frame's head before the bulk: memory
+that is new for each of them costs more than all copies. Whoever can read into a buffer is given one (`buffer`).
 """
 
 from collections import deque
@@ -22,8 +25,11 @@ from alphorn.model.conversation import AbandonStream, Publish, SendFragment
 from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
-FRAGMENT_BYTES = 256 << 10
-WINDOW_BYTES = 6 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
+FRAGMENT_BYTES = 1 << 20  # a fragment costs every member the same work, whatever is in it
+WINDOW_BYTES = 2 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
+
+_HEAD_BYTES = 64  # of a frame before its bulk, at most
+_BUFFER_BYTES = _HEAD_BYTES + FRAGMENT_BYTES
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
@@ -31,8 +37,14 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
 
     counter: int
     size: int
-    frame: bytes
+    frame: bytes | memoryview
     place: int
+    buffer: bytearray | None = None  # what the frame is in, where that may be used again
+
+
+def room(buffer: bytearray) -> memoryview:
+    """Where a piece of a body is to be in a lane's buffer."""
+    return memoryview(buffer)[_HEAD_BYTES:]
 
 
 class Lane:
@@ -42,8 +54,10 @@ class Lane:
         "_before",
         "_digest",
         "_index",
+        "_is_growing",
         "_sent",
         "_size",
+        "_spare",
         "_under_way",
         "_waiting",
         "blocked",
@@ -74,7 +88,9 @@ class Lane:
         self._waiting: deque[_Sent] = deque()
         self._sent: deque[_Sent] = deque()
         self._under_way = 0
+        self._spare: list[bytearray] = []
         self.begin(0)
+        self._is_growing = False
 
     # For who sends a body.
 
@@ -85,6 +101,7 @@ class Lane:
         self._index = self._size = 0
         self._before = self.counter  # of the last frame of the body before
         self._digest = xxhash.xxh3_128()
+        self._is_growing = True  # more of it is to come
 
     @property
     def has_room(self) -> bool:
@@ -96,13 +113,27 @@ class Lane:
         """Whether nothing is under way."""
         return not self._under_way
 
+    def buffer(self) -> bytearray:
+        """For the next piece of the body, which `room` shows the place of; `add_from` gives it back."""
+        return self._spare.pop() if self._spare else bytearray(_BUFFER_BYTES)
+
     def add(self, blob: bytes | bytearray | memoryview) -> None:
-        """The next piece of the body."""
+        """The next piece of the body; it is copied."""
+        buffer = self.buffer() if 2 * len(blob) > FRAGMENT_BYTES else bytearray(_HEAD_BYTES + len(blob))
+        room(buffer)[: len(blob)] = blob
+        self.add_from(buffer, len(blob))
+
+    def add_from(self, buffer: bytearray, size: int) -> None:
+        """The next piece of the body is so much of a buffer's room; nobody else writes to it any more."""
+        blob = room(buffer)[:size]
         self._digest.update(blob)
-        frame = SendFragment(self.session, self.number, self.place, self.counter + 1, self._index, memoryview(blob))
-        self._add(b"".join(encode_parts(frame)), len(blob))
+        fragment = SendFragment(self.session, self.number, self.place, self.counter + 1, self._index, blob)
+        head, _ = encode_parts(fragment)
+        start = _HEAD_BYTES - len(head)
+        buffer[start:_HEAD_BYTES] = head
+        self._add(memoryview(buffer)[start : _HEAD_BYTES + size], size, buffer)
         self._index += 1
-        self._size += len(blob)
+        self._size += size
 
     def streamed(self) -> Streamed:
         """The body that was added, as its message names it."""
@@ -113,6 +144,7 @@ class Lane:
         blob = memoryview(batch_of([message]))
         publish = Publish(self.session, self.number, self.place, self.counter + 1, 1, flags, now_ms, blob)
         self._add(encode(publish), len(message))
+        self._end()
         return self.counter
 
     def abandon(self) -> None:
@@ -124,6 +156,7 @@ class Lane:
                     self._waiting[place] = _Sent(sent.counter, 0, self._given_up(sent.counter), self.place)
         if self._index:
             self._add(self._given_up(self.counter + 1), 0)
+        self._end()
 
     def id_of(self, connection: bytes, counter: int) -> str:
         """The id of a message."""
@@ -139,20 +172,27 @@ class Lane:
         first = self._waiting[0]
         return not first.size or not (self.blocked or first.place in self.blocked_places)
 
-    def pack(self, now_ms: int) -> list[bytes]:
+    def pack(self, now_ms: int) -> list[bytes | memoryview]:
         """The next frame to send: one at a time, so that others have their turns."""
         sent = self._waiting.popleft()
         self._sent.append(sent)
         return [sent.frame]
 
-    def unconfirmed_frames(self) -> list[bytes]:
-        """What must be sent again on a new connection, in order."""
+    def unconfirmed_frames(self) -> list[bytes | memoryview]:
+        """What must be sent again on a new connection, in order.
+
+        Its buffers are not used again: it may be confirmed by what was sent before, and then still wait to leave.
+        """
+        self._sent = deque(msgspec.structs.replace(sent, buffer=None) for sent in self._sent)
         return [sent.frame for sent in self._sent]
 
     def on_confirmed(self, counter: int) -> None:
         """Everything through this counter is committed."""
         while self._sent and self._sent[0].counter <= counter:
-            self._under_way -= self._sent.popleft().size
+            sent = self._sent.popleft()
+            self._under_way -= sent.size
+            if self._is_growing and sent.buffer is not None and len(sent.buffer) == _BUFFER_BYTES:
+                self._spare.append(sent.buffer)
         self._move()
 
     def on_postponed(self, counter: int, taken: int) -> None:
@@ -194,10 +234,14 @@ class Lane:
     def _given_up(self, counter: int) -> bytes:
         return encode(AbandonStream(self.session, self.number, self.place, counter))
 
-    def _add(self, frame: bytes, size: int) -> None:
+    def _end(self) -> None:
+        self._is_growing = False
+        self._spare.clear()
+
+    def _add(self, frame: bytes | memoryview, size: int, buffer: bytearray | None = None) -> None:
         self.counter += 1
         self._under_way += size
-        self._waiting.append(_Sent(self.counter, size, frame, self.place))
+        self._waiting.append(_Sent(self.counter, size, frame, self.place, buffer))
 
     def _move(self) -> None:
         first = self._sent or self._waiting

@@ -78,9 +78,9 @@ class Outboxes:
         """Whether something should leave at once."""
         return any(outbox.wants_packing for outbox in self._of.values())
 
-    def pack(self, now_ms: int, ask: Ask) -> list[bytes]:
+    def pack(self, now_ms: int, ask: Ask) -> list[bytes | memoryview]:
         """What is to leave now; destinations that were deleted are asked for instead."""
-        output: list[bytes] = []
+        output: list[bytes | memoryview] = []
         for outbox in self._of.values():
             if isinstance(outbox, Outbox) and outbox.wants_packing and outbox.is_stale:
                 self._whereabouts.find_again(outbox, ask)
@@ -88,7 +88,7 @@ class Outboxes:
                 output += outbox.pack(now_ms)
         return output
 
-    def unconfirmed_frames(self) -> list[bytes]:
+    def unconfirmed_frames(self) -> list[bytes | memoryview]:
         """What must be sent again on a new stream."""
         return list(chain.from_iterable(outbox.unconfirmed_frames() for outbox in self._of.values()))
 

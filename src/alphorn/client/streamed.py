@@ -21,6 +21,21 @@ def check_readable(readable: Any) -> Callable[[int], Any]:
     return read  # type: ignore[no-any-return]
 
 
+def into_of(readable: Any) -> Callable[[memoryview], Any] | None:
+    """How to read from this into a buffer, as it comes; None where it cannot."""
+    into = getattr(readable, "readinto1", None) or getattr(readable, "readinto", None)
+    return into if callable(into) else None
+
+
+def check_count(count: Any, room: int) -> int:
+    """How many bytes were read; raises `Misuse`."""
+    if isinstance(count, int) and 0 <= count <= room:
+        return count
+    raise Misuse(
+        f"the stream's readinto gives {count!r}; it must give a number of bytes, and wait until there are some"
+    )
+
+
 def check_piece(data: Any) -> bytes | bytearray | memoryview:
     """What was read; raises `Misuse`."""
     if isinstance(data, bytes | bytearray | memoryview):

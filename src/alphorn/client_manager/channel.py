@@ -1,7 +1,9 @@
 """One channel as a Client Manager sees it: what is to be ordered, what is under way, and who its primary is.
 
-Nobody waits to fill a batch: whatever was wanted within a turn is one log entry, and what is wanted while the bus takes
-nothing more becomes larger entries afterwards. Commands leave in the order in which they were wanted.
+No clock makes anybody wait to fill a batch: whatever was wanted within a turn is one log entry. What is wanted while
+one is under way waits for that, unless it is much, and shares the next; an entry costs every member the same work
+whatever is in it, so that where messages come one by one each of them is sooner through. What is wanted while the bus
+takes nothing more becomes larger entries afterwards. Commands leave in the order in which they were wanted.
 
 Bulk, which is fragments and what must come after them, has entries and a queue of its own: only so much of it is under
 way at a time, whoever it is from, and everything else passes by.
@@ -31,6 +33,7 @@ from alphorn.model.link import Answered
 from alphorn.model.messages import Flag
 
 ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large
+LITTLE_BYTES = 16 << 10  # commands that take less wait for the entry that is under way
 BULK_BYTES_MAX = 2 << 20  # of fragments under way, of all clients: what a small message may have to wait behind
 _COMMAND_BYTES = 64
 _POSITION_BYTES = 9  # at most
@@ -233,7 +236,7 @@ class Channel:
 
     def take_entries(self) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""
-        if self._commands and self.is_open:
+        if self.is_open and not self._waits_for_others:
             self._close_entry()
         taken = []
         while self.is_open and (self.waiting or self._has_room_for_bulk):
@@ -248,6 +251,10 @@ class Channel:
                 self._waiting_bytes -= len(payload)
             taken.append((self._handle, payload))
         return taken
+
+    @property
+    def _waits_for_others(self) -> bool:
+        return self._size < LITTLE_BYTES and len(self.in_flight) > len(self._bulk_in_flight)
 
     @property
     def _has_room_for_bulk(self) -> bool:

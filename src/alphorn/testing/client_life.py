@@ -128,7 +128,7 @@ class ClientLife:
     def _flush(self) -> None:
         if self._end is not None:
             for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
-                self._end.send(frame)
+                self._end.send(bytes(frame))
 
     @property
     def _now(self) -> float:

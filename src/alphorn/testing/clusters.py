@@ -52,7 +52,7 @@ def cluster(
     client_managers: int = 1,
     backups: int = 1,
     channels: int = 1,
-    directory: Path | None = None,
+    directory: Path | str | None = None,
     deadline_s: float = DEADLINE_S,
     checkpoint_interval: int | None = None,
     limits: dict[str, int] | None = None,
@@ -70,7 +70,7 @@ def cluster(
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
-        path = directory.absolute() / FILE_NAME
+        path = Path(directory).absolute() / FILE_NAME
         if not path.exists():
             file = _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval)
             nodes = tuple(msgspec.structs.replace(node, **(limits or {})) for node in file.nodes)

@@ -5,6 +5,7 @@ timers are late. A machine that raises, or a disk that fails, ends the node as i
 """
 
 import enum
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,12 @@ TURN_INPUTS_MAX = 64  # inputs a member that wakes up takes in before it perform
 TICKS_AT_ONCE_MAX = 500
 UNIX_START_S = 1_750_000_000.0
 WITHOUT_HISTORY = frozenset({"client_manager"})  # tags of members that begin at the newest number
+
+
+def moment_of(local: float, offset: float) -> float:
+    """When a clock that is ahead by so much shows a time: never a rounding before, or it would be woken for nothing."""
+    moment = local - offset
+    return moment if moment + offset >= local else moment + max(math.ulp(local), math.ulp(moment))
 
 
 class NodeState(enum.Enum):
@@ -268,7 +275,7 @@ class SimulatedNode:
 
     def virtual(self, local: float) -> float:
         """When its own clock shows this time."""
-        return local - self._offset
+        return moment_of(local, self._offset)
 
     @property
     def unix_s(self) -> float:

@@ -285,7 +285,7 @@ class SimulatedClient:
         frames = self.core.take_output(now_ms)
         while self.core.has_output:
             frames += self.core.take_output(now_ms)
-        return frames
+        return [bytes(frame) for frame in frames]  # a real stream copies them too
 
     @property
     def _now(self) -> float:

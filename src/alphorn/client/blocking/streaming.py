@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alphorn.client.choices import Sending
-from alphorn.client.lane import FRAGMENT_BYTES, Lane
+from alphorn.client.lane import FRAGMENT_BYTES, Lane, room
 from alphorn.client.reading import Reading
 from alphorn.client.refusals import again
-from alphorn.client.streamed import bytes_of, check_piece, check_readable, reading_of
+from alphorn.client.streamed import bytes_of, check_count, check_piece, check_readable, into_of, reading_of
 from alphorn.model.errors import Misuse
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ class BodySending:
         with line.lock:
             lane.begin(place)
         try:
-            self._send_body(check_readable(readable))
+            read, read_into = check_readable(readable), into_of(readable)
+            if read_into is None:
+                self._send_read(read)
+            else:
+                self._send_filled(read_into)
             now_ms = time.time_ns() // 1_000_000
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             precede()
@@ -68,8 +72,28 @@ class BodySending:
         self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(line.core.connection, counter))
 
-    def _send_body(self, read: Callable[[int], Any]) -> None:
+    def _send_filled(self, read_into: Callable[[memoryview], Any]) -> None:
         """Full fragments while something is under way; what there is, when nothing is."""
+        is_over = False
+        while not is_over:
+            with self._line.lock:
+                buffer = self.lane.buffer()
+            space, size = room(buffer), 0
+            while size < len(space) and not (size and self.lane.is_idle):
+                count = check_count(read_into(space[size:]), len(space) - size)
+                size += count
+                if not count:
+                    is_over = True
+                    break
+            if size:
+                self._await(lambda: self.lane.has_room)
+                with self._line.lock:
+                    self.lane.add_from(buffer, size)
+                if self._line.is_asleep:
+                    self._line.wake()
+
+    def _send_read(self, read: Callable[[int], Any]) -> None:
+        """The same of something that gives bytes of its own."""
         gathered = bytearray()
         while data := check_piece(read(FRAGMENT_BYTES - len(gathered))):
             if not gathered and len(data) == FRAGMENT_BYTES:

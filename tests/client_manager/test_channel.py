@@ -1,0 +1,63 @@
+"""What shares a log entry, and what waits for which."""
+
+from alphorn.client_manager.channel import LITTLE_BYTES, Channel
+from alphorn.model import commands
+from alphorn.model.commands import decode_entry
+
+
+def _forget(number: int) -> commands.Forget:
+    return commands.Forget(bytes([number]) * 16)
+
+
+def _fragment(size: int) -> commands.Fragment:
+    return commands.Fragment(1, bytes(20), 1, 0, memoryview(bytes(size)))
+
+
+def _take(channel: Channel) -> list[tuple[int, list[object]]]:
+    return [(handle, list(decode_entry(payload).commands)) for handle, payload in channel.take_entries()]
+
+
+def test_what_is_wanted_in_one_turn_is_one_entry_and_leaves_at_once() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(1))
+    channel.want(_forget(2))
+    assert [commands for _, commands in _take(channel)] == [[_forget(1), _forget(2)]]
+
+
+def test_little_waits_for_the_entry_that_is_under_way_and_shares_the_next() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(1))
+    [(handle, _)] = _take(channel)
+    channel.want(_forget(2))
+    assert _take(channel) == []
+    channel.want(_forget(3))
+    assert _take(channel) == []
+    channel.committed(handle, 7)
+    assert [commands for _, commands in _take(channel)] == [[_forget(2), _forget(3)]]
+
+
+def test_little_leaves_when_nobody_knows_what_became_of_the_entry_before() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(1))
+    [(handle, _)] = _take(channel)
+    channel.want(_forget(2))
+    channel.lost(handle)
+    assert [commands for _, commands in _take(channel)] == [[_forget(2)]]
+
+
+def test_much_leaves_while_other_entries_are_under_way() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(1))
+    _take(channel)
+    channel.want(_forget(2), size=LITTLE_BYTES)
+    assert [commands for _, commands in _take(channel)] == [[_forget(2)]]
+
+
+def test_nothing_waits_for_bulk_and_bulk_for_nothing_else() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_fragment(100))
+    assert len(_take(channel)) == 1
+    channel.want(_forget(1))
+    assert [commands for _, commands in _take(channel)] == [[_forget(1)]]
+    channel.want(_fragment(100))
+    assert len(_take(channel)) == 1
