@@ -22,11 +22,11 @@ import alphorn.testing
 from alphorn.client.inbox import AckMode
 from alphorn.client_manager.directory import Directory
 from alphorn.model.destinations import parse_destination
-from alphorn.testing.channel_cluster import ChannelCluster
 from alphorn.testing.cluster_plan import ClientPlan, make_cluster_plan
 from alphorn.testing.clusters import Cluster
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.programs import Reading
+from alphorn.testing.simulated_cluster import SimulatedCluster
 
 CHANNELS = (1, 2, 4)
 CLIENTS = 3  # of each channel, in the simulation
@@ -58,14 +58,11 @@ def simulate(channels: int, seconds: float) -> Row:
             label = f"C{channel}.{place}"
             client = ClientPlan(name=label, client_id=label, home=3, targets=(name,), readings=(reading,))
             clients.append(client)
-    cluster = ChannelCluster(msgspec.structs.replace(plan, clients=tuple(clients)), channels)
-    for each in cluster.channels:
-        for node in each.simulation.servers():
-            node.start(founding=True)
-    for room in cluster.client_managers:
-        room.node.start()
+    plan = msgspec.structs.replace(plan, channels=channels, clients=tuple(clients), tellers=0)
+    cluster = SimulatedCluster(plan)
     for program in cluster.clients:
-        program.start()
+        program.streams = False  # small messages only
+    cluster.found()
     cluster.simulation.run_until(CALM_START_S + seconds)
     messages = len(cluster.book.confirmed())
     datagrams = sum(each.simulation.network.datagrams for each in cluster.channels)

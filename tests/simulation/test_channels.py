@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.testing import campaign
-from alphorn.testing.channel_run import run_channels
+from alphorn.testing.cluster_run import run_channels
 
 SEEDS = (1, 2, 7, 8)
 QUICK = {"refused-dropped": {"progress after healing"}}  # the others take more seeds

@@ -14,12 +14,16 @@ from alphorn.testing.schedule import Streams
 SHAPES = ((2, 1), (2, 1), (3, 0))  # Message Managers and witnesses
 FAULT_CLASSES_MIN = 8
 ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of tellers (transfers.py)
+DESTINATIONS = ("queue:a", "queue:b", "topic:t")  # of clients
 ALL_QUEUES = "glob:queue:?"
 STAGED_QUEUE = "queue:s"  # what jobs publish to (staging.py)
 STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
+CHANNELS = 2  # where there are several
+MOVE = "move"  # a destination is moved to another of them
+MOVES = 12  # how often that stands among the faults to draw from
 
 
 class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     tellers: int = 0  # clients that move units between accounts, in transactions
     units: int = 0
     jobs: int = 0  # clients that publish in stages
+    channels: int = 1  # each has such a group
 
     @property
     def job_targets(self) -> tuple[str, ...]:
@@ -70,9 +75,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         names = ",".join(member.name for member in self.config.members)
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
-            f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, copies {self.config.copies}, "
-            f"interval {self.config.checkpoint_interval}, at most {self.limits.max_lengths} messages, "
-            f"{self.safety_s:.0f} s of {' '.join(self.faults)}"
+            f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
+            f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
+            f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
 
 
@@ -117,14 +122,20 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     )
 
 
+def make_channel_plan(seed: int) -> ClusterPlan:
+    """Draws the plan of a seed for several channels. Tellers and jobs stay away: what they use is on one."""
+    plan = make_cluster_plan(seed)
+    faults = (*plan.faults, *[MOVE] * MOVES)
+    return msgspec.structs.replace(plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0, jobs=0)
+
+
 def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
     """Two queues, a topic with durable subscriptions or a shared one; every destination has a consumer."""
     is_shared = stream.random() < 0.5
     clients = []
     for number in range(stream.randint(2, 4)):
         name = f"C{number + 1}"
-        everything = ["queue:a", "queue:b", "topic:t"]
-        targets = tuple(sorted(stream.sample(everything, stream.randint(1, 2))))
+        targets = tuple(sorted(stream.sample(DESTINATIONS, stream.randint(1, 2))))
         readings = [_draw_reading(stream, "queue:a" if number == 0 else stream.choice(("queue:a", "queue:b")))]
         if number == 1:
             readings = [_draw_reading(stream, "queue:b")]
@@ -174,7 +185,7 @@ def _with_staged(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[Clien
 
 def _draw_limits(stream: Random) -> LimitsPlan:
     """Some destinations are full after a few messages, and some Client Managers take or pass on little at a time."""
-    lengths = {name: stream.choice((0, 0, 2, 6)) for name in ("queue:a", "queue:b", "topic:t")}
+    lengths = {name: stream.choice((0, 0, 2, 6)) for name in DESTINATIONS}
     return LimitsPlan(
         max_lengths={name: length for name, length in lengths.items() if length},
         session_bytes_max=stream.choice((60, 1 << 20)),

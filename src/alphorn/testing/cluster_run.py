@@ -3,17 +3,21 @@
 As with a group alone (run.py), the *safety phase* demands only that no checker objects. After healing every client
 sends a last message everywhere, and within the time of the *liveness phase* all clients are connected, all messages are
 acknowledged, and all replicas are equal and empty.
+
+What the checkers of the log promise holds for each channel by itself, what those of messages promise holds for the
+whole, on whichever channel a destination is by then.
 """
+
+from collections import Counter
 
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
-from alphorn.testing.checkers.messages import make_message_checkers
-from alphorn.testing.cluster_plan import ClusterPlan, make_cluster_plan
-from alphorn.testing.faults import Nemesis
+from alphorn.testing.checkers.messages import MESSAGE_CHECKERS, EnginesAgree, MessageChecker, make_message_checkers
+from alphorn.testing.cluster_plan import ClusterPlan, make_channel_plan, make_cluster_plan
+from alphorn.testing.faults import FAULTS, Nemesis
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.simulated_cluster import SimulatedCluster
-from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfers import Told
 from alphorn.testing.watch import Violation
@@ -22,55 +26,63 @@ from alphorn.testing.workload import Outcome
 FUND_S = 1.0  # until the accounts of tellers have their units
 
 
-def run_cluster(seed: int, *, machine: MachineFactory | None = None, timeline: Timeline | None = None) -> Result:
-    """Runs one seed. Every failure, of a checker or of a machine, is in the result."""
-    return ClusterRun(make_cluster_plan(seed), machine=machine, timeline=timeline).finish()
+def run_cluster(seed: int, *, timeline: Timeline | None = None) -> Result:
+    """Runs one seed on one channel. Every failure, of a checker or of a machine, is in the result."""
+    return ClusterRun(make_cluster_plan(seed), timeline=timeline).finish()
+
+
+def run_channels(seed: int, *, timeline: Timeline | None = None) -> Result:
+    """Runs one seed on several channels, with destinations moved between them. Failures are in the result."""
+    return ClusterRun(make_channel_plan(seed), timeline=timeline).finish()
 
 
 class ClusterRun:
-    """A cluster with its nemesis and its checkers: those of the log, and those of messages."""
+    """A cluster with a nemesis and checkers of the log for each channel, and checkers of messages for all."""
 
-    __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemesis", "plan", "result")
+    __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemeses", "plan", "result")
 
-    def __init__(
-        self, plan: ClusterPlan, *, machine: MachineFactory | None = None, timeline: Timeline | None = None
-    ) -> None:
+    def __init__(self, plan: ClusterPlan, *, timeline: Timeline | None = None) -> None:
         self.plan = plan
-        self.result = Result(seed=plan.seed, kind="cluster")
-        self.cluster = SimulatedCluster(plan, machine=machine, is_tracing=timeline is not None)
+        self.result = Result(seed=plan.seed, kind="cluster" if plan.channels == 1 else "channels")
+        self.cluster = cluster = SimulatedCluster(plan, is_tracing=timeline is not None)
         if timeline is not None:
-            timeline.attach(self.cluster.simulation)
-        self.facts = Facts(self.cluster.simulation)
-        self.checkers = CheckerSet(self.facts, self.cluster.workload)
-        self.message_checkers = make_message_checkers(self.cluster)
-        self.nemesis = Nemesis(
-            self.facts,
-            self.cluster.workload,
-            enabled=plan.faults,
-            pace_s=plan.pace_s,
-            faults=self.cluster.faults(),
-        )
+            timeline.attach(cluster.simulation)
+        self.facts = [Facts(channel.simulation) for channel in cluster.channels]
+        pairs = list(zip(self.facts, cluster.channels, strict=True))
+        self.checkers = [CheckerSet(facts, channel.workload) for facts, channel in pairs]
+        self.message_checkers = _make_message_checkers(cluster)
+        self.nemeses = [
+            Nemesis(
+                facts,
+                channel.workload,
+                enabled=plan.faults if channel.number == 0 else _of_the_log(plan.faults),
+                pace_s=plan.pace_s,
+                faults=cluster.faults(),
+            )
+            for facts, channel in pairs
+        ]
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
         with judged(self.result):
             self._run_safety()
             self._run_liveness()
-            self.checkers.finish()
+            for checkers in self.checkers:
+                checkers.finish()
             for checker in self.message_checkers:
                 checker.finish()
             self.cluster.check_transfers()
+            self._check_homes()
         self._sum_up()
         return self.result
 
     def _run_safety(self) -> None:
         simulation = self.cluster.simulation
-        simulation.found()
-        for client in self.cluster.programs:
-            client.start()
+        self.cluster.found()
         simulation.run_until(CALM_START_S)
         self._fund()
-        self.nemesis.start()
+        for nemesis in self.nemeses:
+            nemesis.start()
         simulation.run_until(CALM_START_S + self.plan.safety_s)
 
     def _fund(self) -> None:
@@ -90,8 +102,9 @@ class ClusterRun:
 
     def _run_liveness(self) -> None:
         simulation = self.cluster.simulation
-        self.nemesis.stop()
-        self.checkers.heal()
+        for nemesis, checkers in zip(self.nemeses, self.checkers, strict=True):
+            nemesis.stop()
+            checkers.heal()
         healed_at = simulation.now
         simulation.tell_fault("heal", "everything")
         for client in self.cluster.programs:
@@ -102,30 +115,49 @@ class ClusterRun:
                 raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
             simulation.run_until(simulation.now + POLL_S)
             silent = [client for client in silent if not client.send_last()]
-            for node in simulation.nodes:
-                if not node.is_up:
-                    node.start_again()
+            self.cluster.start_again()
         self.result.healed_s = simulation.now - healed_at
 
     def _find_missing(self, silent: int) -> str:
-        for node in self.cluster.simulation.nodes:
-            if not node.is_up:
-                return f"{node.name} is down: {node.last_words}"
-            if not node.is_synchronised:
-                return f"{node.name} is not synchronised"
+        for channel in self.cluster.channels:
+            if absent := channel.find_absent():
+                return absent
         return self.cluster.find_unfinished() or (f"{silent} clients cannot send" if silent else "")
 
+    def _check_homes(self) -> None:
+        for name, homes in self.cluster.homes().items():
+            if len(homes) != 1:
+                raise Violation("a destination is in one place", f"{name} is on the channels {homes}")
+
     def _sum_up(self) -> None:
-        simulation, result, workload = self.cluster.simulation, self.result, self.cluster.workload
-        result.trace_hash = simulation.trace_hash
-        result.virtual_s = simulation.now
-        result.events = simulation.schedule.events
-        result.datagrams = simulation.network.datagrams
-        result.committed = len(self.facts.committed)
-        result.ordered = workload.count(Outcome.ORDERED)
-        result.unknown = workload.count(Outcome.UNKNOWN)
-        result.refused = workload.count(Outcome.REFUSED)
-        result.transactions = self.cluster.transfers.counts[Told.DONE]
-        result.messages = len(self.cluster.book.confirmed())
-        result.receipts = sum(map(len, self.cluster.book.receipts.values()))
-        result.faults = dict(sorted(self.nemesis.counts.items()))
+        result, cluster = self.result, self.cluster
+        simulations = [channel.simulation for channel in cluster.channels]
+        workloads = [channel.workload for channel in cluster.channels]
+        result.trace_hash = "".join(simulation.trace_hash for simulation in simulations)
+        result.virtual_s = cluster.simulation.now
+        result.events = cluster.simulation.schedule.events
+        result.datagrams = sum(simulation.network.datagrams for simulation in simulations)
+        result.committed = sum(len(facts.committed) for facts in self.facts)
+        result.ordered = sum(workload.count(Outcome.ORDERED) for workload in workloads)
+        result.unknown = sum(workload.count(Outcome.UNKNOWN) for workload in workloads)
+        result.refused = sum(workload.count(Outcome.REFUSED) for workload in workloads)
+        result.transactions = cluster.transfers.counts[Told.DONE]
+        result.messages = len(cluster.book.confirmed())
+        result.receipts = sum(map(len, cluster.book.receipts.values()))
+        faults = Counter({"moved": cluster.moves["done"]} if self.plan.channels > 1 else {})
+        for nemesis in self.nemeses:
+            faults.update(nemesis.counts)
+        result.faults = dict(sorted(faults.items()))
+
+
+def _make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
+    """Those of a cluster; where it has several channels, the replicas of each are compared, and limits are not."""
+    if len(cluster.channels) == 1:
+        return make_message_checkers(cluster)
+    whole = [make(cluster) for make in MESSAGE_CHECKERS if make is not EnginesAgree]
+    return [*whole, *map(EnginesAgree, cluster.channels)]
+
+
+def _of_the_log(faults: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that concern one group alone."""
+    return tuple(fault for fault in faults if fault in FAULTS)

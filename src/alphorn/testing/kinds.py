@@ -6,9 +6,8 @@ every other of these clusters has two channels, and moves between them.
 
 import enum
 
-from alphorn.testing.channel_run import CHANNELS, make_channel_plan, run_channels
-from alphorn.testing.cluster_plan import make_cluster_plan
-from alphorn.testing.cluster_run import run_cluster
+from alphorn.testing.cluster_plan import make_channel_plan, make_cluster_plan
+from alphorn.testing.cluster_run import run_channels, run_cluster
 from alphorn.testing.plan import make_plan
 from alphorn.testing.run import Result
 from alphorn.testing.run import run_seed as run_log
@@ -56,7 +55,7 @@ def describe_seed(seed: int, kind: Kind = Kind.ALL) -> str:
         case Kind.CLUSTER:
             return make_cluster_plan(seed).describe()
         case Kind.CHANNELS:
-            return f"{make_channel_plan(seed).describe()}, on {CHANNELS} channels"
+            return make_channel_plan(seed).describe()
         case Kind.TRANSFERS:
             return make_transfer_plan(seed).describe()
     return make_plan(seed).describe()

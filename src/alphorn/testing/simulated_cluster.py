@@ -1,31 +1,28 @@
-"""A whole message cluster in one thread: Message Managers, Client Managers and clients on one simulated group.
+"""A whole message cluster in one thread: a simulated group for each channel, on one clock, with Client Managers on all.
 
-Members S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 … are clients, which are no members.
+S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 …, T1 … and J1 … are clients, no members.
+Where there are several channels, clients may ask for destinations to be moved between them meanwhile.
 """
 
+from functools import partial
 from random import Random
 
-from alphorn.bus.config import MemberConfig, Role
+from alphorn.client.core import State
+from alphorn.client.requests import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
-from alphorn.model.destinations import parse_destination
+from alphorn.model.conversation import Move
+from alphorn.model.errors import Error
 from alphorn.testing.book import Book
 from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
-from alphorn.testing.cluster_plan import ACCOUNTS, ClusterPlan
-from alphorn.testing.disk import FSYNC_MEAN_S
+from alphorn.testing.client_manager_room import ClientManagerRoom
+from alphorn.testing.cluster_plan import ACCOUNTS, DESTINATIONS, MOVE, ClientPlan, ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
-from alphorn.testing.node import SimulatedNode
 from alphorn.testing.programs import SimulatedClient
-from alphorn.testing.replica import Replica
-from alphorn.testing.rooms import CLIENT_MANAGER_TAG, ClientManagerRoom, EngineReplica, MessageManagerRoom
+from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.staging import StagingBook, StagingClient
-from alphorn.testing.streams import SimulatedStreams
-from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.transfers import TransferBook, TransferClient, units_of
-from alphorn.testing.workload import Workload
-
-DELAY_MEAN_S = 0.0005
 
 
 class SimulatedCluster:
@@ -33,167 +30,148 @@ class SimulatedCluster:
 
     __slots__ = (
         "book",
+        "channels",
         "client_managers",
         "clients",
         "jobs",
         "message_managers",
+        "moves",
         "plan",
-        "simulation",
         "staging_book",
-        "streams",
         "tellers",
         "transfers",
-        "workload",
     )
 
-    def __init__(
-        self,
-        plan: ClusterPlan,
-        *,
-        machine: MachineFactory | None = None,
-        is_tracing: bool = False,
-        is_even: bool = False,
-    ) -> None:
+    def __init__(self, plan: ClusterPlan, *, is_tracing: bool = False, is_even: bool = False) -> None:
         self.plan = plan
-        self.simulation = simulation = Simulation(
-            plan.seed,
-            plan.config,
-            budget=plan.budget,
-            machine=machine,
-            turn_s=plan.turn_s,
-            install_s_max=plan.install_s_max,
-            make_replica=_make_replica,
-            is_tracing=is_tracing,
-            delay_mean=0.0 if is_even else DELAY_MEAN_S,
-            sync_mean_s=0.0 if is_even else FSYNC_MEAN_S,
-            is_shuffled=not is_even,
-        )
-        self.workload = Workload(simulation, think_s=0.0, size_max=0, outstanding_max=0)
-        self.streams = SimulatedStreams(
-            simulation.schedule,
-            simulation.network,
-            Random(f"{plan.seed}/streams"),
-            record=simulation.around.record,
-            said=simulation.watch.said,
-        )
-        self.message_managers: list[MessageManagerRoom] = []
-        for node in simulation.servers():
-            if Role.DATA in node.me.roles:
-                room = MessageManagerRoom(node, self.workload)
-                node.upper = room
-                self.message_managers.append(room)
-        self.client_managers = [self._add_client_manager(f"M{i + 1}") for i in range(plan.client_managers)]
-        simulation.watch.ended.append(lambda node, reason: self.streams.break_of(node.name, reason))
-        self.book = Book(simulation.watch)
-        self.clients = [
-            SimulatedClient(
-                client.name,
-                client_id=client.client_id,
-                home=client.home,
-                book=self.book,
-                streams=self.streams,
-                stream=Random(f"{plan.seed}/{client.name}"),
-                managers=self.client_managers,
-                targets=client.targets,
-                late=client.late,
-                readings=client.readings,
-                max_lengths=plan.limits.max_lengths,
-                tell=self._tell,
-            )
-            for client in plan.clients
+        self.channels: list[SimulatedChannel] = []
+        for number in range(plan.channels):
+            schedule = self.simulation.schedule if self.channels else None
+            channel = SimulatedChannel(plan, number, schedule, is_tracing=is_tracing, is_even=is_even)
+            self.channels.append(channel)
+        self.message_managers = [room for channel in self.channels for room in channel.message_managers]
+        self.client_managers = [
+            ClientManagerRoom(f"M{number + 1}", self.channels, plan.limits) for number in range(plan.client_managers)
         ]
-
+        self.book = Book(*(channel.simulation.watch for channel in self.channels))
+        for channel in self.channels:
+            channel.book = self.book
+        self.clients = [self._make_client(client) for client in plan.clients]
         self.transfers = TransferBook()
-        homes = [room.place for room in self.client_managers]
-        self.tellers = [
-            TransferClient(
-                f"T{number + 1}",
-                place=homes[number % len(homes)],
-                accounts=list(ACCOUNTS),
-                managers=self.client_managers,
-                streams=self.streams,
-                stream=Random(f"{plan.seed}/T{number + 1}"),
-                book=self.transfers,
-                tell=self._tell,
-            )
-            for number in range(plan.tellers)
-        ]
+        self.tellers = [self._make_teller(number) for number in range(plan.tellers)]
         self.staging_book = StagingBook()
-        self.jobs = [
-            StagingClient(
-                f"J{number + 1}",
-                place=homes[number % len(homes)],
-                targets=plan.job_targets,
-                managers=self.client_managers,
-                streams=self.streams,
-                stream=Random(f"{plan.seed}/J{number + 1}"),
-                book=self.book,
-                staging_book=self.staging_book,
-                tell=self._tell,
-            )
-            for number in range(plan.jobs)
-        ]
+        self.jobs = [self._make_job(number) for number in range(plan.jobs)]
+        self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
+
+    def _make_client(self, client: ClientPlan) -> SimulatedClient:
+        made = SimulatedClient(
+            client.name,
+            client_id=client.client_id,
+            home=client.home,
+            book=self.book,
+            streams=self.channels[0].streams,
+            stream=Random(f"{self.plan.seed}/{client.name}"),
+            managers=self.client_managers,
+            targets=client.targets,
+            late=client.late,
+            readings=client.readings,
+            max_lengths=self.plan.limits.max_lengths,
+            tell=self._tell,
+        )
+        if MOVE in self.plan.faults:
+            made.streams = False  # a destination that is being moved takes none, which these programs do not expect
+        return made
+
+    def _make_teller(self, number: int) -> TransferClient:
+        name = f"T{number + 1}"
+        return TransferClient(
+            name,
+            place=self.client_managers[number % len(self.client_managers)].place,
+            accounts=list(ACCOUNTS),
+            managers=self.client_managers,
+            streams=self.channels[0].streams,
+            stream=Random(f"{self.plan.seed}/{name}"),
+            book=self.transfers,
+            tell=self._tell,
+        )
+
+    def _make_job(self, number: int) -> StagingClient:
+        name = f"J{number + 1}"
+        return StagingClient(
+            name,
+            place=self.client_managers[number % len(self.client_managers)].place,
+            targets=self.plan.job_targets,
+            managers=self.client_managers,
+            streams=self.channels[0].streams,
+            stream=Random(f"{self.plan.seed}/{name}"),
+            book=self.book,
+            staging_book=self.staging_book,
+            tell=self._tell,
+        )
+
+    @property
+    def simulation(self) -> Simulation:
+        """The first channel's group, on whose network clients are."""
+        return self.channels[0].simulation
 
     @property
     def programs(self) -> list[SimulatedClient | TransferClient | StagingClient]:
         """All clients."""
         return [*self.clients, *self.tellers, *self.jobs]
 
-    def check_transfers(self) -> None:
-        """In the end every unit is in one account; raises `Violation`."""
-        if self.tellers:
-            room = next(room for room in self.message_managers if room.machine.is_primary)
-            accounts = [room.engine.destinations[room.engine.numbers[parse_destination(name)]] for name in ACCOUNTS]
-            units = [
-                (str(account.destination), *unit)
-                for account in accounts
-                if isinstance(account, Queue)
-                for unit in units_of(account, room.read)
-            ]
-            self.transfers.check(units, self.plan.units)
+    def found(self) -> None:
+        """Starts every Message Manager and witness for the very first time, then every Client Manager and client."""
+        for channel in self.channels:
+            for node in channel.simulation.servers():
+                node.start(founding=True)
+        for room in self.client_managers:
+            room.node.start()
+        for program in self.programs:
+            program.start()
+
+    def start_again(self) -> None:
+        """Starts what is down."""
+        for channel in self.channels:
+            for node in channel.simulation.nodes:
+                if not node.is_up:
+                    node.start_again()
 
     def engines(self) -> list[Engine]:
-        """One replica's state for each channel, of which there is one."""
-        return [self.message_managers[0].engine]
+        """One replica's state for each channel."""
+        return [engine for channel in self.channels for engine in channel.engines()]
 
     def connections(self) -> set[bytes]:
         """Of programs that run."""
         return {client.core.connection for client in self.programs}
 
+    def homes(self) -> dict[str, list[int]]:
+        """Which channels have each destination."""
+        found: dict[str, list[int]] = {}
+        for number, engine in enumerate(self.engines()):
+            for destination in engine.numbers:
+                if not destination.is_reserved:
+                    found.setdefault(str(destination), []).append(number)
+        return found
+
+    def check_transfers(self) -> None:
+        """In the end every unit is in one account; raises `Violation`."""
+        if self.tellers:
+            units = [
+                (str(account.destination), *unit)
+                for room in self.message_managers
+                if room.machine.is_primary
+                for account in room.engine.destinations.values()
+                if isinstance(account, Queue) and str(account.destination) in ACCOUNTS
+                for unit in units_of(account, room.read)
+            ]
+            self.transfers.check(units, self.plan.units)
+
     def find_unfinished(self) -> str:
         """What is not as it must be when all is quiet, in words; nothing when all is well."""
-        for client in self.programs:
-            if unfinished := client.find_unfinished():
+        for part in (*self.programs, *self.channels):
+            if unfinished := part.find_unfinished():
                 return unfinished
-        primaries = [room for room in self.message_managers if room.machine.is_primary]
-        if len(primaries) != 1:
-            return f"{len(primaries)} Message Managers are primary"
-        for room in self.message_managers:
-            if room.engine.sequence != primaries[0].engine.sequence:
-                return f"{room.node.name} has applied {room.engine.sequence} of {primaries[0].engine.sequence}"
-            for destination in room.engine.destinations.values():
-                if destination.destination.is_reserved or str(destination.destination) in ACCOUNTS:
-                    continue
-                for subscription, backlog in destination.backlogs():
-                    if backlog.count:
-                        name = destination.destination
-                        return f"{room.node.name} has {backlog.count} messages in {name}, subscription {subscription}"
         return ""
-
-    def _add_client_manager(self, name: str) -> ClientManagerRoom:
-        me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
-        node = self.simulation.add_node(me)
-        limits = self.plan.limits
-        room = ClientManagerRoom(
-            node,
-            self.workload,
-            self.streams,
-            self.message_managers,
-            session_bytes_max=limits.session_bytes_max,
-            consumer_bytes_max=limits.consumer_bytes_max,
-        )
-        node.upper = room
-        return room
 
     def _tell(self, name: str, details: str) -> None:
         for callback in self.simulation.watch.told:
@@ -207,13 +185,15 @@ class SimulatedCluster:
             **FAULTS,
             "break-streams": self._break_streams,
             "crash-client-manager": lambda nemesis: crash_client_manager(nemesis, self.client_managers),
-            "crash-client": lambda nemesis: self._end_client(nemesis, says_goodbye=False),
-            "goodbye": lambda nemesis: self._end_client(nemesis, says_goodbye=True),
+            "crash-client": partial(self._end_client, says_goodbye=False),
+            "goodbye": partial(self._end_client, says_goodbye=True),
             "slow-client": lambda nemesis: slow_client(nemesis, self.client_managers),
+            MOVE: self._move,
         }
 
     def _break_streams(self, nemesis: Nemesis) -> str:
-        count = self.streams.break_some(nemesis.stream.choice((0.2, 0.5, 1.0)))
+        share = nemesis.stream.choice((0.2, 0.5, 1.0))
+        count = sum(channel.streams.break_some(share) for channel in self.channels)
         return f"{count} streams" if count else ""
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
@@ -225,6 +205,15 @@ class SimulatedCluster:
         client.start()
         return client.name
 
+    def _move(self, nemesis: Nemesis) -> str:
+        open_clients = [client for client in self.clients if client.core.state is State.OPEN]
+        if not open_clients:
+            return ""
+        client = nemesis.stream.choice(open_clients)
+        destination, channel = nemesis.stream.choice(DESTINATIONS), nemesis.stream.choice(self.channels).name
+        self.moves["asked"] += 1
+        client.ask(lambda request: Move(request, destination, channel), self._on_moved)
+        return f"{destination} to {channel}, asked by {client.name}"
 
-def _make_replica(node: SimulatedNode) -> Replica:
-    return EngineReplica(node.upper) if isinstance(node.upper, MessageManagerRoom) else Replica()
+    def _on_moved(self, answer: Answer | Error) -> None:
+        self.moves["refused" if isinstance(answer, Error) else "done"] += 1

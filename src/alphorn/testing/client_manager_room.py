@@ -1,0 +1,264 @@
+"""A Client Manager on simulated groups: one process with a seat, which is a member, in each channel's group.
+
+Its members end and start together, as parts of one process do. Each has links to the Message Managers of its channel.
+"""
+
+from random import Random
+from typing import Any
+
+from alphorn.bus.config import MemberConfig, Role
+from alphorn.bus.machine import Deliver
+from alphorn.client_manager import machine as cm
+from alphorn.client_manager.core import ClientManager
+from alphorn.client_manager.desk import Settings
+from alphorn.doors import native
+from alphorn.model import frame_kinds, link
+from alphorn.model.conversation import Delivered, FragmentRead
+from alphorn.model.ids import IdSource
+from alphorn.testing.cluster_plan import LimitsPlan
+from alphorn.testing.node import SimulatedNode
+from alphorn.testing.rooms import CLIENT_MANAGER_TAG, MessageManagerRoom
+from alphorn.testing.schedule import Schedule
+from alphorn.testing.simulated_channel import SimulatedChannel
+from alphorn.testing.streams import StreamEnd
+from alphorn.testing.upper import Turns, Upper
+
+RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
+CACHE_BYTES = 4_000  # so little that bodies are often fetched from a backup
+
+
+class ClientManagerRoom:
+    """One Client Manager: its clients' streams, and a seat in each channel's group."""
+
+    __slots__ = ("_channel_names", "_clients", "_limits", "_next_stream", "_schedule", "_seats", "machine", "turns")
+
+    def __init__(self, name: str, channels: list[SimulatedChannel], limits: LimitsPlan) -> None:
+        self._channel_names = tuple(channel.name for channel in channels)
+        self._limits = limits
+        self._schedule: Schedule = channels[0].simulation.schedule
+        self._seats = [Seat(self, channel, name) for channel in channels]
+        self.turns: Turns | None = None
+
+    @property
+    def node(self) -> SimulatedNode:
+        """The member whose life is the process's."""
+        return self._seats[0].node
+
+    @property
+    def name(self) -> str:
+        """Of the process."""
+        return self.node.name
+
+    @property
+    def place(self) -> int:
+        """In the network."""
+        return self.node.index
+
+    def accept(self, end: StreamEnd) -> bool:
+        """A client connects; False where nobody listens."""
+        turns = self.turns
+        if turns is None or not self.node.is_up:
+            return False
+        self._next_stream += 1
+        number = self._next_stream
+        self._clients[number] = end
+        end.on_frame = lambda data: turns.receive(cm.Said(number, native.decode_client(data[native.LENGTH_BYTES :])))
+        end.on_closed = lambda reason: self._on_closed(number, turns, reason)
+        turns.receive(cm.Opened(number))
+        return True
+
+    def on_started(self) -> None:
+        """A member began: with the last one the process is whole."""
+        for seat in self._seats:
+            if not seat.node.is_up:
+                seat.node.start_again()
+                return  # it comes back here
+        node = self.node
+        ids = IdSource(bytes((10, 0, 0, node.index + 1)), 7000 + node.index, unix_s=node.unix_s)
+        settings = Settings(
+            name=node.name,
+            pid=node.run,
+            address=node.name,
+            channels=len(self._seats),
+            channel_names=self._channel_names,
+            cache_bytes=CACHE_BYTES,
+            session_bytes_max=self._limits.session_bytes_max,
+            consumer_bytes_max=self._limits.consumer_bytes_max,
+        )
+        self.machine = ClientManager(settings, ids, origins=[seat.origin for seat in self._seats])
+        self.turns = Turns(node, self.machine, self._perform)
+        self._clients: dict[int, StreamEnd] = {}
+        self._next_stream = 0
+        for seat in self._seats:
+            seat.begin(self.turns)
+
+    def on_ended(self) -> None:
+        """A member is gone, and the process with it."""
+        self.turns = None
+        for seat in self._seats:
+            if seat.node.is_up:
+                seat.node.end("its process ended")
+
+    def slow_down(self, seconds: float, stream: Random) -> bool:
+        """One of its clients takes nothing for a while; False where there is none."""
+        turns = self.turns
+        if turns is None or not turns.is_alive or not self._clients:
+            return False
+        number = stream.choice(sorted(self._clients))
+        turns.receive(cm.Writable(number, False))
+        self._schedule.after(seconds, turns.receive, cm.Writable(number, True))
+        return True
+
+    def on_resumed(self, seat: "Seat") -> None:
+        """A member goes on after a pause, and with the first one the process."""
+        if seat.node is self.node and self.turns is not None:
+            self.turns.resume()
+
+    def _on_closed(self, number: int, turns: Turns, reason: str) -> None:
+        if turns is self.turns and self._clients.pop(number, None) is not None:
+            turns.receive(cm.Closed(number, reason))
+
+    def _perform(self, output: cm.Output) -> None:
+        match output:
+            case cm.Reply(number, frame):
+                end = self._clients.get(number)
+                if end is not None and isinstance(frame, Delivered | FragmentRead):
+                    end.send(b"".join(native.encode_parts(frame)))
+                elif end is not None:
+                    end.send(native.encode(frame))
+            case cm.Order(channel, handle, payload):
+                self._seats[channel].order(handle, payload)
+            case cm.Ask(channel, name, asked):
+                self._seats[channel].ask(name, asked)
+            case cm.Gauge(number):  # simulated streams take everything
+                turns = self.turns
+                if number in self._clients and turns is not None:
+                    self._schedule.after(0.0, turns.receive, cm.Writable(number, True))
+            case cm.Hang(number, _):
+                end = self._clients.pop(number, None)
+                if end is not None:
+                    end.close()
+            case cm.Log(_, event, details):
+                self.node.tell_input(event, details)
+
+
+class Seat(Upper):
+    """The process's member of one channel's group, and its links there."""
+
+    __slots__ = ("_channel", "_delivered", "_handles", "_links", "_ordered", "_room", "node", "number", "origin")
+
+    def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, name: str) -> None:
+        self._room = room
+        self._channel = channel
+        self.number = channel.number
+        me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
+        self.node = channel.simulation.add_node(me)
+        self.node.upper = self
+        self.origin = b""
+
+    def begin(self, turns: Turns) -> None:
+        """The process is whole, and new."""
+        self._links: dict[str, StreamEnd] = {}
+        self._handles: dict[int, int] = {}  # the bus's to the machine's
+        self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
+        self._delivered = 0
+        for manager in self._channel.message_managers:
+            self._open_link(turns, manager, RELINK_S[0])
+
+    @property
+    def keeps_state(self) -> bool:
+        """See `Upper`."""
+        return False
+
+    def on_started(self) -> None:
+        """See `Upper`."""
+        endpoint: Any = self.node.machine
+        self.origin = endpoint.origin
+        self._room.on_started()
+
+    def on_ended(self) -> None:
+        """See `Upper`. It keeps nothing: its member's disk is memory."""
+        self.node.disk.lose()
+        self._room.on_ended()
+
+    def on_resumed(self) -> None:
+        """See `Upper`."""
+        self._room.on_resumed(self)
+
+    def on_deliver(self, output: Deliver) -> None:
+        """See `Upper`."""
+        self._delivered = output.sequence
+        handle = self._ordered.pop(output.sequence, 0)
+        self._receive(cm.Committed(self.number, output.sequence, handle, bytes(output.payload)))
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """See `Upper`."""
+        mine = self._handles.pop(handle)
+        if sequence > self._delivered:
+            self._ordered[sequence] = mine
+        else:
+            self._receive(cm.Committed(self.number, sequence, mine, b""))
+
+    def on_refused(self, handle: int, reason: str) -> None:
+        """See `Upper`."""
+        self._receive(cm.Lost(self.number, self._handles.pop(handle), reason))
+
+    def on_window(self, *, is_open: bool) -> None:
+        """See `Upper`."""
+        self._receive(cm.Window(self.number, is_open))
+
+    def order(self, handle: int, payload: bytes) -> None:
+        """Puts an entry into the log."""
+        workload = self._channel.workload
+        self._handles[workload.next_handle] = handle
+        workload.order_payload(self.node, payload)
+
+    def ask(self, name: str, asked: frame_kinds.Asked) -> None:
+        """Says something to a Message Manager, where there is a link to it."""
+        end = self._links.get(name)
+        if end is not None:
+            end.send(link.encode(asked))
+
+    def _receive(self, item: cm.Input) -> None:
+        turns = self._room.turns
+        assert turns is not None, "its members start and end together"
+        endpoint: Any = self.node.machine
+        if endpoint.origin != self.origin:
+            self.origin = endpoint.origin
+            turns.receive(cm.Joined(self.number, self.origin))
+        turns.receive(item)
+
+    # --- links ---
+
+    def _open_link(self, turns: Turns, manager: MessageManagerRoom, wait_s: float) -> None:
+        """Tries to reach a Message Manager, again and again."""
+        streams = self._channel.streams
+
+        def done(end: StreamEnd | None) -> None:
+            if not turns.is_alive:
+                if end is not None:
+                    end.close()
+            elif end is None:
+                delay_s = wait_s * streams.stream.uniform(0.5, 1.5)
+                later_s = min(2 * wait_s, RELINK_S[1])
+                streams.schedule.after(delay_s, self._open_link, turns, manager, later_s)
+            else:
+                self._on_link(turns, manager, end)
+
+        if turns.is_alive:
+            here, there = (self.node.index, self.node.name), (manager.node.index, manager.node.name)
+            streams.connect(here, there, manager.accept, done)
+
+    def _on_link(self, turns: Turns, manager: MessageManagerRoom, end: StreamEnd) -> None:
+        name, number = manager.node.name, self.number
+
+        def on_closed(reason: str) -> None:
+            if turns.is_alive:
+                del self._links[name]
+                turns.receive(cm.Linked(number, name, False))
+                self._open_link(turns, manager, RELINK_S[0])
+
+        end.on_frame = lambda data: turns.receive(cm.Told(number, name, link.decode_told(data[link.LENGTH_BYTES :])))
+        end.on_closed = on_closed
+        self._links[name] = end
+        turns.receive(cm.Linked(number, name, True))
