@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 from alphorn.model.errors import Corruption, MessageTooLarge
 from alphorn.model.log_hash import MASK, base_of, hash_of
 from alphorn.model.log_link import ScannedBatch
-from alphorn.model.messages import Flag, Packed
+from alphorn.model.messages import Flag, Packed, Streamed
 from alphorn.spark.arrow import record_batches
 from alphorn.spark.packing import BATCH_BYTES_TARGET, pack
 from alphorn.spark.schema import COLUMNS, schema_of
@@ -61,6 +61,13 @@ def test_headers_are_unpacked_where_they_occur() -> None:
 def test_few_columns_need_few() -> None:
     assert table(scanned(b"a"), columns=("sequence",)).to_pydict() == {"sequence": [9]}
     assert table(scanned(Packed(b"a", {"x": 1}), flags=1), columns=("body",)).to_pydict() == {"body": [b"a"]}
+
+
+def test_a_body_that_came_in_fragments_is_known_by_its_size() -> None:
+    film = Packed(None, stream=Streamed(3, 2_500_000, bytes(16)))
+    found = table(scanned(film, flags=Flag.STREAM), scanned(None), columns=("body", "stream_bytes")).to_pydict()
+    assert found == {"body": [None, None], "stream_bytes": [2_500_000, None]}
+    assert table(scanned(b"a"), columns=("stream_bytes",)).to_pydict() == {"stream_bytes": [None]}
 
 
 def test_the_log_hash_of_a_message_is_found_from_the_bytes_that_were_read() -> None:

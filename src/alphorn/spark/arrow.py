@@ -31,6 +31,7 @@ _HEADERS = {
     "correlation_id": Flag.OTHER,
     "reply_to": Flag.OTHER,
     "content_type": Flag.OTHER,
+    "stream_bytes": Flag.STREAM,
 }
 
 
@@ -179,6 +180,9 @@ class _Columns:
         if not self._flags & _HEADERS[name]:
             default = pyarrow.scalar(PRIORITY_DEFAULT if name == "priority" else None, kind)
             return pyarrow.repeat(default, self._rows)
+        if name == "stream_bytes":
+            streams = (message.stream for message in self._messages)
+            return pyarrow.array([None if stream is None else stream.size for stream in streams], kind)
         values = [getattr(message, name) for message in self._messages]
         if name == "properties":
             return pyarrow.array([_texts(found) for found in values], kind)

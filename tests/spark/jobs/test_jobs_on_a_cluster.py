@@ -223,6 +223,22 @@ def test_messages_without_a_key_are_not_forgotten_unasked(
     assert numbers(around, topic, tmp_path, "live") == []
 
 
+def test_a_topic_with_streams_is_not_consolidated_and_nothing_is_lost(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:films"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 1, key="a")
+    with contextlib.closing(connection.session()) as session:
+        session.producer(topic).send_stream(io.BytesIO(b"piece" * 300_000), key="film")
+    with pytest.raises(Misuse, match="1 messages of topic:films were sent as streams"):
+        run_consolidate(around, tmp_path, topic, releases=True)
+    assert Checkpoints(tmp_path, topic).newest() is None
+    rows = around.spark.read.format("alphorn").option("url", around.url).option("destination", topic)
+    sizes = [row["stream_bytes"] for row in rows.option("columns", "sequence,stream_bytes").load().collect()]
+    assert sorted(sizes, key=str) == [1_500_000, None]
+
+
 @pytest.mark.requirement("CKP-3", "CKP-7")
 def test_the_hash_of_what_was_read_is_that_of_every_replica_whichever_way_messages_came(
     around: Surroundings, connection: alphorn.Connection, tmp_path: Path
@@ -237,12 +253,10 @@ def test_the_hash_of_what_was_read_is_that_of_every_replica_whichever_way_messag
         session.rollback()
         producer.send("done", key="t")
         session.commit()
-    with contextlib.closing(connection.session()) as session:
-        session.producer(topic).send_stream(io.BytesIO(b"piece" * 300_000), key="stream")
     rows = around.spark.createDataFrame([("s", f"{number}") for number in range(3000)], "key string, body string")
     rows.write.format("alphorn").option("url", around.url).option("destination", topic).mode("append").save()
     made = run_consolidate(around, tmp_path, topic)
-    assert (made.messages, made.keys) == (2000 + 1 + 1 + 1 + 3000, 4)
+    assert (made.messages, made.keys) == (2000 + 1 + 1 + 3000, 4)
     known, found = consolidating._locate(around.url, topic)
     assert len(known.servers) > 1
     hashes, reasons = hash_replicas(known.servers, found.number, entry(0), entry(made.terminal + 1), timeout_s=WAIT_S)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import alphorn
 from alphorn.client.log_hashes import hash_replicas
@@ -18,7 +19,7 @@ from alphorn.spark.jobs.progress import shown
 from alphorn.spark.jobs.replay import SENT
 from alphorn.spark.jobs.runners import Surroundings
 from alphorn.spark.options import source_options
-from alphorn.spark.schema import COLUMNS, LOG_HASH
+from alphorn.spark.schema import COLUMNS, LOG_HASH, STREAM_BYTES
 from alphorn.spark.tiers import live
 
 TIMEOUT_S = 60.0  # for each answer of a replica
@@ -37,7 +38,8 @@ def run_consolidate(
     """Makes the next checkpoint of a topic, or gives the newest one where nothing was added since.
 
     Raises `Unavailable` when what was read is not what the replicas keep, and `Misuse` when messages without a
-    key would be forgotten unasked. The checkpoint is there before the cluster is told to let anything go.
+    key would be forgotten unasked, or some were sent as streams. The checkpoint is there before the cluster is told to
+    let anything go.
     """
     known, found = _locate(around.url, destination)
     terminal = known.heard if through is None else through
@@ -52,6 +54,12 @@ def run_consolidate(
         messages = _read(around, known, destination, first, terminal).cache()
         count, found_hash = log_hash(messages)
         _compare(known, found, first, terminal, count, found_hash)
+        streams = messages.where(F.col(STREAM_BYTES).isNotNull()).count()
+        if streams:
+            raise Misuse(
+                f"{streams} messages of {destination} were sent as streams, and Spark has no bodies of those, so no "
+                "state would be right; consolidate topics without streams"
+            )
         loose = unkeyed(messages) if releases and not forgets_unkeyed else 0
         if loose:
             raise Misuse(
@@ -88,7 +96,7 @@ def _read(around: Surroundings, known: ChannelKnown, destination: str, first: in
     options = {
         "start": json.dumps({known.name: first}),
         "end": json.dumps({known.name: terminal + 1}),
-        "columns": ",".join((*COLUMNS, LOG_HASH)),
+        "columns": ",".join((*COLUMNS, LOG_HASH, STREAM_BYTES)),
     }
     return live(around.spark, around.url, destination, options)
 
