@@ -31,9 +31,9 @@ class Log:
 
 
 class Replica:
-    """One Message Manager. It has applied `applied` entries, and says what `change` makes of its answers."""
+    """One Message Manager. It applies all entries, or through `applies`; it says what `change` makes of its answers."""
 
-    def __init__(self, log: Log, name: str, *, is_primary: bool = False) -> None:
+    def __init__(self, log: Log, name: str, *, is_primary: bool = False, applies: int | None = None) -> None:
         self.name = name
         self.is_primary = is_primary
         self.asked: list[link.AnyAsked] = []
@@ -46,7 +46,7 @@ class Replica:
         self._streams: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
-        self.apply()
+        self.apply(applies)
 
     @property
     def address(self) -> str:

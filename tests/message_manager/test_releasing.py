@@ -1,4 +1,4 @@
-"""What a topic keeps can be weighed on every replica, and let go of once it is consolidated."""
+"""What a topic keeps can be let go of once it is consolidated."""
 
 import msgspec
 
@@ -8,7 +8,6 @@ from alphorn.message_manager.reading import Reading
 from alphorn.model import log_link
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry, Publish, Release, Subscribe, Tick, key_of
 from alphorn.model.destinations import Policy, parse_destination
-from alphorn.model.weights import mixed, sum_of, weight_of
 
 PRODUCER, CONSUMER = key_of(b"p" * 16, 1), key_of(b"c" * 16, 1)
 TOPIC = 1
@@ -30,12 +29,6 @@ class Channel:
         self.apply(Publish(TOPIC, PRODUCER, self.counter, count, 0, 1000, blob))
         self.counter += count
 
-    def weigh(self, first: int, end: int) -> tuple[int, int]:
-        answer = Reading(lambda sequence: None).answer(self.engine, log_link.Weigh(1, TOPIC, first, end))
-        assert isinstance(answer, log_link.Weighed)
-        assert answer.next == end
-        return answer.messages, answer.weight
-
     def kept(self) -> list[tuple[int, int]]:
         topic = self.engine.destinations[TOPIC]
         return list(topic.retained)  # type: ignore[union-attr]
@@ -49,31 +42,19 @@ def filled() -> Channel:
     return channel
 
 
-def test_a_weight_is_the_sum_of_its_parts_and_tells_sets_apart() -> None:
-    whole = weight_of([(2, 3), (3, 1), (4, 2)])
-    assert whole == sum_of([weight_of([(4, 2), (2, 1)]), weight_of([(3, 1), (2, 2)])])
-    assert len({whole, weight_of([(2, 2), (3, 2), (4, 2)]), weight_of([(2, 3), (3, 1), (5, 2)]), 0}) == 4
-    assert mixed(1) == 0x910A2DEC89025CC1, "as SplitMix64 gives it for its first step from 1"
-
-
-def test_a_replica_weighs_what_it_keeps() -> None:
-    channel = filled()
-    assert channel.weigh(0, 5) == (6, weight_of([(2, 3), (3, 1), (4, 2)]))
-    assert channel.weigh(3, 4) == (1, weight_of([(3, 1)]))
-
-
 def test_what_is_released_is_kept_no_more_and_readers_hear_of_it() -> None:
     channel = filled()
     channel.apply(Release(TOPIC, 3))
     assert channel.kept() == [(5, 6)]
-    assert channel.weigh(0, 5) == (2, weight_of([(4, 2)]))
     assert channel.engine.retained().flat() == [4, 4]
     channel.apply(Release(TOPIC, 3), Release(TOPIC, 1))
     assert channel.kept() == [(5, 6)]
     restored = Engine.restore(list(channel.engine.checkpoint()))
-    answer = Reading(lambda sequence: None).answer(restored, log_link.Weigh(1, TOPIC, 0, 5))
-    assert isinstance(answer, log_link.Weighed)
-    assert answer.kept_from == 4
+    for engine in (channel.engine, restored):
+        answer = Reading(lambda sequence: None).answer(engine, log_link.Survey(1, ["topic:t"], []))
+        assert isinstance(answer, log_link.Surveyed)
+        [topic] = answer.destinations
+        assert (topic.kept_from, topic.first) == (4, 4)
 
 
 def test_all_can_be_released_and_new_messages_are_kept_again() -> None:

@@ -51,7 +51,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "nothing-retained": {"progress after healing"},
     "loose-not-told": {"a redelivery says so", "first deliveries to an only consumer come in order"},
     "requests-not-repeated": {"progress after healing"},
-    "done-again": {"no unit is created", "rolled back is never seen"},
+    "done-again": {"no unit is created", "no unit is lost", "rolled back is never seen"},
     "prepared-not-kept": {"engines are equal"},
     "consumed-not-checked": {"no unit is created"},
     "nobody-resolves": {"progress after healing"},
@@ -59,6 +59,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "limit-not-kept": {"limits hold"},
     "release-not-told": {"progress after healing"},
     "not-sent-again": {"progress after healing", "clients are served"},
+    "batch-not-remembered": {"staged is seen once, all together", "clients are served"},
     "fragments-not-retained": {"progress after healing"},
     "fragments-not-kept": {
         "engines are equal",

@@ -7,8 +7,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from xxhash import xxh3_64_intdigest
 
 from alphorn.model.errors import Corruption, MessageTooLarge
+from alphorn.model.log_hash import MASK, base_of, hash_of
 from alphorn.model.log_link import ScannedBatch
-from alphorn.model.messages import Flag, Packed
+from alphorn.model.messages import Flag, Packed, Streamed
 from alphorn.spark.arrow import record_batches
 from alphorn.spark.packing import BATCH_BYTES_TARGET, pack
 from alphorn.spark.schema import COLUMNS, schema_of
@@ -60,6 +61,23 @@ def test_headers_are_unpacked_where_they_occur() -> None:
 def test_few_columns_need_few() -> None:
     assert table(scanned(b"a"), columns=("sequence",)).to_pydict() == {"sequence": [9]}
     assert table(scanned(Packed(b"a", {"x": 1}), flags=1), columns=("body",)).to_pydict() == {"body": [b"a"]}
+
+
+def test_a_body_that_came_in_fragments_is_known_by_its_size() -> None:
+    film = Packed(None, stream=Streamed(3, 2_500_000, bytes(16)))
+    found = table(scanned(film, flags=Flag.STREAM), scanned(None), columns=("body", "stream_bytes")).to_pydict()
+    assert found == {"body": [None, None], "stream_bytes": [2_500_000, None]}
+    assert table(scanned(b"a"), columns=("stream_bytes",)).to_pydict() == {"stream_bytes": [None]}
+
+
+def test_the_log_hash_of_a_message_is_found_from_the_bytes_that_were_read() -> None:
+    batches = [scanned(*"abcdef", index=2, count=3), scanned("x", arrival=10), scanned(*range(2000), arrival=11)]
+    found = table(*batches, columns=("log_hash", "sequence")).to_pydict()["log_hash"]
+    bases = [base_of(one.arrival, one.producer, one.counter, one.flags, one.timestamp, one.blob) for one in batches]
+    pairs = [(base, one.index + place) for base, one in zip(bases, batches, strict=True) for place in range(one.count)]
+    assert [value & MASK for value in found] == [hash_of(base, index, 1) for base, index in pairs]
+    false = msgspec.structs.replace(batches[1], blob=memoryview(b"\x91\x91\xa1y"))
+    assert table(false, columns=("body", "log_hash")).to_pydict()["log_hash"] != found[3:4], "whatever its digest says"
 
 
 @pytest.mark.parametrize("blob", [b"\x91", b"\xc1", b"\x90"])

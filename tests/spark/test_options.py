@@ -9,7 +9,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructField, Str
 
 from alphorn.model.errors import Error, Misuse
 from alphorn.spark.options import Bound, sink_options, source_options
-from alphorn.spark.schema import COLUMNS, SCHEMA
+from alphorn.spark.schema import COLUMNS, SCHEMA, schema_of
 from alphorn.spark.sink import check_columns
 from alphorn.spark.source import AlphornDataSource
 
@@ -105,6 +105,8 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
         {"destination": "topic:a", "tier": "both"},
         {"destination": "topic:a", "tier": "archive"},
         {"destination": "topic:a", "archive": "/a", "start": "latest"},
+        {"destination": "topic:a", "archive": "/a", "columns": "body,log_hash"},
+        {"destination": "topic:a", "archive": "/a", "columns": "body,stream_bytes"},
         {"destination": "topic:a", "archive": "/a", "end": "2026-07-01"},
     ],
 )
@@ -112,6 +114,19 @@ def test_what_does_not_fit_is_one_sentence(options: dict[str, str]) -> None:
     with pytest.raises(Misuse) as caught:
         source_options(options)
     assert "\n" not in str(caught.value)
+
+
+def test_the_size_of_streams_is_there_where_it_is_asked_for() -> None:
+    options = source_options({"destination": "topic:a", "columns": "body,stream_bytes"})
+    assert schema_of(options.columns).simpleString() == "struct<body:binary,stream_bytes:bigint>"
+    check_columns(schema_of((*COLUMNS, "stream_bytes")), sink_options({}), overwrite=False)
+
+
+def test_the_log_hash_is_there_where_it_is_asked_for() -> None:
+    options = source_options({"destination": "topic:a", "columns": "body,log_hash", "archive": "/a", "tier": "live"})
+    assert schema_of(options.columns).simpleString() == "struct<body:binary,log_hash:bigint>"
+    assert "log_hash" not in COLUMNS
+    check_columns(schema_of((*COLUMNS, "log_hash")), sink_options({}), overwrite=False)
 
 
 def test_a_password_is_never_repeated() -> None:

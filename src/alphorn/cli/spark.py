@@ -150,7 +150,7 @@ def consolidate(
         )
         print(
             f"{made.keys:,} keys of {destination} through log entry {made.terminal}, from {made.messages:,} messages "
-            f"that weigh {made.weight} here and on every replica that answered; hash {made.hash}"
+            f"whose hash is {made.log_hash} here and on every replica that answered; hash of the state {made.hash}"
         )
 
 

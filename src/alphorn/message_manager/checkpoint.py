@@ -107,6 +107,7 @@ class TransactionKept(msgspec.Struct, frozen=True, array_like=True, tag=7):
     forgotten_ms: int
     reserved: list[Reserved]
     staged: list[Staged]
+    refused: int = 0
 
 
 class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
@@ -281,6 +282,7 @@ def records_after(state: State) -> Iterator[Record]:
             known.forgotten_ms,
             known.reserved,
             known.staged,
+            known.refused,
         )
     yield from _records_of_moves(state.moves)
     yield from _records_of_streams(state.streams)

@@ -19,11 +19,13 @@ from alphorn.message_manager.segments import Run
 from alphorn.message_manager.topic import Topic
 from alphorn.model import frame_kinds, link, log_link
 from alphorn.model.commands import Entry, Publish
-from alphorn.model.weights import weight_of
+from alphorn.model.log_hash import MASK, base_of, hash_of
 
 RUNS_MAX = 20_000  # looked at for one answer, so that a replica has its turns back soon
 SEARCHED_MAX = 500  # log entries read for one answer
 BYTES_MAX = 16 << 20  # of messages in one answer, whatever was asked for
+HASHED_RUNS_MAX = 1_000  # read for one answer, a log entry for each where they are small
+HASHED_BYTES_MAX = 1 << 20  # of batches; an answer ends with the one that reaches this
 BATCH_BITS = 16  # a batch has no more messages than these count
 _BY_POSITION = 1 << 30  # no entry has so many commands that these ordinals meet
 
@@ -51,8 +53,8 @@ class Reading:
                 return self._scan(engine, frame)
             case log_link.Search():
                 return self._search(engine, frame)
-            case log_link.Weigh():
-                return _weigh(engine, frame)
+            case log_link.Hash():
+                return self._hash(engine, frame)
             case _:
                 return None
 
@@ -90,6 +92,28 @@ class Reading:
             if isinstance(command, Publish) and command.timestamp >= frame.time_ms:
                 return log_link.Searched(frame.request, arrival, True)
         return log_link.Searched(frame.request, max(first, end), True)
+
+    def _hash(self, engine: Engine, frame: log_link.Hash) -> log_link.Hashed:
+        """Costs by batches and their bytes; an entry that holds several runs in a row is read once."""
+        end = _end(engine, frame.first, frame.end)
+        messages = total = size = base = 0
+        held: Entry | None = None
+        last = (0, 0, 0)  # of the run before: arrival, entry and command
+        for looked, found in enumerate(_of_destination(engine, frame.destination, frame.first, end)):
+            arrival, _, run = found
+            if run.sequence != last[1]:
+                held = self._entry(run.sequence)
+            # What cannot be read here, nor all that follows it, this replica says nothing of.
+            if held is None or size >= HASHED_BYTES_MAX or looked >= HASHED_RUNS_MAX:
+                end = _place_of(found)
+                break
+            if last != (arrival, run.sequence, run.command):
+                last, batch = (arrival, run.sequence, run.command), _publish_of(run, held)
+                base = base_of(arrival, batch.producer, batch.counter, batch.flags, batch.timestamp, batch.blob)
+                size += len(batch.blob)
+            messages += run.count
+            total += hash_of(base, run.index, run.count)
+        return log_link.Hashed(frame.request, end, messages, total & MASK)
 
 
 def _survey(engine: Engine, frame: log_link.Survey) -> log_link.Surveyed:
@@ -129,18 +153,6 @@ def _measure(engine: Engine, frame: log_link.Measure) -> log_link.Measured:
     if messages:
         marks.append((end, messages, size))
     return log_link.Measured(frame.request, end, marks, _kept_from(engine, frame.destinations))
-
-
-def _weigh(engine: Engine, frame: log_link.Weigh) -> log_link.Weighed:
-    end = max(frame.first, min(frame.end, engine.sequence + 1))
-    counts: list[tuple[int, int]] = []
-    for arrival, _, run in _of_destination(engine, frame.destination, (frame.first, 0, 0), (end, 0, 0)):
-        if len(counts) >= RUNS_MAX and arrival != counts[-1][0]:
-            end = arrival
-            break
-        counts.append((arrival, run.count))
-    messages = sum(count for _, count in counts)
-    return log_link.Weighed(frame.request, end, messages, weight_of(counts), _kept_from(engine, [frame.destination]))
 
 
 def _is_full(amount: int, step: int) -> bool:
@@ -206,9 +218,14 @@ def _start_of(engine: Engine, number: int, frame: log_link.Search) -> int:
     return engine.sequence + 1 if run is None else run.arrival
 
 
-def _batch(number: int, run: Run, entry: Entry) -> log_link.ScannedBatch:
+def _publish_of(run: Run, entry: Entry) -> Publish:
     publish = entry.commands[run.command]
     assert isinstance(publish, Publish), "a segment points to a command that holds no messages"
+    return publish
+
+
+def _batch(number: int, run: Run, entry: Entry) -> log_link.ScannedBatch:
+    publish = _publish_of(run, entry)
     # Within the entry that holds them messages are told apart by command and index; where several entries' messages
     # arrive together, by position.
     is_own = run.arrival == run.sequence

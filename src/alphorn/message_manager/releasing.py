@@ -1,6 +1,6 @@
 """Applies `Release`: a topic keeps no more what was consolidated elsewhere.
 
-A consolidation reads a topic through a number, folds it into a state of its own, and compares the weight of what it
+A consolidation reads a topic through a number, folds it into a state of its own, and compares the hash of what it
 read with every replica's own (reading.py). Only then it asks for this. Subscriptions keep what they have not consumed.
 """
 

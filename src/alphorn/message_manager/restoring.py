@@ -147,6 +147,7 @@ def _take_transaction(state: State, kept: TransactionKept) -> None:
         forgotten_ms=kept.forgotten_ms,
         reserved=kept.reserved,
         staged=kept.staged,
+        refused=kept.refused,
     )
     state.transactions.put(kept.session, record)
     for part in kept.reserved:

@@ -41,6 +41,7 @@ from alphorn.model.ranges import RangeSet
 
 CHANNELS_MAX = 1024
 _SESSION_BYTES = CONNECTION_BYTES + 4
+_LATE = "it was not prepared in time"
 
 Group = TransactionCommit | TransactionPrepare  # commands that say what becomes of those after them
 Members = Sequence[Command]
@@ -91,7 +92,7 @@ def decide(state: State, command: TransactionDecide, place: int, effects: list[E
     _check_name(command.session, command.counter)
     record = state.transactions.find(command.session)
     if record is None or record.counter < command.counter:
-        record = _roll_back(state, command, command.channels, "it was not prepared in time")
+        record = _roll_back(state, command, command.channels, _LATE)
     if record.counter > command.counter:
         effects.append(Answer(place, Outcome.ROLLED_BACK))
         return
@@ -108,7 +109,7 @@ def finish(state: State, command: TransactionFinish, place: int, effects: list[E
     if record is None or record.counter < command.counter:
         if command.is_commit:
             raise PeerViolation("this transaction was not prepared here; nothing was done")
-        record = _roll_back(state, command, [], "it was not prepared in time")
+        record = _roll_back(state, command, [], _LATE)
     elif record.counter == command.counter and record.outcome is Outcome.PREPARED:
         _finish(state, command.session, record, place, effects, is_commit=command.is_commit)
     effects.append(Answer(place, int(record.counter == command.counter and record.has_come_back)))
@@ -127,6 +128,8 @@ def _known(state: State, command: Group) -> Record | None:
     _check_name(command.session, command.counter)
     record = state.transactions.find(command.session)
     if record is None or record.counter < command.counter:
+        if record is not None and command.counter <= record.refused:
+            return Record(counter=command.counter, outcome=Outcome.ROLLED_BACK, reason=_LATE)
         if record is not None and record.outcome is Outcome.PREPARED:
             raise Misuse(f"transaction {record.counter} of this session is not decided yet; wait for its outcome")
         return None
@@ -155,14 +158,11 @@ def _check_name(session: bytes, counter: int) -> None:
 def _roll_back(
     state: State, command: Group | TransactionDecide | TransactionFinish, channels: list[int], reason: str
 ) -> Record:
-    """A transaction of which nothing was done here is over.
-
-    It takes the place of an older one, unless that is still prepared: its session may have heard elsewhere that it is
-    rolled back, but what it has set aside comes back here only when it is finished.
-    """
+    """A transaction of which nothing was done here is over. One before it that is still prepared here stays so."""
     record = Record(counter=command.counter, outcome=Outcome.ROLLED_BACK, reason=reason, channels=channels)
     known = state.transactions.find(command.session)
     if known is not None and known.outcome is Outcome.PREPARED:
+        known.refused = max(known.refused, command.counter)
         return record
     return state.transactions.put(command.session, record)
 

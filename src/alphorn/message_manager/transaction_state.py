@@ -1,9 +1,10 @@
 """What a channel knows of transactions: of each session the newest one, and of prepared ones all that finishing needs.
 
-A session has one transaction at a time, so one record per session is enough: a session goes on with the next one when
-the last is done everywhere, or can be done nowhere any more. A channel where that is still prepared takes no other of
-the session before it has heard so. Records of one channel end with their connection. Those of several
-channels stay a while longer, because a late command of a Client Manager that hung must find what was decided.
+A session has one transaction at a time, so one record per session is enough. A session goes on with the next one when
+the last is done everywhere, or decided to be rolled back: then a channel that was out of reach may still have it
+prepared. It takes no part in later ones before that is over (`refused`). Records of one channel end with their
+connection. Those of several channels stay a while longer, because a late command of a Client Manager that hung must
+find what was decided.
 """
 
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ class Record(msgspec.Struct, kw_only=True):
     is_open: bool = False  # decided here to be done, and not every channel has finished
     has_come_back: bool = False  # it was prepared here, and what it consumed has come back
     forgotten_ms: int = 0  # when its connection ended
+    refused: int = 0  # later transactions through this one are rolled back: they came while this one was prepared
     reserved: list[Reserved] = []
     staged: list[Staged] = []
 

@@ -16,7 +16,7 @@ from alphorn.model.commands import Subscribe
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import Asked, Told
-from alphorn.model.log_link import Measure, Measured, Scan, Scanned, Search, Searched, Survey, Surveyed, Weigh, Weighed
+from alphorn.model.log_link import Hash, Hashed, Measure, Measured, Scan, Scanned, Search, Searched, Survey, Surveyed
 from alphorn.model.moving_link import Carry, Departed, Export, Exported, Followed, Home, Landed
 
 LENGTH_BYTES = 4
@@ -224,7 +224,7 @@ AnyAsked = (
     | Measure
     | Scan
     | Search
-    | Weigh
+    | Hash
     | Regulate
     | Waiting
     | Export
@@ -353,7 +353,7 @@ AnyTold = (
     | Measured
     | Scanned
     | Searched
-    | Weighed
+    | Hashed
     | Full
     | Stored
     | Exported

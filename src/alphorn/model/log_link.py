@@ -50,13 +50,13 @@ class Search(Asked, frozen=True, array_like=True, gc=False, tag=63):
     first: int
 
 
-class Weigh(Asked, frozen=True, array_like=True, gc=False, tag=65):
-    """Asks for the weight of what a destination keeps from `first` to before `end`. Answered by `Weighed`."""
+class Hash(Asked, frozen=True, array_like=True, gc=False, tag=65):
+    """Asks for the hash of what a destination keeps from a place to before another. Answered by `Hashed`."""
 
     request: int
     destination: int
-    first: int
-    end: int
+    first: Place
+    end: Place
 
 
 class SurveyedDestination(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -86,14 +86,16 @@ class Measured(Told, frozen=True, array_like=True, gc=False, tag=161):
     kept_from: int  # the largest of the destinations'
 
 
-class Weighed(Told, frozen=True, array_like=True, gc=False, tag=165):
-    """What there is up to before `next`: the end of what was asked for, or as far as one answer looks."""
+class Hashed(Told, frozen=True, array_like=True, gc=False, tag=165):
+    """What there is up to before `next`: the end of what was asked for, or as far as one answer looks.
+
+    Found from the entries as they are stored, and not from what was known of them before.
+    """
 
     request: int
-    next: int
+    next: Place
     messages: int
-    weight: int  # model.weights
-    kept_from: int
+    hash: int  # model.log_hash
 
 
 class ScannedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -13,6 +13,7 @@ import pyarrow
 from pyarrow import compute
 
 from alphorn.model.errors import Corruption
+from alphorn.model.log_hash import MIX_1, MIX_2, STEP, base_of
 from alphorn.model.log_link import ScannedBatch
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Properties
 
@@ -30,6 +31,7 @@ _HEADERS = {
     "correlation_id": Flag.OTHER,
     "reply_to": Flag.OTHER,
     "content_type": Flag.OTHER,
+    "stream_bytes": Flag.STREAM,
 }
 
 
@@ -128,6 +130,8 @@ class _Columns:
                 return self._repeated([batch.producer.hex() for batch in self._batches], kind)
             case "producer_counter":
                 return self._counters()
+            case "log_hash":
+                return self._log_hashes()
             case "body":
                 return _bodies(self._bodies, kind)
             case "content_type":
@@ -150,6 +154,16 @@ class _Columns:
     def _counters(self) -> pyarrow.Array:
         return self._counted([batch.counter + batch.index for batch in self._batches], pyarrow.int64())
 
+    def _log_hashes(self) -> pyarrow.Array:
+        """From the bytes that are here, whatever was said of them on the way."""
+        bases = [
+            base_of(batch.arrival, batch.producer, batch.counter, batch.flags, batch.timestamp, batch.blob)
+            for batch in self._batches
+        ]
+        places = numpy.repeat(numpy.array(bases, dtype=numpy.uint64), self._counts)
+        places += numpy.asarray(self._counted([batch.index for batch in self._batches], pyarrow.int64())).view("u8")
+        return pyarrow.array((_mixed(places + numpy.uint64(1)) - _mixed(places)).view(numpy.int64))
+
     def _content_types(self, kind: pyarrow.DataType) -> pyarrow.Array:
         """The sender's word; where there is none, what kind of value the body was."""
         kinds = set(map(type, self._bodies))
@@ -166,12 +180,23 @@ class _Columns:
         if not self._flags & _HEADERS[name]:
             default = pyarrow.scalar(PRIORITY_DEFAULT if name == "priority" else None, kind)
             return pyarrow.repeat(default, self._rows)
+        if name == "stream_bytes":
+            streams = (message.stream for message in self._messages)
+            return pyarrow.array([None if stream is None else stream.size for stream in streams], kind)
         values = [getattr(message, name) for message in self._messages]
         if name == "properties":
             return pyarrow.array([_texts(found) for found in values], kind)
         if name == "expiration":
             return pyarrow.array([value * 1000 if value else None for value in values], pyarrow.int64()).cast(kind)
         return pyarrow.array(values, kind)
+
+
+def _mixed(numbers: "numpy.typing.NDArray[numpy.uint64]") -> "numpy.typing.NDArray[numpy.uint64]":
+    """`model.log_hash.mixed` of each; numbers of 64 bits wrap around by themselves."""
+    mix = numbers + numpy.uint64(STEP)
+    mix = (mix ^ (mix >> numpy.uint64(30))) * numpy.uint64(MIX_1)
+    mix = (mix ^ (mix >> numpy.uint64(27))) * numpy.uint64(MIX_2)
+    return mix ^ (mix >> numpy.uint64(31))
 
 
 def _implied(kind: type) -> str | None:

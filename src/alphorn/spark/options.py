@@ -16,7 +16,7 @@ from alphorn.client.url import DEFAULT_URL, parse_url
 from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.patterns import is_pattern, parse_pattern
-from alphorn.spark.schema import COLUMNS
+from alphorn.spark.schema import COLUMNS, EXTRA_COLUMNS
 
 BYTES_PER_PARTITION = 64 << 20
 Tier = Literal["auto", "live", "archive"]
@@ -223,6 +223,9 @@ def _check_tier(options: SourceOptions) -> None:
         raise Misuse(
             "the option tier is archive, and nothing says where that is; name its folder in the option archive"
         )
+    for name in EXTRA_COLUMNS:
+        if options.reads_archive and name in options.columns:
+            raise Misuse(f"the column {name} is of what the log gives, and no archive has it; read with tier=live")
     for name, bound, open_ in (("start", options.start, EARLIEST), ("end", options.end, LATEST)):
         is_number = bound is None or bound == open_ or bound.kind == "numbers"
         if options.reads_archive and not is_number:
@@ -236,10 +239,11 @@ def _columns(text: str | None) -> tuple[str, ...]:
     if text is None:
         return COLUMNS
     names = tuple(part.strip() for part in text.split(","))
-    unknown = [name for name in names if name not in COLUMNS]
+    known = COLUMNS + EXTRA_COLUMNS
+    unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) != len(names):
         wrong = repr(unknown[0]) if unknown else "a column twice"
-        raise Misuse(f"the option columns names {wrong}; choose from {', '.join(COLUMNS)}, each once")
+        raise Misuse(f"the option columns names {wrong}; choose from {', '.join(known)}, each once")
     return names
 
 

@@ -34,7 +34,9 @@ TAKEN = {
     "content_type": ("string",),
 }
 # What messages have that were read, and nobody can choose for new ones.
-IGNORED = frozenset({"channel", "sequence", "index", "id", "timestamp", "producer", "producer_counter"})
+IGNORED = frozenset(
+    {"channel", "sequence", "index", "id", "timestamp", "producer", "producer_counter", "log_hash", "stream_bytes"}
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _FIELDS = (

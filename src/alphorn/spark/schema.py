@@ -34,8 +34,12 @@ _COLUMNS: tuple[tuple[str, DataType], ...] = (
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in _COLUMNS])
 COLUMNS = tuple(name for name, _ in _COLUMNS)
+# Only there where they are asked for, and only of what the log gives.
+LOG_HASH = "log_hash"  # model/log_hash.py, signed
+STREAM_BYTES = "stream_bytes"  # of a body that came in fragments, which is not here; null for all other messages
+EXTRA_COLUMNS = (LOG_HASH, STREAM_BYTES)
 
 
 def schema_of(columns: tuple[str, ...]) -> StructType:
     """The schema of only these columns, in this order."""
-    return StructType([SCHEMA[name] for name in columns])
+    return StructType([StructField(name, LongType()) if name in EXTRA_COLUMNS else SCHEMA[name] for name in columns])

@@ -16,6 +16,7 @@ FAULT_CLASSES_MIN = 8
 ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of tellers (transfers.py)
 DESTINATIONS = ("queue:a", "queue:b", "topic:t")  # of clients
 ALL_QUEUES = "glob:queue:?"
+STAGED_QUEUE = "queue:s"  # what jobs publish to (staging.py)
 STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
@@ -61,14 +62,20 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     install_s_max: float
     tellers: int = 0  # clients that move units between accounts, in transactions
     units: int = 0
+    jobs: int = 0  # clients that publish in stages
     channels: int = 1  # each has such a group
+
+    @property
+    def job_targets(self) -> tuple[str, ...]:
+        """What jobs publish to: nothing that is limited, because what is staged comes whatever there is room for."""
+        return tuple(name for name in (STAGED_QUEUE, "topic:t") if name not in self.limits.max_lengths)
 
     def describe(self) -> str:
         """One line for people."""
         names = ",".join(member.name for member in self.config.members)
         return (
             f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
-            f"{len(self.clients)} clients, {self.tellers} tellers, channels {self.channels}, "
+            f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
             f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
             f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
         )
@@ -86,6 +93,8 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
     clients = _draw_clients(stream, [members + place for place in range(managers)])
+    clients = _with_patterns(clients, Random(f"{seed}/patterns"))
+    jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
         seed=seed,
         config=config,
@@ -99,7 +108,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_with_patterns(clients, Random(f"{seed}/patterns")),
+        clients=_with_staged(clients, jobs),
         limits=_draw_limits(stream),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
@@ -109,14 +118,15 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         install_s_max=stream.choice((0.0, 0.5)),
         tellers=bank.choice((0, 1, 2)),
         units=bank.randint(3, 12),
+        jobs=jobs.choice((0, 1, 2)),
     )
 
 
 def make_channel_plan(seed: int) -> ClusterPlan:
-    """Draws the plan of a seed for several channels. Tellers stay away: their accounts are on one."""
+    """Draws the plan of a seed for several channels. Tellers and jobs stay away: what they use is on one."""
     plan = make_cluster_plan(seed)
     faults = (*plan.faults, *[MOVE] * MOVES)
-    return msgspec.structs.replace(plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0)
+    return msgspec.structs.replace(plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0, jobs=0)
 
 
 def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:
@@ -160,6 +170,17 @@ def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[Cli
         place = stream.randrange(len(found))
         found[place] = msgspec.structs.replace(found[place], late=("queue:z",))
     return tuple(found)
+
+
+def _with_staged(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
+    """One client receives what jobs publish, or several do."""
+    first = stream.randrange(len(clients))
+    return tuple(
+        msgspec.structs.replace(client, readings=(*client.readings, _draw_reading(stream, STAGED_QUEUE)))
+        if place == first or stream.random() < 0.2
+        else client
+        for place, client in enumerate(clients)
+    )
 
 
 def _draw_limits(stream: Random) -> LimitsPlan:

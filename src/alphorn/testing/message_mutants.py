@@ -20,9 +20,10 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.section import Section
 from alphorn.message_manager.segments import Segments
 from alphorn.message_manager.snapshot import Snapshot
+from alphorn.message_manager.staging import publish_staged
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
-from alphorn.model.commands import Publish
+from alphorn.model.commands import Publish, PublishStaged
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
 from alphorn.model.messages import BATCH_MESSAGES_MAX
@@ -151,6 +152,14 @@ def _postponed_not_sent_again() -> list[Patch]:
     return [(Outbox, "_send_again", send_again)]
 
 
+def _batch_not_remembered() -> list[Patch]:
+    def publish_and_forget(state: State, command: PublishStaged, place: int, effects: list[Effect]) -> None:
+        publish_staged(state, command, place, effects)
+        state.writers.use(command.writer).published = -1
+
+    return [(engine, "_APPLY", {**engine.__dict__["_APPLY"], PublishStaged: publish_and_forget})]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -173,6 +182,7 @@ MESSAGE_MUTANTS = tuple(
         ("requests-not-repeated", "What a lost primary was asked is not asked again.", _requests_not_repeated),
         ("limit-not-kept", "A full destination that blocks takes what comes.", _limit_not_kept),
         ("release-not-told", "Producers do not hear that a destination has room again.", _release_not_told),
+        ("batch-not-remembered", "A staged batch that is published again is seen again.", _batch_not_remembered),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )

@@ -1,6 +1,6 @@
 """A whole message cluster in one thread: a simulated group for each channel, on one clock, with Client Managers on all.
 
-S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 … and T1 … are clients, which are no members.
+S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 …, T1 … and J1 … are clients, no members.
 Where there are several channels, clients may ask for destinations to be moved between them meanwhile.
 """
 
@@ -21,6 +21,7 @@ from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.simulator import Simulation
+from alphorn.testing.staging import StagingBook, StagingClient
 from alphorn.testing.transfers import TransferBook, TransferClient, units_of
 
 
@@ -32,9 +33,11 @@ class SimulatedCluster:
         "channels",
         "client_managers",
         "clients",
+        "jobs",
         "message_managers",
         "moves",
         "plan",
+        "staging_book",
         "tellers",
         "transfers",
     )
@@ -56,6 +59,8 @@ class SimulatedCluster:
         self.clients = [self._make_client(client) for client in plan.clients]
         self.transfers = TransferBook()
         self.tellers = [self._make_teller(number) for number in range(plan.tellers)]
+        self.staging_book = StagingBook()
+        self.jobs = [self._make_job(number) for number in range(plan.jobs)]
         self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
 
     def _make_client(self, client: ClientPlan) -> SimulatedClient:
@@ -90,15 +95,29 @@ class SimulatedCluster:
             tell=self._tell,
         )
 
+    def _make_job(self, number: int) -> StagingClient:
+        name = f"J{number + 1}"
+        return StagingClient(
+            name,
+            place=self.client_managers[number % len(self.client_managers)].place,
+            targets=self.plan.job_targets,
+            managers=self.client_managers,
+            streams=self.channels[0].streams,
+            stream=Random(f"{self.plan.seed}/{name}"),
+            book=self.book,
+            staging_book=self.staging_book,
+            tell=self._tell,
+        )
+
     @property
     def simulation(self) -> Simulation:
         """The first channel's group, on whose network clients are."""
         return self.channels[0].simulation
 
     @property
-    def programs(self) -> list[SimulatedClient | TransferClient]:
+    def programs(self) -> list[SimulatedClient | TransferClient | StagingClient]:
         """All clients."""
-        return [*self.clients, *self.tellers]
+        return [*self.clients, *self.tellers, *self.jobs]
 
     def found(self) -> None:
         """Starts every Message Manager and witness for the very first time, then every Client Manager and client."""
@@ -179,7 +198,7 @@ class SimulatedCluster:
 
     def _end_client(self, nemesis: Nemesis, *, says_goodbye: bool) -> str:
         client = nemesis.stream.choice(self.programs)
-        if isinstance(client, TransferClient):
+        if not isinstance(client, SimulatedClient):
             client.crash()
             return client.name
         client.end(says_goodbye=says_goodbye)

@@ -8,50 +8,32 @@ what it was told of each transaction. In the end every unit is in exactly one ac
 import enum
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
 from alphorn.client import transactions
-from alphorn.client.core import Core, State
+from alphorn.client.core import State
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.message import Message
 from alphorn.client.outbox import Outbox
 from alphorn.client.packing import pack_body
 from alphorn.client.requests import Answer
-from alphorn.doors import native
 from alphorn.message_manager.queue import Queue
 from alphorn.model.commands import Publish, decode_entry, key_of
 from alphorn.model.conversation import Consume, Resolve
 from alphorn.model.errors import Error, TransactionRolledBack
+from alphorn.testing.client_life import ClientLife, Door
 from alphorn.testing.model_channels import Tell
 from alphorn.testing.node import UNIX_START_S
-from alphorn.testing.streams import SimulatedStreams, StreamEnd
+from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.watch import Violation
 
-THINK_S = 0.05  # mean time between two steps of a program
-RECONNECT_S = (0.02, 0.3)
 PREFETCH = 4
 ROLL_BACK_SHARE = 0.15
 CLOSE_SHARE = 0.05
 
 MessageName = tuple[bytes, int]  # producer and counter
-
-
-class Door(Protocol):
-    """Somewhere to connect to."""
-
-    @property
-    def name(self) -> str:
-        """Of the process."""
-
-    @property
-    def place(self) -> int:
-        """In the network."""
-
-    def accept(self, end: StreamEnd) -> bool:
-        """A client connects; False where nobody listens."""
 
 
 class Told(enum.Enum):
@@ -121,8 +103,8 @@ class TransferBook:
                 raise Violation("told is done", f"unit {move.unit} went on by {_text(name)} and is where it was")
 
 
-class TransferClient:
-    """One client and its program, through all its runs."""
+class TransferClient(ClientLife):
+    """A client that moves units."""
 
     def __init__(
         self,
@@ -136,24 +118,11 @@ class TransferClient:
         book: TransferBook,
         tell: Tell,
     ) -> None:
-        self.name = name
-        self.is_calm = False  # begins nothing new
-        self._place = place
+        super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
         self._accounts = accounts
-        self._managers = managers
-        self._streams = streams
-        self._stream = stream
         self._book = book
-        self._tell = tell
-        self._run = 0
-        self._end: StreamEnd | None = None
 
-    # --- life ---
-
-    def start(self) -> None:
-        """Begins as a new connection."""
-        self._run += 1
-        self.core = Core()
+    def _begin(self) -> None:
         self._session: SessionState = self.core.open_session(AckMode.TRANSACTED)
         self._outboxes: dict[str, Outbox] = {}
         self._inboxes: dict[str, Inbox | None] = {}
@@ -162,18 +131,10 @@ class TransferClient:
         self._leaving = 0  # consumers that are being closed
         for account in self._accounts:
             self._find(self._run, account)
-        self._connect(self._run)
-        self._streams.schedule.after(self._draw_s(), self._step, self._run)
 
-    def crash(self) -> None:
-        """Ends without a word, and begins anew."""
-        self._tell(self.name, "dies")
-        if self._end is not None:
-            self._end.close()
-        self._end = None
+    def _die(self) -> None:
         if self._sent:
             self._book.tell(self._sent, Told.UNKNOWN if self._is_committing else Told.ROLLED_BACK)
-        self.start()
 
     def fund(self, units: int) -> bool:
         """Puts all units into accounts, in one transaction; False while that cannot be."""
@@ -192,57 +153,6 @@ class TransferClient:
             return f"{self.name} still receives"
         return f"{self.name} is committing" if self._is_committing else ""
 
-    def _connect(self, run: int) -> None:
-        if run == self._run:
-            manager = self._stream.choice(self._managers)
-            target = (manager.place, manager.name)
-            self._streams.connect(
-                (self._place, self.name), target, manager.accept, lambda end: self._on_connected(run, end)
-            )
-
-    def _on_connected(self, run: int, end: StreamEnd | None) -> None:
-        if run != self._run:
-            if end is not None:
-                end.close()
-        elif end is None:
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
-        else:
-            self._end = end
-            end.on_frame = lambda data: self._on_frame(run, end, data)
-            end.on_closed = lambda reason: self._leave(run, end, reason)
-            self.core.on_connected(self._now)
-            self._flush()
-
-    def _leave(self, run: int, end: StreamEnd, reason: str) -> None:
-        if run == self._run and end is self._end:
-            self._end = None
-            self.core.on_disconnected(reason)
-            self._tell(self.name, f"is cut off: {reason}")
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
-
-    def _on_frame(self, run: int, end: StreamEnd, data: bytes) -> None:
-        if run != self._run or end is not self._end:
-            return
-        self.core.receive([memoryview(data)[native.LENGTH_BYTES :]], self._now)
-        if self.core.failure is not None:
-            raise Violation("clients are served", f"{self.name} was refused: {self.core.failure}")
-        if self.core.wants_reconnection:
-            end.close()
-            self._leave(run, end, "sent away")
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._end is not None:
-            for frame in self.core.take_output(int((UNIX_START_S + self._now) * 1000)):
-                self._end.send(bytes(frame))
-
-    @property
-    def _now(self) -> float:
-        return self._streams.schedule.now
-
-    def _draw_s(self) -> float:
-        return self._stream.expovariate(1.0) * THINK_S
-
     # --- the program ---
 
     def _find(self, run: int, account: str) -> None:
@@ -256,20 +166,9 @@ class TransferClient:
 
         self.core.request(lambda number: Resolve(number, account), on_answer)
 
-    def _step(self, run: int) -> None:
-        if run != self._run:
-            return
-        self.core.on_time(self._now)
-        if self._end is not None and self.core.wants_reconnection:
-            end = self._end
-            end.close()
-            self._leave(run, end, "no answer")
-        if not self._is_committing:
-            self._act()
-        self._flush()
-        self._streams.schedule.after(self._draw_s(), self._step, run)
-
     def _act(self) -> None:
+        if self._is_committing:
+            return
         if self.is_calm:
             self._roll_back()
             self._close_all()

@@ -1,14 +1,15 @@
 """Consolidation: the last message of each key, in one go or step by step, and checkpoints that are what they say."""
 
+import json
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from alphorn.model.errors import Corruption
-from alphorn.model.weights import weight_of
-from alphorn.spark.jobs.consolidate import Checkpoints, fold, unkeyed, weigh, weight_text
+from alphorn.model.errors import Corruption, Misuse
+from alphorn.model.log_hash import hash_of, hash_text
+from alphorn.spark.jobs.consolidate import Checkpoints, fold, log_hash, unkeyed
 from alphorn.spark.jobs.hashing import add_hashes, table_hash
 from tests.spark.jobs.tables import message, table
 
@@ -42,12 +43,12 @@ def test_folding_step_by_step_gives_the_same_state(spark: SparkSession) -> None:
     assertDataFrameEqual(state, fold(table(spark, ROWS)))
 
 
-def test_rows_weigh_what_the_replicas_say_they_weigh(spark: SparkSession) -> None:
-    assert weigh(table(spark, ROWS).repartition(2)) == (
-        8,
-        weight_text(weight_of([(1, 2), (2, 1), (3, 1), (4, 2), (5, 2)])),
-    )
-    assert weigh(table(spark, [])) == (0, weight_text(0))
+def test_rows_add_up_to_what_the_replicas_find(spark: SparkSession) -> None:
+    hashes = [hash_of(7, index, 1) for index in range(1000)]
+    signed = [(value - (1 << 64) if value >> 63 else value,) for value in hashes]
+    rows = spark.createDataFrame(signed, "log_hash long")
+    assert log_hash(rows.repartition(3)) == (1000, hash_text(hash_of(7, 0, 1000)))
+    assert log_hash(rows.limit(0)) == (0, hash_text(0))
 
 
 def test_a_hash_depends_on_rows_and_not_on_their_order(spark: SparkSession) -> None:
@@ -62,7 +63,7 @@ def test_a_checkpoint_is_read_as_it_was_written_and_the_newest_counts(spark: Spa
     kept = Checkpoints(tmp_path, "topic:orders")
     assert kept.newest() is None
     for terminal, rows in ((3, ROWS[:4]), (5, ROWS[:7])):
-        kept.write(fold(table(spark, rows)), "main", terminal, messages=1, weight="0", before=0)
+        kept.write(fold(table(spark, rows)), "main", terminal, messages=1, log_hash="0", before=0)
     newest = kept.newest()
     assert newest is not None
     assert (newest.terminal, newest.keys, newest.channel) == (5, 2, "main")
@@ -73,8 +74,8 @@ def test_a_state_without_manifest_does_not_count_and_one_that_was_changed_is_ref
     spark: SparkSession, tmp_path: Path
 ) -> None:
     kept = Checkpoints(tmp_path, "topic:orders")
-    first = kept.write(fold(table(spark, ROWS[:2])), "main", 1, messages=1, weight="0", before=0)
-    kept.write(fold(table(spark, ROWS)), "main", 5, messages=1, weight="0", before=1)
+    first = kept.write(fold(table(spark, ROWS[:2])), "main", 1, messages=1, log_hash="0", before=0)
+    kept.write(fold(table(spark, ROWS)), "main", 5, messages=1, log_hash="0", before=1)
     (kept.folder / "through=5" / "checkpoint.json").unlink()
     assert kept.newest() == first
     fold(table(spark, ROWS)).write.mode("overwrite").parquet(str(kept.folder / "through=1" / "state"))
@@ -82,4 +83,18 @@ def test_a_state_without_manifest_does_not_count_and_one_that_was_changed_is_ref
         kept.state(spark, first)
     (kept.folder / "through=1" / "checkpoint.json").write_text("{")
     with pytest.raises(Corruption, match="cannot be read"):
+        kept.newest()
+
+
+def test_manifests_of_the_first_format_are_read_and_those_of_a_later_one_refused(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path, "topic:orders")
+    fields = {"destination": "topic:orders", "channel": "main", "terminal": 3, "messages": 4, "keys": 2, "hash": "a"}
+    manifest = kept.folder / "through=3" / "checkpoint.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps({"format": 1, "weight": "b", **fields}))
+    newest = kept.newest()
+    assert newest is not None
+    assert (newest.format, newest.terminal, newest.log_hash) == (1, 3, "")
+    manifest.write_text(json.dumps({"format": 3, **fields}))
+    with pytest.raises(Misuse, match="has format 3, and this alphorn knows 2; use the newer one"):
         kept.newest()

@@ -2,21 +2,28 @@
 
 import contextlib
 import datetime
+import io
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, functions
 from rich.console import Console
 
 import alphorn
 import alphorn.testing
+from alphorn.client.log_hashes import hash_replicas
+from alphorn.client.log_reader import entry
+from alphorn.model import log_link
 from alphorn.model.errors import Misuse, Unavailable
+from alphorn.model.log_hash import hash_text
 from alphorn.spark import register
+from alphorn.spark.jobs import consolidating
 from alphorn.spark.jobs.archive import compact
-from alphorn.spark.jobs.consolidate import Checkpoints, weight_text
+from alphorn.spark.jobs.consolidate import Checkpoints
 from alphorn.spark.jobs.consolidating import run_consolidate
 from alphorn.spark.jobs.manifest import open_manifest
 from alphorn.spark.jobs.runners import (
@@ -31,6 +38,7 @@ from alphorn.spark.jobs.runners import (
     run_verify,
 )
 from alphorn.spark.tiers import read_tiers
+from tests.client.replicas import Log, Replica
 
 WAIT_S = 60.0
 NO_TIME = datetime.timedelta(0)
@@ -215,17 +223,86 @@ def test_messages_without_a_key_are_not_forgotten_unasked(
     assert numbers(around, topic, tmp_path, "live") == []
 
 
+def test_a_topic_with_streams_is_not_consolidated_and_nothing_is_lost(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:films"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 1, key="a")
+    with contextlib.closing(connection.session()) as session:
+        session.producer(topic).send_stream(io.BytesIO(b"piece" * 300_000), key="film")
+    with pytest.raises(Misuse, match="1 messages of topic:films were sent as streams"):
+        run_consolidate(around, tmp_path, topic, releases=True)
+    assert Checkpoints(tmp_path, topic).newest() is None
+    rows = around.spark.read.format("alphorn").option("url", around.url).option("destination", topic)
+    sizes = [row["stream_bytes"] for row in rows.option("columns", "sequence,stream_bytes").load().collect()]
+    assert sorted(sizes, key=str) == [1_500_000, None]
+
+
+@pytest.mark.requirement("CKP-3", "CKP-7")
+def test_the_hash_of_what_was_read_is_that_of_every_replica_whichever_way_messages_came(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    topic = "topic:ways"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, *range(2000), key="plain", properties={"a": 1})
+    send(connection, topic, "later", key="late", delay=3600.0)
+    with contextlib.closing(connection.session(transacted=True)) as session:
+        producer = session.producer(topic)
+        producer.send("undone", key="t")
+        session.rollback()
+        producer.send("done", key="t")
+        session.commit()
+    rows = around.spark.createDataFrame([("s", f"{number}") for number in range(3000)], "key string, body string")
+    rows.write.format("alphorn").option("url", around.url).option("destination", topic).mode("append").save()
+    made = run_consolidate(around, tmp_path, topic)
+    assert (made.messages, made.keys) == (2000 + 1 + 1 + 3000, 4)
+    known, found = consolidating._locate(around.url, topic)
+    assert len(known.servers) > 1
+    hashes, reasons = hash_replicas(known.servers, found.number, entry(0), entry(made.terminal + 1), timeout_s=WAIT_S)
+    assert reasons == {}
+    assert {hash_text(said.hash) for said in hashes.values()} == {made.log_hash}
+
+
+def assert_nothing_was_done(around: Surroundings, topic: str, tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path, topic).newest() is None
+    assert numbers(around, topic, tmp_path, "live") == [1]
+
+
+def with_other_hashes(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("log_hash", functions.bitwise_not("log_hash"))
+
+
+def test_nothing_is_consolidated_when_something_else_was_read(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "topic:misread"
+    connection.destinations.create(topic, retain=3600)
+    send(connection, topic, 1, key="a")
+    live = consolidating.live
+    monkeypatch.setattr(consolidating, "live", lambda *given: with_other_hashes(live(*given)))
+    with pytest.raises(Unavailable, match=r"mm1 keeps 1 messages of topic:misread with hash \w{16}, and 1 with hash"):
+        run_consolidate(around, tmp_path, topic, releases=True)
+    assert_nothing_was_done(around, topic, tmp_path)
+
+
 def test_nothing_is_consolidated_when_a_replica_keeps_something_else(
     around: Surroundings, connection: alphorn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = "topic:disputed"
     connection.destinations.create(topic, retain=3600)
     send(connection, topic, 1, key="a")
-    monkeypatch.setattr("alphorn.spark.jobs.consolidating.weigh", lambda messages: (1, weight_text(7)))
-    with pytest.raises(Unavailable, match=r"mm1 keeps 1 messages of topic:disputed .* nothing was consolidated"):
-        run_consolidate(around, tmp_path, topic, releases=True)
-    assert Checkpoints(tmp_path, topic).newest() is None
-    assert numbers(around, topic, tmp_path, "live") == [1]
+    known, found = consolidating._locate(around.url, topic)
+    with contextlib.closing(Replica(Log(), "mm9")) as other:
+        other.change = lambda told: log_link.Hashed(told.request, entry(known.heard + 1), 1, 7)  # type: ignore[attr-defined]
+        with_other = msgspec.structs.replace(known, servers=[*known.servers, ("mm9", other.address)])
+        monkeypatch.setattr(consolidating, "_locate", lambda url, destination: (with_other, found))
+        with pytest.raises(
+            Unavailable,
+            match=r"mm9 keeps 1 messages of topic:disputed with hash 0{15}7, and 1 .* nothing was consolidated, run it",
+        ):
+            run_consolidate(around, tmp_path, topic, releases=True)
+    assert_nothing_was_done(around, topic, tmp_path)
 
 
 @pytest.mark.requirement("DMQ-3")

@@ -1,29 +1,24 @@
 """`consolidate`: folds what a topic keeps, through a terminal number, into the last message of each key.
 
 The heart is `fold`. A checkpoint is a table of messages and a manifest that names the terminal number, the hash of the
-state, and the weight of what was folded (model/weights.py). The weight must equal that of every replica that answers,
-each of which weighs what it keeps through that number by itself; only then may the cluster be told to keep it no more.
+state, and the log hash of what was folded (model/log_hash.py). The log hash must equal that of every replica that
+answers, each of which finds it from its own disk; only then may the cluster be told to keep those messages no more.
 """
 
 import datetime
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from alphorn.model.errors import Corruption
-from alphorn.model.weights import sum_of, weight_of
-from alphorn.spark.jobs.hashing import table_hash
+from alphorn.model.errors import Corruption, Misuse
+from alphorn.spark.jobs.hashing import sum_hashes, table_hash
 from alphorn.spark.jobs.parquet_files import escape
-from alphorn.spark.schema import COLUMNS
+from alphorn.spark.schema import COLUMNS, LOG_HASH
 
-FORMAT = 1
-_WEIGHED = pa.schema([("messages", pa.int64()), ("weight", pa.string())])
+FORMAT = 2
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +29,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     terminal: int  # all that arrived through this log entry is folded in
     messages: int  # that were folded since the checkpoint before
-    weight: str  # of those, 16 hexadecimal digits
+    log_hash: str = ""  # of those, 16 hexadecimal digits; format 1 had none
     keys: int
     hash: str  # jobs/hashing.py, of the state
     before: int = 0  # the terminal number of the checkpoint that this one continues
@@ -58,25 +53,9 @@ def unkeyed(messages: DataFrame) -> int:
     return messages.where(F.col("key").isNull()).count()
 
 
-def weigh(messages: DataFrame) -> tuple[int, str]:
-    """How many messages there are, and their weight."""
-    parts = messages.select("sequence").mapInArrow(_weigh_batches, "messages long, weight string").collect()
-    return sum(part["messages"] for part in parts), weight_text(sum_of(int(part["weight"], 16) for part in parts))
-
-
-def _weigh_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    messages = weight = 0
-    for batch in batches:
-        counts = pc.value_counts(batch.column("sequence"))
-        pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
-        weight = sum_of((weight, weight_of(pairs)))
-        messages += batch.num_rows
-    yield pa.RecordBatch.from_pylist([{"messages": messages, "weight": weight_text(weight)}], schema=_WEIGHED)
-
-
-def weight_text(weight: int) -> str:
-    """A weight as people and manifests have it."""
-    return f"{weight:016x}"
+def log_hash(messages: DataFrame) -> tuple[int, str]:
+    """How many messages there are, and their log hash: of the bytes that executors read (spark/arrow.py)."""
+    return sum_hashes(messages, F.col(LOG_HASH))
 
 
 class Checkpoints:
@@ -102,7 +81,7 @@ class Checkpoints:
         return state
 
     def write(
-        self, state: DataFrame, channel: str, terminal: int, *, messages: int, weight: str, before: int
+        self, state: DataFrame, channel: str, terminal: int, *, messages: int, log_hash: str, before: int
     ) -> Checkpoint:
         """Writes a state and then, as the act that makes it count, its manifest. Again it is written anew."""
         place = self._path(terminal)
@@ -113,7 +92,7 @@ class Checkpoints:
             channel=channel,
             terminal=terminal,
             messages=messages,
-            weight=weight,
+            log_hash=log_hash,
             keys=keys,
             hash=found,
             before=before,
@@ -133,6 +112,11 @@ class Checkpoints:
     @staticmethod
     def _read(path: Path) -> Checkpoint:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+            found = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
         except (OSError, msgspec.MsgspecError) as error:
             raise Corruption(f"the checkpoint {path} cannot be read: {error}; delete its folder to go on") from None
+        if found.format > FORMAT:
+            raise Misuse(
+                f"the checkpoint {path} has format {found.format}, and this alphorn knows {FORMAT}; use the newer one"
+            )
+        return found

@@ -1,24 +1,28 @@
-"""The runner of `consolidate`: reads, weighs as the replicas that answer do, folds, writes, lets the cluster forget."""
+"""The runner of `consolidate`: reads, hashes as the replicas that answer do, folds, writes, lets the cluster forget."""
 
 import json
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import alphorn
-from alphorn.client.weighing import weigh_replicas
+from alphorn.client.log_hashes import hash_replicas
+from alphorn.client.log_reader import entry
 from alphorn.model.errors import Misuse, Unavailable
 from alphorn.model.log_conversation import ChannelKnown
+from alphorn.model.log_hash import hash_text
 from alphorn.model.log_link import SurveyedDestination
 from alphorn.spark.cluster import ClusterView
-from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints, fold, unkeyed, weigh, weight_text
+from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints, fold, log_hash, unkeyed
 from alphorn.spark.jobs.progress import shown
 from alphorn.spark.jobs.replay import SENT
 from alphorn.spark.jobs.runners import Surroundings
 from alphorn.spark.options import source_options
+from alphorn.spark.schema import COLUMNS, LOG_HASH, STREAM_BYTES
 from alphorn.spark.tiers import live
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0  # for each answer of a replica
 
 
 def run_consolidate(
@@ -33,8 +37,9 @@ def run_consolidate(
 ) -> Checkpoint:
     """Makes the next checkpoint of a topic, or gives the newest one where nothing was added since.
 
-    Raises `Unavailable` when what was read does not weigh what the replicas keep, and `Misuse` when messages without a
-    key would be forgotten unasked. The checkpoint is there before the cluster is told to let anything go.
+    Raises `Unavailable` when what was read is not what the replicas keep, and `Misuse` when messages without a
+    key would be forgotten unasked, or some were sent as streams. The checkpoint is there before the cluster is told to
+    let anything go.
     """
     known, found = _locate(around.url, destination)
     terminal = known.heard if through is None else through
@@ -46,10 +51,15 @@ def run_consolidate(
         raise Misuse(f"{destination} is consolidated through {newest.terminal} already; name a later log entry")
     first = max(found.first, found.kept_from) if newest is None else newest.terminal + 1
     with shown(around.spark, around.console, f"consolidating {destination}"):
-        bounds = {"start": json.dumps({known.name: first}), "end": json.dumps({known.name: terminal + 1})}
-        messages = live(around.spark, around.url, destination, bounds).cache()
-        count, weight = weigh(messages)
-        _compare(known, found.number, first, terminal + 1, count, weight, destination)
+        messages = _read(around, known, destination, first, terminal).cache()
+        count, found_hash = log_hash(messages)
+        _compare(known, found, first, terminal, count, found_hash)
+        streams = messages.where(F.col(STREAM_BYTES).isNotNull()).count()
+        if streams:
+            raise Misuse(
+                f"{streams} messages of {destination} were sent as streams, and Spark has no bodies of those, so no "
+                "state would be right; consolidate topics without streams"
+            )
         loose = unkeyed(messages) if releases and not forgets_unkeyed else 0
         if loose:
             raise Misuse(
@@ -58,7 +68,7 @@ def run_consolidate(
             )
         state = fold(messages, None if newest is None else kept.state(around.spark, newest))
         before = 0 if newest is None else newest.terminal
-        made = kept.write(state, known.name, terminal, messages=count, weight=weight, before=before)
+        made = kept.write(state, known.name, terminal, messages=count, log_hash=found_hash, before=before)
         if publish is not None:
             _publish(around, kept.state(around.spark, made), publish)
     if releases:
@@ -82,18 +92,29 @@ def _locate(url: str, destination: str) -> tuple[ChannelKnown, SurveyedDestinati
     raise Misuse(f"{destination} keeps nothing for readers; give it a policy with retain")
 
 
+def _read(around: Surroundings, known: ChannelKnown, destination: str, first: int, terminal: int) -> DataFrame:
+    options = {
+        "start": json.dumps({known.name: first}),
+        "end": json.dumps({known.name: terminal + 1}),
+        "columns": ",".join((*COLUMNS, LOG_HASH, STREAM_BYTES)),
+    }
+    return live(around.spark, around.url, destination, options)
+
+
 def _compare(
-    known: ChannelKnown, number: int, first: int, end: int, messages: int, weight: str, destination: str
+    known: ChannelKnown, topic: SurveyedDestination, first: int, terminal: int, messages: int, found_hash: str
 ) -> None:
-    found, reasons = weigh_replicas(known.servers, number, first=first, end=end, timeout_s=TIMEOUT_S)
+    found, reasons = hash_replicas(known.servers, topic.number, entry(first), entry(terminal + 1), timeout_s=TIMEOUT_S)
     if not found:
         told = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
-        raise Unavailable(f"no Message Manager of {known.name} said what {destination} weighs: {told}; try again")
+        raise Unavailable(
+            f"no Message Manager of {known.name} could hash what it keeps of {topic.name}: {told}; try again"
+        )
     for name, said in sorted(found.items()):
-        if (said.messages, weight_text(said.weight)) != (messages, weight):
+        if (said.messages, hash_text(said.hash)) != (messages, found_hash):
             raise Unavailable(
-                f"{name} keeps {said.messages} messages of {destination} that weigh {weight_text(said.weight)}, and "
-                f"{messages} that weigh {weight} were read; nothing was consolidated, run it again"
+                f"{name} keeps {said.messages} messages of {topic.name} with hash {hash_text(said.hash)}, and "
+                f"{messages} with hash {found_hash} were read; nothing was consolidated, run it again"
             )
 
 

@@ -8,9 +8,9 @@ compacted.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from alphorn.model.log_hash import hash_text
 from alphorn.spark.schema import COLUMNS
 
-MODULUS = 1 << 64
 SUM_TYPE = "decimal(38,0)"
 
 
@@ -22,14 +22,14 @@ def row_hash() -> Column:
 
 def table_hash(messages: DataFrame) -> tuple[int, str]:
     """Rows, and the hash as 16 hexadecimal digits."""
-    found = messages.agg(F.count("*").alias("rows"), F.sum(row_hash().cast(SUM_TYPE)).alias("sum")).first()
+    return sum_hashes(messages, row_hash())
+
+
+def sum_hashes(messages: DataFrame, hashes: Column) -> tuple[int, str]:
+    """Rows, and the sum of what each has as its hash, as 16 hexadecimal digits."""
+    found = messages.agg(F.count("*").alias("rows"), F.sum(hashes.cast(SUM_TYPE)).alias("sum")).first()
     assert found is not None, "an aggregate has one row"
     return int(found["rows"]), hash_text(int(found["sum"] or 0))
-
-
-def hash_text(total: int) -> str:
-    """A sum of row hashes as text."""
-    return f"{total % MODULUS:016x}"
 
 
 def add_hashes(hashes: list[str]) -> str:

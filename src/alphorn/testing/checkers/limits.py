@@ -5,7 +5,7 @@ from alphorn.testing.node import SimulatedNode
 from alphorn.testing.simulated_cluster import SimulatedCluster
 from alphorn.testing.watch import Violation
 
-BATCH_BYTES = 200  # of simulated messages, which are small; a limit is passed by one batch at most
+BATCH_BYTES = 400  # what a client that was cut off has for one destination; a limit is passed by one batch at most
 
 
 class LimitsHold:

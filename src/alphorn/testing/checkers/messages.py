@@ -12,6 +12,7 @@ from alphorn.model.commands import Acknowledge, Entry, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
 from alphorn.testing.checkers.limits import LimitsHold
+from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
@@ -317,4 +318,4 @@ def state_of(room: MessageManagerRoom) -> bytes:
 
 def make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     """All of them, watching."""
-    return [*(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]
+    return [StagedIsSeenOnce(cluster), *(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]
