@@ -15,7 +15,7 @@ so the store keeps some of them, outside the log: they have no assignment, and t
 
 from alphorn.bus.machine import DropAfter, DropThrough, Retain, Write
 from alphorn.io.records import NUMBER_MAX
-from alphorn.model.ranges import RangeSet
+from alphorn.model.ranges import Range, RangeSet
 
 Bounds = tuple[int, int]  # of the log: first and last number with an assignment; first > last when there is none
 
@@ -46,6 +46,33 @@ class Retention:
         if self._needed is None:
             return RangeSet()
         return RangeSet([(0, min(through, self._checkpoint))]).difference(self._needed)
+
+
+class Emptied:
+    """Where a store has no entries any more, so that it does not look there again.
+
+    What many entries are retained for leaves as many gaps between them, and nearly all are the same at every
+    checkpoint.
+    """
+
+    __slots__ = ("_gaps", "_last")
+
+    def __init__(self) -> None:
+        self._gaps: dict[int, int] = {}  # first number → last
+        self._last = -1  # of all
+
+    def fill(self, number: int) -> None:
+        """An entry is put there."""
+        if number <= self._last:
+            self._gaps, self._last = {}, -1
+
+    def empty(self, dropped: RangeSet) -> list[Range]:
+        """These entries are dropped; gives where some of them may be."""
+        gaps = self._gaps
+        fresh = [(first, last) for first, last in dropped if gaps.get(first) != last]
+        if dropped:
+            self._gaps, self._last = dict(dropped), dropped.last
+        return fresh
 
 
 def last_outside(bounds: Bounds) -> int:

@@ -48,7 +48,7 @@ from alphorn.io import records, store_files
 from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.overlay import Overlay
 from alphorn.io.residency import MappedFile
-from alphorn.io.retention import Retention, last_outside
+from alphorn.io.retention import Emptied, Retention, last_outside
 from alphorn.io.store_opening import EMPTY_BOUNDS, Opening
 from alphorn.io.store_reader import TurnReader
 from alphorn.io.store_writes import WriteTransaction, count_retained
@@ -120,6 +120,7 @@ class Store:
         self._reader = TurnReader(self._environment, self._tables, self._mapped)
         self._overlay = Overlay()
         self._retention = Retention()
+        self._emptied = Emptied()  # the thread's
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None is the last
         self._submitted = 0  # number of the last job taken over,
         self._queued = 0  # of the last that was given to the thread to become durable,
@@ -421,7 +422,7 @@ class Store:
 
     def _commit(self, jobs: list[_Job]) -> None:
         with self._environment.begin(write=True) as txn:
-            transaction = WriteTransaction(txn, self._tables, self._mapped.release)
+            transaction = WriteTransaction(txn, self._tables, self._emptied, self._mapped.release)
             has_dropped = False
             for job in jobs:
                 for write, dropped in job.writes:

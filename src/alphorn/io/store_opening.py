@@ -8,7 +8,7 @@ import lmdb
 
 from alphorn.bus.storage import DAMAGED
 from alphorn.io import records
-from alphorn.io.retention import last_outside
+from alphorn.io.retention import Emptied, last_outside
 from alphorn.io.store_files import Tables
 from alphorn.io.store_writes import WriteTransaction, count_retained
 from alphorn.io.write_ahead import read_ahead
@@ -32,7 +32,7 @@ class Opening:
         run = int.from_bytes(os.urandom(8), "big")
         try:
             with self._environment.begin(write=True) as txn:
-                transaction = WriteTransaction(txn, self._tables)
+                transaction = WriteTransaction(txn, self._tables, Emptied())
                 for found in read_ahead(self._path, *self._applied(txn)):
                     for write in found.writes:
                         transaction.apply(write, None)

@@ -26,6 +26,7 @@ from alphorn.bus.machine import (
 )
 from alphorn.bus.storage import CheckpointInfo
 from alphorn.io import records
+from alphorn.io.retention import Emptied
 from alphorn.io.store_files import Tables
 from alphorn.model.ranges import RangeSet
 
@@ -37,15 +38,21 @@ class WriteTransaction:
     """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's.
 
     Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
+    `emptied` is what the transactions before have found out.
     """
 
-    __slots__ = ("_deleted", "_gathered", "_release", "_tables", "_txn")
+    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn")
 
     def __init__(
-        self, txn: "lmdb.Transaction[bytes]", tables: Tables, release: Callable[[], None] = lambda: None
+        self,
+        txn: "lmdb.Transaction[bytes]",
+        tables: Tables,
+        emptied: Emptied,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._txn = txn
         self._tables = tables
+        self._emptied = emptied
         self._release = release
         self._deleted = 0
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
@@ -55,6 +62,7 @@ class WriteTransaction:
         gathered = self._gathered
         match write:
             case PutEntry(sequence, payload, digest):
+                self._emptied.fill(sequence)
                 key = records.number_key(sequence)
                 gathered[records.LOG].append((key, payload))
                 gathered[records.HEADS].append((key, records.pack_head(records.HEADS, key, digest, len(payload))))
@@ -123,8 +131,9 @@ class WriteTransaction:
         return records.number_of(cursor.key()) if cursor.last() else 0
 
     def _drop_entries(self, dropped: RangeSet) -> None:
+        stretches = self._emptied.empty(dropped)
         for name in (records.HEADS, records.LOG):
-            for first, last in dropped:
+            for first, last in stretches:
                 self._drop_numbers(name, first, last)
 
     def _drop_numbers(self, name: bytes, first: int, last: int) -> None:
