@@ -54,7 +54,8 @@ class FakeCluster:
     def close(self) -> None:
         pass
 
-    def status(self) -> dict[str, object]:
+    def status(self, *, destinations_max: int | None = None) -> dict[str, object]:
+        self.log.append(("status", destinations_max))
         return self.state
 
     def producer(self, destination: str) -> "FakeCluster":
@@ -319,6 +320,19 @@ def test_the_status_is_three_tables(cluster, capsys, monkeypatch):
     words = capsys.readouterr().out.split()
     for word in ("nodes", "mm1", "primary", "4711", "channels", "1,234", "destinations", "queue:orders", "12,345"):
         assert word in words
+
+
+@pytest.mark.parametrize(("there", "line"), [(1_000, ""), (101_234, "and 100,234 more: alphorn destinations list")])
+def test_of_many_destinations_the_status_shows_the_first_and_says_how_many_more(cluster, capsys, there, line):
+    rows = [{"name": f"queue:q{number}"} for number in range(1_000)]
+    channels = [{"name": "channel-1", "destinations": there - 1}, {"name": "channel-2", "destinations": 1}]
+    cluster.state = {"nodes": [], "channels": channels, "destinations": rows}
+    assert run("status") == 0
+    assert ("status", 1_000) in cluster.log
+    printed = capsys.readouterr().out.splitlines()
+    assert [text for text in printed if "more" in text] == [line] * bool(line)
+    assert run("status", "--json") == 0
+    assert ("status", None) in cluster.log
 
 
 def test_the_status_is_told_to_programs_as_it_is(cluster, capsys):

@@ -78,6 +78,7 @@ class Broker:
         self.streams: list[Stream] = []
         self.heard: list[c.ClientFrame] = []
         self.said: list[c.ServerFrame] = []
+        self.page_rows = 1000  # destinations in one answer about the state
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
         self.is_welcoming = True
@@ -329,7 +330,10 @@ class Broker:
 
     def on_status(self, stream: Stream, frame: c.Status) -> None:
         destinations = [{"name": name, "depth": len(queue.stored)} for name, queue in self.queues.items()]
-        stream.send(c.StatusAnswer(frame.request, msgspec.json.encode({"nodes": [], "destinations": destinations})))
+        first, last = frame.cursor, frame.cursor + self.page_rows
+        state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": []})
+        cursor = last if last < len(destinations) else 0
+        stream.send(c.StatusAnswer(frame.request, msgspec.json.encode(state), cursor))
 
     def on_ping(self, stream: Stream, frame: c.Ping) -> None:
         stream.send(c.Pong())

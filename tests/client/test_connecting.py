@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import alphorn
-from alphorn.model.conversation import Acknowledge, Close, Consume, Hello, OpenSession, Publish, Unsubscribe
+from alphorn.model.conversation import Acknowledge, Close, Consume, Hello, OpenSession, Publish, Status, Unsubscribe
 from tests.client.broker import Broker
 from tests.client.shells import Connect
 
@@ -233,6 +233,26 @@ def test_destinations_are_administered(broker: Broker, connect: Connect) -> None
                 destinations.create("queue:a", **policy)
         with pytest.raises(alphorn.InvalidDestination, match="there is no queue:a"):
             destinations.delete("queue:a")
+
+
+@pytest.mark.parametrize("cut", ["", "hear Status", "heard Status", "send StatusAnswer", "sent StatusAnswer"])
+def test_many_destinations_come_in_pages_and_are_one_list(broker: Broker, connect: Connect, cut: str) -> None:
+    names = [f"queue:{number}" for number in range(8)]
+    with connect(broker.url) as connection:
+        for name in names:
+            connection.destinations.create(name)
+        broker.page_rows = 3
+        if cut:
+            broker.cut(cut, 2)
+        assert [row["name"] for row in connection.destinations.list()] == names
+        cursors = [frame.cursor for frame in broker.heard if isinstance(frame, Status)]
+        assert sorted(set(cursors)) == [0, 3, 6]
+        assert [row["name"] for row in connection.status()["destinations"]] == names
+        before = len(broker.heard)
+        found = connection.status(destinations_max=4)
+        assert [row["name"] for row in found["destinations"]] == names[:4]
+        assert found["nodes"] == []
+        assert len([frame for frame in broker.heard[before:] if isinstance(frame, Status)]) == 2
 
 
 def test_an_ending_that_was_cut_off_after_it_worked_is_no_failure(broker: Broker, connect: Connect) -> None:

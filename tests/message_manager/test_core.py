@@ -1,5 +1,8 @@
 """A Message Manager that is primary, and the Client Managers that come, go, and come back."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from alphorn.message_manager.absent import HOLD_S, RESUME_S
@@ -93,6 +96,17 @@ class Serving:
 
     def ask(self, number: int, frame: link.AnyAsked) -> None:
         self.receive(Asked(number, frame))
+
+    def describe(self, *, after: int = link.FIRST_PAGE, maximum: int = link.PAGE_ROWS) -> link.Described:
+        """What is answered to a Client Manager that asks for a page of the state."""
+        self.ask(1, link.Describe(7, maximum, after))
+        [described] = [frame for _, frame in self.told if isinstance(frame, link.Described)]
+        self.told = [(to, frame) for to, frame in self.told if frame is not described]
+        return described
+
+    def status(self) -> dict[str, Any]:
+        """The first page of the state."""
+        return msgspec.json.decode(self.describe().data, type=dict[str, Any])
 
     def attach(self, number: int, *, held: tuple[int, ...] = (), resumption: int = 0) -> None:
         self.ask(number, link.Attach(9, CONSUMER, QUEUE, 0, "", 10, list(held), resumption))
@@ -468,8 +482,8 @@ def test_the_status_says_what_is_full_and_how_many_producers_wait_for_it() -> No
     serving.publish(1)
     serving.ask(1, link.Waiting([(QUEUE, 2)]))
     serving.ask(2, link.Waiting([(QUEUE, 3)]))
-    [row] = serving.manager.status()["destinations"]
+    [row] = serving.status()["destinations"]
     assert (row["blocked_producers"], row["blocked"].partition(";")[0]) == (5, "queue:q is full with 1 messages")
     serving.receive(LinkClosed(2))
-    [row] = serving.manager.status()["destinations"]
+    [row] = serving.status()["destinations"]
     assert row["blocked_producers"] == 2

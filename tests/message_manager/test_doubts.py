@@ -68,7 +68,7 @@ def test_what_a_lost_client_manager_had_not_committed_is_rolled_back_and_its_con
     serving.receive(LinkClosed(1))
     serving.receive(ClientManagerLeft(FIRST))
     serving.pass_time(HOLD_S)
-    [queue] = serving.manager.status()["destinations"]  # type: ignore[misc]
+    [queue] = serving.status()["destinations"]
     assert (queue["consumers"], queue["depth"]) == (0, 0)
     serving.introduce(2, SECOND, OTHER[:16])
     serving.ask(2, link.Attach(8, OTHER, QUEUE, 0, "", 10, []))

@@ -8,8 +8,9 @@ from xxhash import xxh3_64_intdigest
 
 from alphorn.message_manager import reading
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.reading import BATCH_BITS, Reading
-from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.status import About, Picture
 from alphorn.model import frame_kinds, link, log_link
 from alphorn.model.commands import NoteReader, PublishStaged, SetPolicy
 from alphorn.model.destinations import Policy
@@ -265,5 +266,7 @@ def reading_status(about: About, engine: Engine) -> list[dict[str, object]]:
     from alphorn.message_manager.dispatch import Dispatcher
 
     dispatcher = Dispatcher(engine, lambda sequence: None)
-    found: list[dict[str, object]] = status_of(about, engine, dispatcher, 1, [])["readers"]
+    flow = FlowControl("mm1", lambda link, frame: None, lambda level, event, details: None)
+    described = Picture(about, flow).answer(link.Describe(1, 10), engine, dispatcher, 1)
+    found: list[dict[str, object]] = msgspec.json.decode(described.data)["readers"]
     return found

@@ -1,4 +1,4 @@
-"""Checkpoints of many destinations, taken in slices by real nodes while messages come and go."""
+"""Many destinations on real nodes: checkpoints taken in slices while messages come and go, and lists in pages."""
 
 import shutil
 
@@ -6,6 +6,7 @@ import pytest
 
 import alphorn
 import alphorn.testing
+from alphorn.model.link import PAGE_ROWS
 
 pytestmark = pytest.mark.processes
 
@@ -50,3 +51,24 @@ def test_a_backup_that_begins_with_a_checkpoint_taken_in_slices_has_everything()
         running.kill(primary)
         consume(session, late)
         assert depths(running) == dict.fromkeys(names, 1) | dict.fromkeys([*early, *late], 0)
+
+
+def test_more_destinations_than_a_page_has_are_listed_whole_from_all_channels_and_after_a_takeover():
+    names = [f"queue:many.{number}" for number in range(PAGE_ROWS + 200)]
+    with alphorn.testing.cluster(channels=2) as running, running.connect() as connection:
+        session = connection.session()
+        producer = session.producer()
+        for name in names:
+            producer.send(name, destination=name)
+        producer.flush(DEADLINE_S)
+        listed = connection.destinations.list()
+        mine = [row for row in listed if row["name"] in set(names)]
+        assert sorted(row["name"] for row in mine) == sorted(names)
+        assert [row["channel"] for row in mine] == sorted(row["channel"] for row in mine)
+        assert depths(running) == dict.fromkeys(names, 1)
+        state = connection.status(destinations_max=10)
+        assert len(state["destinations"]) == 10
+        assert sum(channel["destinations"] for channel in state["channels"]) == len(listed)
+        running.kill(running.primary("channel-2"))
+        consume(session, [next(row["name"] for row in mine if row["channel"] == "channel-2")])
+        assert [row["name"] for row in connection.destinations.list()] == [row["name"] for row in listed]

@@ -21,6 +21,7 @@ COLUMNS = {
 }
 
 WIDTH = 160  # where there is no terminal to ask
+SHOWN_MAX = 1_000  # destinations in a table
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +30,12 @@ def register(app: typer.Typer) -> None:
 
 
 def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
-    """Show a cluster's nodes with their roles, its channels, and its destinations with their depths."""
+    """Show a cluster's nodes with their roles, its channels, and its destinations with their depths.
+
+    Of many destinations the first 1,000 are shown; with --json all are told.
+    """
     with connected(url) as connection:
-        found = connection.status()
+        found = connection.status(destinations_max=None if as_json else SHOWN_MAX)
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return
@@ -40,6 +44,15 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         if title == "moves" and not found.get(title):
             continue  # only while something is on its way
         console.print(table_of(title, first, found.get(title, [])))
+        if title == "destinations" and (more := _more(found)):
+            console.print(f"and {more:,} more: alphorn destinations list\n")
+
+
+def _more(found: dict[str, Any]) -> int:
+    """How many destinations the channels have beyond those that are shown."""
+    shown = len(found.get("destinations", []))
+    there = sum(channel.get("destinations", 0) for channel in found.get("channels", []))
+    return max(0, there - shown) if shown >= SHOWN_MAX else 0
 
 
 def table_of(title: str, first: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:

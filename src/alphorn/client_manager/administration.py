@@ -1,8 +1,7 @@
-"""What clients ask about destinations: where one is, to create or delete one, to look into a queue, and the state."""
+"""What clients ask about destinations: where one is, to create or delete one, to look into a queue."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -23,8 +22,6 @@ from alphorn.model.conversation import (
     Failed,
     Resolve,
     Resolved,
-    Status,
-    StatusAnswer,
     Unsubscribe,
     Vanished,
     parts_of,
@@ -44,7 +41,6 @@ class Administration:
     __slots__ = (
         "_browsing",
         "_consuming",
-        "_describing",
         "_desk",
         "_finding",
         "_flow",
@@ -62,7 +58,6 @@ class Administration:
         self._log_lines: LogLines | None = None
         self._is_asking_for_log = False
         self._browsing: dict[tuple[int, int], tuple[Connection, int]] = {}
-        self._describing: dict[tuple[int, int], _Gathering] = {}
 
     def on_logged(self, run: bytes, item: Logged) -> None:
         """This node's own log lines go to the `_LOG` topic of the first channel; until that is known they wait."""
@@ -348,39 +343,6 @@ class Administration:
             if isinstance(command, commands.Publish):
                 self._desk.reply(connection.stream, delivered(0, run, command))
 
-    def on_status(self, connection: Connection, frame: Status) -> None:
-        """The cluster's state, put together from what every Message Manager says."""
-        desk = self._desk
-        gathering = _Gathering(connection, frame.request)
-        for channel, ground in enumerate(desk.channels):
-            for name in sorted(ground.links):
-                number = ground.number()
-                self._describing[(channel, number)] = gathering
-                gathering.waiting[(channel, number)] = name
-                desk.ask(channel, name, link.Describe(number))
-        if not gathering.waiting:
-            self._unavailable(connection, frame.request)
-
-    def on_described(self, channel: int, name: str, frame: link.Described) -> None:
-        """A Message Manager's state; the last one completes the answer."""
-        gathering = self._describing.pop((channel, frame.request), None)
-        if gathering is not None:
-            gathering.parts.append((channel, name, msgspec.json.decode(frame.data)))
-            self._gathered(gathering, (channel, frame.request))
-
-    def on_link_lost(self, channel: int, name: str) -> None:
-        """A Message Manager that is gone is not waited for."""
-        for key, gathering in list(self._describing.items()):
-            if key[0] == channel and gathering.waiting.get(key) == name:
-                del self._describing[key]
-                self._gathered(gathering, key)
-
-    def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
-        gathering.waiting.pop(key, None)
-        if not gathering.waiting and self._desk.is_there(gathering.connection):
-            data = msgspec.json.encode(merge_status(gathering.parts, self._desk.settings.channel_names))
-            self._desk.reply(gathering.connection.stream, StatusAnswer(gathering.request, data))
-
 
 def other_policy(listed: Listed, wanted: Policy) -> Misuse:
     """Why a destination is not created that exists with another policy than is wanted."""
@@ -390,47 +352,3 @@ def other_policy(listed: Listed, wanted: Policy) -> Misuse:
         f"{listed.destination} exists with another policy ({differences}); "
         "change that with destinations.policy, or create it without a policy to leave it as it is"
     )
-
-
-class _Gathering:
-    """A status request that waits for Message Managers."""
-
-    __slots__ = ("connection", "parts", "request", "waiting")
-
-    def __init__(self, connection: Connection, request: int) -> None:
-        self.connection = connection
-        self.request = request
-        self.waiting: dict[tuple[int, int], str] = {}
-        self.parts: list[tuple[int, str, dict[str, Any]]] = []
-
-
-def merge_status(parts: list[tuple[int, str, dict[str, Any]]], names: Sequence[str] = ()) -> dict[str, Any]:
-    """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations."""
-    nodes: dict[str, dict[str, Any]] = {}
-    channels: dict[int, dict[str, Any]] = {}
-    destinations: list[dict[str, Any]] = []
-    readers: list[dict[str, Any]] = []
-    moves: list[dict[str, Any]] = []
-    for channel, _, part in sorted(parts, key=lambda part: (part[0], part[1])):
-        nodes[part["node"]["name"]] = part["node"]
-        if part["node"]["role"] == "primary":
-            channels[channel] = part["channel"]
-            destinations += part["destinations"]
-            readers += part["readers"]
-            moves += [
-                {"name": move["name"], "from": part["channel"]["name"], "to": names[move["to"]], "stage": move["stage"]}
-                for move in part.get("moves", ())
-            ]
-            for other in part["client_managers"]:
-                nodes.setdefault(other["name"], other)
-    newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
-    for node in nodes.values():
-        if node["role"] == "backup":
-            node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
-    return {
-        "nodes": list(nodes.values()),
-        "channels": list(channels.values()),
-        "destinations": destinations,
-        "readers": readers,
-        "moves": moves,
-    }

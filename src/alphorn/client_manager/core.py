@@ -33,6 +33,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.picturing import Picturing
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
@@ -64,6 +65,7 @@ class ClientManager:
         self._streaming = Streaming(self._desk, self._publishing)
         self._wildcards = Wildcards(self._desk, self._consuming, self._moving)
         self._administration = Administration(self._desk, finding, self._consuming, self._flow, self._moving)
+        self._picturing = Picturing(self._desk)
         self._placing = Placing(self._desk, self._moving, self._administration)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
         self._waiting: set[int] = set()  # streams that have not said hello
@@ -84,7 +86,7 @@ class ClientManager:
             conversation.Administer: self._administration.on_administer,
             conversation.Unsubscribe: self._administration.on_unsubscribe,
             conversation.Browse: self._administration.on_browse,
-            conversation.Status: self._administration.on_status,
+            conversation.Status: self._picturing.on_status,
             conversation.SendFragment: self._streaming.on_fragment,
             conversation.AbandonStream: self._streaming.on_abandon,
             conversation.ReadFragment: self._streaming.on_read,
@@ -395,7 +397,7 @@ class ClientManager:
             self._moving.on_primary_gone(item.channel)
         self._consuming.fetching.on_link_lost(item.channel, item.name)
         self._streaming.fetching.on_link_lost(item.channel, item.name)
-        self._administration.on_link_lost(item.channel, item.name)
+        self._picturing.on_link_lost(item.channel, item.name)
         self._flow.on_stored(item.channel, item.name, "")
 
     def _on_joined(self, item: Joined) -> None:
@@ -426,7 +428,7 @@ class ClientManager:
         elif isinstance(frame, link.Stored):
             self._flow.on_stored(item.channel, item.name, frame.reason)
         elif isinstance(frame, link.Described):
-            self._administration.on_described(item.channel, item.name, frame)
+            self._picturing.on_described(item.channel, item.name, frame)
         elif item.name != channel.primary:
             return  # of one that is primary no more
         elif isinstance(frame, link.Deliver):
@@ -479,5 +481,6 @@ class ClientManager:
         self._streaming.ask_again(number)
         self._wildcards.on_primary(number)
         self._moving.on_primary(number)
+        self._picturing.on_primary(number)
         self._desk.ask(number, channel.primary, link.Settled(self._desk.loose.of(number)))
         self._flow.greet(number)

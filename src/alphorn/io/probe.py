@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-import msgspec
-
 from alphorn.doors import native
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.model.conversation import (
@@ -20,21 +18,29 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.frame_kinds import ClientFrame
+from alphorn.model.status_pages import StatusPages
 
 ANSWER_S = 2.0  # how long one question may take
 BETWEEN_S = 0.05  # two rounds of questions
 
-_decode_status = msgspec.json.Decoder(dict[str, Any]).decode
 
+async def status_of(address: str, *, answer_s: float = ANSWER_S, destinations_max: int | None = None) -> dict[str, Any]:
+    """The cluster's state, as the Client Manager at this address gives it; raises `Unavailable` with the reason.
 
-async def status_of(address: str, *, answer_s: float = ANSWER_S) -> dict[str, Any]:
-    """The cluster's state, as the Client Manager at this address gives it; raises `Unavailable` with the reason."""
+    It has all destinations, or the first `destinations_max`.
+    """
     host, _, port = address.rpartition(":")
+    pages = StatusPages(destinations_max)
     try:
-        async with asyncio.timeout(answer_s):
+        async with asyncio.timeout(answer_s) as deadline:
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
-                return await _ask(reader, writer)
+                await _expect(reader, writer, Hello(native.VERSION), Welcome)
+                while not pages.is_complete:
+                    pages.add(await _expect(reader, writer, Status(1, pages.cursor), StatusAnswer))
+                    deadline.reschedule(asyncio.get_running_loop().time() + answer_s)
+                writer.write(native.encode(Close()))
+                return pages.status
             finally:
                 writer.close()
     except TimeoutError:
@@ -54,7 +60,7 @@ async def missing_of(file: ClusterFile, *, whole: bool = False) -> str:
     servers = {node.name for node in file.nodes if node.kind == "message_manager"}
     for node in file.client_managers:
         try:
-            status = await status_of(node.clients)
+            status = await status_of(node.clients, destinations_max=0)
         except Unavailable as error:
             return f"{node.name}: {error}"
         primaries = [n for n in status["nodes"] if n["kind"] == "message_manager" and n["role"] == "primary"]
@@ -77,14 +83,6 @@ async def until_serving(file: ClusterFile, *, deadline_s: float, whole: bool = F
         raise Unavailable(
             f"the cluster does not serve after {deadline_s:.0f} s: {missing}; its nodes' logs are in {file.directory}"
         ) from None
-
-
-async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
-    await _expect(reader, writer, Hello(native.VERSION), Welcome)
-    answer = await _expect(reader, writer, Status(1), StatusAnswer)
-    assert isinstance(answer, StatusAnswer)
-    writer.write(native.encode(Close()))
-    return _decode_status(answer.data)
 
 
 async def _expect(

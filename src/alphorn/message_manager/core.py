@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from alphorn.message_manager.absent import HOLD_S, Absent
 from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.answers import answers_to
@@ -47,7 +45,7 @@ from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import Wish, answer_question, refusal
 from alphorn.message_manager.reading import Reading
-from alphorn.message_manager.status import About, status_of
+from alphorn.message_manager.status import About, Picture
 from alphorn.message_manager.testimony import Testimony
 from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.model import frame_kinds, link, moving_link
@@ -79,6 +77,7 @@ class MessageManager:
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
         self.flow = FlowControl(about.name, self._tell, self._log)
+        self._picture = Picture(about, self.flow)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -295,7 +294,9 @@ class MessageManager:
         if isinstance(frame, link.Fetch):
             self._outbox.append(Supply(number, frame.request, frame.sequences))
         elif isinstance(frame, link.Describe):
-            self._tell(number, link.Described(frame.request, msgspec.json.encode(self.status())))
+            known = [introduced for introduced in self._links.values() if introduced is not None]
+            read = self._reading.messages
+            self._tell(number, self._picture.answer(frame, self.engine, self._dispatcher, self._epoch, known, read))
         elif (answer := self._reading.answer(self.engine, frame)) is not None:
             self._tell(number, answer)
         elif self._dispatcher is not None:
@@ -482,12 +483,6 @@ class MessageManager:
 
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))
-
-    def status(self) -> dict[str, object]:
-        """What `alphorn status` shows of this node, and of the channel if it is primary."""
-        introduced = [frame for frame in self._links.values() if frame is not None]
-        status = status_of(self._about, self.engine, self._dispatcher, self._epoch, introduced, self._reading.messages)
-        return self.flow.add_to(status, self.engine)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

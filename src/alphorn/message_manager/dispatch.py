@@ -13,6 +13,7 @@ Only queues and subscriptions that something happened to are looked at, so idle 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -45,6 +46,7 @@ from alphorn.model.link import Deliver, Detached
 from alphorn.model.ranges import Range, RangeSet
 
 LOOKS_MAX = 2_000  # messages looked into by one `take_deliveries`
+DESCRIBED_MAX = 100  # destinations, for people
 
 
 class Sources(Protocol):
@@ -304,21 +306,17 @@ class Dispatcher:
         detached, self._detached = self._detached, []
         return detached
 
-    def counts(self) -> dict[tuple[int, int], int]:
-        """How many consumers each destination and subscription has."""
-        return {
-            (number, subscription): len(outlet.consumers)
-            for number, outlets in self._outlets.items()
-            for subscription, outlet in outlets.items()
-        }
+    def count(self, destination: int) -> int:
+        """How many consumers a destination has, with all its subscriptions."""
+        return sum(len(outlet.consumers) for outlet in self._outlets.get(destination, {}).values())
 
     def describe(self) -> dict[str, Any]:
-        """What it knows, printable."""
+        """What it knows, printable; of many destinations only some."""
         return {
             "missing": self._grace.missing,
             "destinations": {
                 number: {subscription: outlet.describe() for subscription, outlet in outlets.items()}
-                for number, outlets in self._outlets.items()
+                for number, outlets in islice(self._outlets.items(), DESCRIBED_MAX)
             },
         }
 

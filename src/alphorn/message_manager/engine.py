@@ -11,6 +11,7 @@ the log as `.segments.runs(first, last)`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
 from typing import Any
 
 from alphorn.message_manager import checkpoint, restoring
@@ -75,6 +76,8 @@ from alphorn.model.destinations import Destination
 from alphorn.model.errors import Error
 from alphorn.model.patterns import belongs_to
 from alphorn.model.ranges import RangeSet
+
+DESCRIBED_MAX = 100  # destinations, for people
 
 # Each raises an error of the model before it has changed anything, or changes what it says.
 _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
@@ -253,7 +256,7 @@ class Engine:
         return made
 
     def describe(self) -> dict[str, object]:
-        """The printable state."""
+        """The printable state; of many destinations only the first."""
         state = self._state
         return {
             "sequence": state.sequence,
@@ -265,5 +268,8 @@ class Engine:
             "connections": len(self.connections()),
             "transactions": len(state.transactions.unresolved),
             "streams": state.streams.describe(),
-            "destinations": [state.directory[number].describe() for number in sorted(state.directory)],
+            "destinations": [
+                state.directory[number].describe() for number in nsmallest(DESCRIBED_MAX, state.directory)
+            ],
+            "destinations_in_all": len(state.directory),
         }

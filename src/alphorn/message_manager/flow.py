@@ -9,7 +9,6 @@ from typing import Any
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import DiskGauge, Fullness, Space, Waiting
-from alphorn.message_manager.status import with_flow
 from alphorn.model.commands import AnyCommand
 from alphorn.model.frame_kinds import Told
 from alphorn.model.link import Full, Stored
@@ -70,7 +69,12 @@ class FlowControl:
                 self._tell(number, Stored(reason))
             self._log("warning" if reason else "info", "disk", f"blocked={reason!r}")
 
-    def add_to(self, status: dict[str, Any], engine: Engine) -> dict[str, Any]:
-        """The status, and what takes no messages at the moment."""
-        reasons = self._fullness.reasons if self._fullness else {}
-        return with_flow(status, engine, self._disk, reasons, self.waiting.totals())
+    def describe_node(self) -> dict[str, Any]:
+        """How full this replica's disk is, and why it takes no messages, if so."""
+        space = self._disk.space
+        return {"store_bytes": space.used, "store_bytes_max": space.limit, "blocked": self._disk.reason}
+
+    def describe_destination(self, number: int) -> dict[str, Any]:
+        """Why a destination takes no messages at the moment, if so, and how many producers wait for it."""
+        reason = self._disk.reason or (self._fullness.reasons.get(number, "") if self._fullness else "")
+        return {"blocked": reason, "blocked_producers": self.waiting.count(number)}

@@ -142,13 +142,9 @@ class Waiting:
         """A Client Manager's link is gone."""
         self._of.pop(number, None)
 
-    def totals(self) -> dict[int, int]:
-        """All producers that wait, by destination."""
-        totals: dict[int, int] = {}
-        for counts in self._of.values():
-            for destination, count in counts.items():
-                totals[destination] = totals.get(destination, 0) + count
-        return totals
+    def count(self, destination: int) -> int:
+        """All producers that wait for a destination."""
+        return sum(counts.get(destination, 0) for counts in self._of.values())
 
 
 class DiskGauge:

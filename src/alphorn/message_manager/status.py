@@ -1,17 +1,18 @@
 """What `alphorn status` shows of a Message Manager and, from the primary, of its channel."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.fullness import DiskGauge
+from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
-from alphorn.model.link import Introduce
+from alphorn.model.link import PAGE_ROWS, Describe, Described, Introduce
 
 _COUNTER_SHIFT = 16  # an epoch's low bits name its sequencer
 
@@ -27,57 +28,113 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     run: bytes = b""  # another one for each start
 
 
-def status_of(
-    about: About,
-    engine: Engine,
-    dispatcher: Dispatcher | None,
-    epoch: int,
-    introduced: Sequence[Introduce],
-    read: int = 0,
-) -> dict[str, Any]:
-    """The parts that a Client Manager puts together (client_manager/administration.py)."""
-    node = {
-        "name": about.name,
-        "kind": "message_manager",
-        "pid": about.pid,
-        "address": about.address,
-        "channel": about.channel,
-        "role": "primary" if dispatcher is not None else "backup",
-        "rank": about.rank,
-        "epoch": epoch >> _COUNTER_SHIFT,
-        "lag": 0,
-        "applied": engine.sequence,
-        "read": read,  # messages that readers of the log got here
-    }
-    if dispatcher is None:
-        return {"node": node}
-    consumers = dispatcher.counts()
-    return {
-        "node": node,
-        "channel": {
-            "name": about.channel,
-            "primary": about.name,
+class Picture:
+    """What one replica says of itself and, while it is primary, of its channel: destinations a page at a time.
+
+    Whatever is there from the first page to the last is in one of them, once, whatever else comes and goes meanwhile.
+    """
+
+    __slots__ = ("_about", "_epoch", "_flow", "_numbers")
+
+    def __init__(self, about: About, flow: FlowControl) -> None:
+        self._about = about
+        self._flow = flow
+        self._numbers: list[int] = []  # of all destinations when somebody began with the first: sorting takes its time
+        self._epoch = 0  # in which that was: after another one's, others may have been created
+
+    def answer(
+        self,
+        asked: Describe,
+        engine: Engine,
+        dispatcher: Dispatcher | None,
+        epoch: int,
+        introduced: Sequence[Introduce] = (),
+        read: int = 0,
+    ) -> Described:
+        """One page, for a Client Manager to put together (client_manager/picturing.py)."""
+        parts: dict[str, Any] = {}
+        after = 0
+        if asked.after < 0:
+            parts["node"] = self._node(engine, epoch, read, role="backup" if dispatcher is None else "primary")
+            parts["node"] |= self._flow.describe_node()
+        if asked.after < 0 and dispatcher is not None:
+            parts |= self._channel(engine, epoch, introduced)
+        if dispatcher is not None:
+            self._list_anew(engine, epoch, asked.after)
+            parts["destinations"], after = self._page(engine, dispatcher, asked.after, asked.maximum)
+        return Described(asked.request, msgspec.json.encode(parts) if parts else b"", after)
+
+    def _node(self, engine: Engine, epoch: int, read: int, *, role: str) -> dict[str, Any]:
+        about = self._about
+        return {
+            "name": about.name,
+            "kind": "message_manager",
+            "pid": about.pid,
+            "address": about.address,
+            "channel": about.channel,
+            "role": role,
+            "rank": about.rank,
             "epoch": epoch >> _COUNTER_SHIFT,
-            "sequence": engine.sequence,
-            "destinations": len(engine.destinations),
-            "closed": engine.moves.is_closed,
-        },
-        "client_managers": [
-            {
-                "name": frame.name,
-                "kind": "client_manager",
-                "pid": frame.pid,
-                "address": frame.address,
-                "channel": "",
-                "role": "",
-                "epoch": 0,
-                "lag": 0,
-            }
-            for frame in introduced
-        ],
-        "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
-        "destinations": [_destination(source, about.channel, consumers) for source in engine.destinations.values()],
-        "moves": _moves(engine),
+            "lag": 0,
+            "applied": engine.sequence,
+            "read": read,  # messages that readers of the log got here
+        }
+
+    def _channel(self, engine: Engine, epoch: int, introduced: Sequence[Introduce]) -> dict[str, Any]:
+        """What the primary alone says, but destinations."""
+        about = self._about
+        return {
+            "channel": {
+                "name": about.channel,
+                "primary": about.name,
+                "epoch": epoch >> _COUNTER_SHIFT,
+                "sequence": engine.sequence,
+                "destinations": len(engine.destinations),
+                "closed": engine.moves.is_closed,
+            },
+            "client_managers": [_client_manager(frame) for frame in introduced],
+            "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
+            "moves": _moves(engine),
+        }
+
+    def _list_anew(self, engine: Engine, epoch: int, after: int) -> None:
+        if after <= 0 or epoch != self._epoch:
+            self._numbers, self._epoch = sorted(engine.destinations), epoch
+
+    def _page(
+        self, engine: Engine, dispatcher: Dispatcher, after: int, maximum: int
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Destinations with numbers above `after`, and what the next page comes after; 0: there is none."""
+        first = bisect_right(self._numbers, after)
+        last = first + min(max(maximum, 1), PAGE_ROWS)
+        numbers = self._numbers[first:last]
+        sources = [engine.destinations[number] for number in numbers if number in engine.destinations]
+        return [self._row(source, dispatcher) for source in sources], numbers[-1] if last < len(self._numbers) else 0
+
+    def _row(self, source: Queue | Topic, dispatcher: Dispatcher) -> dict[str, Any]:
+        backlogs = source.backlogs()
+        return {
+            "name": str(source.destination),
+            "channel": self._about.channel,
+            "depth": max((len(backlog) for _, backlog in backlogs), default=0),
+            "consumers": dispatcher.count(source.number),
+            "subscriptions": len(backlogs) if isinstance(source, Topic) else 0,
+            "messages": source.next_position - 1,
+            "policy": source.policy,
+            **self._flow.describe_destination(source.number),
+        }
+
+
+def _client_manager(frame: Introduce) -> dict[str, Any]:
+    return {
+        "name": frame.name,
+        "kind": "client_manager",
+        "pid": frame.pid,
+        "address": frame.address,
+        "channel": "",
+        "role": "",
+        "epoch": 0,
+        "lag": 0,
     }
 
 
@@ -92,17 +149,6 @@ def _reader(reader: Reader, channel: str, engine: Engine) -> dict[str, Any]:
     return {"name": reader.name, "channel": channel, "sequence": reader.sequence, "lag": lag}
 
 
-def with_flow(
-    status: dict[str, Any], engine: Engine, disk: DiskGauge, full: Mapping[int, str], waiting: Mapping[int, int]
-) -> dict[str, Any]:
-    """The same, and what takes no messages at the moment: why, and how many producers wait for it."""
-    space = disk.space
-    status["node"] |= {"store_bytes": space.used, "store_bytes_max": space.limit, "blocked": disk.reason}
-    for number, row in zip(engine.destinations, status.get("destinations", ()), strict=False):
-        row |= {"blocked": disk.reason or full.get(number, ""), "blocked_producers": waiting.get(number, 0)}
-    return status
-
-
 def _moves(engine: Engine) -> list[dict[str, Any]]:
     """Destinations on their way from here; `to` is the channel's place in the cluster's configuration."""
     found = []
@@ -110,16 +156,3 @@ def _moves(engine: Engine) -> list[dict[str, Any]]:
         source = leaving.source or engine.destinations[number]
         found.append({"name": str(source.destination), "to": leaving.channel, "stage": leaving.stage.name.lower()})
     return found
-
-
-def _destination(source: Queue | Topic, channel: str, consumers: dict[tuple[int, int], int]) -> dict[str, Any]:
-    backlogs = source.backlogs()
-    return {
-        "name": str(source.destination),
-        "channel": channel,
-        "depth": max((len(backlog) for _, backlog in backlogs), default=0),
-        "consumers": sum(consumers.get((source.number, subscription), 0) for subscription, _ in backlogs),
-        "subscriptions": len(backlogs) if isinstance(source, Topic) else 0,
-        "messages": source.next_position - 1,
-        "policy": msgspec.to_builtins(source.policy),
-    }

@@ -154,9 +154,10 @@ class Administer(ClientFrame, frozen=True, array_like=True, gc=False, tag=12):
 
 
 class Status(ClientFrame, frozen=True, array_like=True, gc=False, tag=13):
-    """Asks for the cluster's state. Answered by `StatusAnswer`."""
+    """Asks for the cluster's state. Answered by `StatusAnswer`, a page at a time."""
 
     request: int
+    cursor: int = 0  # as the answer before says; 0 for the first page
 
 
 class Ping(ClientFrame, frozen=True, array_like=True, gc=False, tag=14):
@@ -395,10 +396,11 @@ class ConsumerClosed(ServerFrame, frozen=True, array_like=True, gc=False, tag=10
 
 
 class StatusAnswer(ServerFrame, frozen=True, array_like=True, gc=False, tag=109):
-    """The cluster's state as JSON."""
+    """The cluster's state as JSON: one page of its destinations, and with the first one everything else."""
 
     request: int
     data: bytes
+    cursor: int = 0  # says in the next question where to go on; larger from page to page, 0 where there is no more
 
 
 class Pong(ServerFrame, frozen=True, array_like=True, gc=False, tag=110):

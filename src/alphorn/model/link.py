@@ -21,6 +21,8 @@ from alphorn.model.moving_link import Carry, Departed, Export, Exported, Followe
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20
+PAGE_ROWS = 1000  # destinations that a primary describes in one turn: a few milliseconds' work
+FIRST_PAGE = -1  # in place of the number after which a page begins
 
 
 class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
@@ -94,9 +96,14 @@ class Fetch(Asked, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Describe(Asked, frozen=True, array_like=True, gc=False, tag=8):
-    """Asks for the printable state."""
+    """Asks for the printable state; destinations come in pages, in order of their numbers.
+
+    What is not destinations comes with the first page only, and so does all that a backup has to say.
+    """
 
     request: int
+    maximum: int  # destinations, up to `PAGE_ROWS`
+    after: int = FIRST_PAGE  # the number after which this page begins
 
 
 class Locate(Asked, frozen=True, array_like=True, gc=False, tag=9):
@@ -289,10 +296,11 @@ class Entries(Told, frozen=True, array_like=True, gc=False, tag=105):
 
 
 class Described(Told, frozen=True, array_like=True, gc=False, tag=106):
-    """The printable state as JSON."""
+    """The printable state as JSON; nothing where a later page is asked of one that is not primary."""
 
     request: int
     data: bytes
+    after: int = 0  # the next page is what comes after this number; 0: this was the last one
 
 
 class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):

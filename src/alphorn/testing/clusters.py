@@ -166,7 +166,8 @@ class Cluster:
     def primary(self, channel: str | None = None) -> str:
         """The name of the primary of a channel (of the first one), by the newest epoch; raises `Unavailable`."""
         wanted = channel or self._file.channels[0].name
-        nodes = [n for n in self.status()["nodes"] if n["channel"] == wanted and n["role"] == "primary"]
+        found = self._run(self._status(destinations_max=0))
+        nodes = [n for n in found["nodes"] if n["channel"] == wanted and n["role"] == "primary"]
         if not nodes:
             raise Unavailable(f"channel {wanted} has no primary at the moment; wait for one")
         return str(max(nodes, key=lambda node: int(node["epoch"]))["name"])
@@ -225,12 +226,12 @@ class Cluster:
             await self._until_started(node)
         await until_serving(self._file, deadline_s=self._deadline_s, whole=True)
 
-    async def _status(self) -> dict[str, Any]:
+    async def _status(self, *, destinations_max: int | None = None) -> dict[str, Any]:
         reason = "no Client Manager runs"
         for node in self._file.client_managers:
             if self._supervisor.nodes[node.name].pid:
                 try:
-                    return await status_of(node.clients)
+                    return await status_of(node.clients, destinations_max=destinations_max)
                 except Unavailable as error:
                     reason = str(error)
         raise Unavailable(f"the cluster cannot be asked for its state: {reason}; restart a Client Manager")

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import msgspec
 
 from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.places import Places
@@ -14,8 +13,9 @@ from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
 from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_freed_memory
-from alphorn.model.conversation import Administer, Done, Drain, Move, Status, StatusAnswer
-from alphorn.model.errors import Error, Misuse, PeerViolation
+from alphorn.model.conversation import Administer, Done, Drain, Move, Status
+from alphorn.model.errors import Error, Misuse
+from alphorn.model.status_pages import StatusPages
 
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_TIMEOUT_S = 60.0
@@ -94,9 +94,12 @@ class Connection:
         self._sessions.append(session)
         return session
 
-    def status(self) -> dict[str, Any]:
-        """The state of the cluster, as `alphorn status --json` prints it."""
-        return ask_status(self._line)
+    def status(self, *, destinations_max: int | None = None) -> dict[str, Any]:
+        """The state of the cluster, as `alphorn status --json` prints it; with the first so many destinations, or all.
+
+        Destinations come in pages: those that are there all the while are told once, others may be told or not.
+        """
+        return ask_status(self._line, destinations_max)
 
     def close(self) -> None:
         """Flushes all producers, ends all sessions, says goodbye. A second time does nothing."""
@@ -182,9 +185,9 @@ class Destinations:
             self._line.core.places.pop(name, None)
 
 
-def ask_status(line: Line) -> dict[str, Any]:
+def ask_status(line: Line, destinations_max: int | None = None) -> dict[str, Any]:
     """The cluster's state."""
-    answer = line.ask(Status)
-    if not isinstance(answer, StatusAnswer):
-        raise PeerViolation("the Client Manager answered the question for its status with something else")
-    return msgspec.json.decode(answer.data, type=dict[str, Any])
+    pages = StatusPages(destinations_max)
+    while not pages.is_complete:
+        pages.add(line.ask(partial(Status, cursor=pages.cursor)))
+    return pages.status

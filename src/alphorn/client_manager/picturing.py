@@ -1,0 +1,200 @@
+"""The state of the cluster for clients that ask, put together from what every Message Manager says.
+
+It is given in pages, so that no turn of anybody grows with the number of destinations. The first one says all that is
+not destinations, and has some of these of every channel, which in small clusters are all. Each page after it is of one
+channel, and only its primary is asked. A cursor is a place: a channel, and the number of a destination in it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.desk import Desk
+from alphorn.model import link
+from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
+from alphorn.model.errors import PeerViolation, Unavailable
+
+NO_DESTINATIONS = b'{"destinations":[]}'
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a Message Manager says for the first page."""
+
+    channel: int
+    name: str
+    state: dict[str, Any]
+    after: int  # its next page is what comes after this number; 0: there is none
+
+
+class Picturing:
+    """Requests for the state."""
+
+    __slots__ = ("_desk", "_first", "_later")
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._first: dict[tuple[int, int], _Gathering] = {}  # by channel and number of a question
+        self._later: dict[tuple[int, int], tuple[Connection, Status, str]] = {}  # with the name of who was asked
+
+    def on_status(self, connection: Connection, frame: Status) -> None:
+        """Asks for a page."""
+        if not 0 <= parts_of(frame.cursor)[0] < len(self._desk.channels):
+            raise PeerViolation(f"no page of the state begins at {frame.cursor}; begin with the first one")
+        if frame.cursor:
+            self._ask_primary(connection, frame)
+        else:
+            self._ask_all(connection, frame)
+
+    def _ask_all(self, connection: Connection, frame: Status) -> None:
+        desk = self._desk
+        gathering = _Gathering(connection, frame.request)
+        maximum = max(1, link.PAGE_ROWS // len(desk.channels))
+        for channel, ground in enumerate(desk.channels):
+            for name in sorted(ground.links):
+                number = ground.number()
+                self._first[(channel, number)] = gathering
+                gathering.waiting[(channel, number)] = name
+                desk.ask(channel, name, link.Describe(number, maximum))
+        if not gathering.waiting:
+            error = Unavailable("no Message Manager can be reached at the moment; try again")
+            desk.fail(connection.stream, frame.request, error)
+
+    def _ask_primary(self, connection: Connection, frame: Status) -> None:
+        desk = self._desk
+        channel, after = parts_of(frame.cursor)
+        ground = desk.channels[channel]
+        if not ground.primary:
+            self._on_nobody(connection, frame)
+            return
+        number = ground.number()
+        self._later[(channel, number)] = (connection, frame, ground.primary)
+        desk.ask(channel, ground.primary, link.Describe(number, link.PAGE_ROWS, after))
+
+    def _on_nobody(self, connection: Connection, frame: Status) -> None:
+        """A channel has no primary; as in the first page it is left out, unless some of it has been told already."""
+        desk = self._desk
+        channel, after = parts_of(frame.cursor)
+        if not desk.is_there(connection):
+            return
+        if not after:
+            desk.reply(connection.stream, StatusAnswer(frame.request, NO_DESTINATIONS, self._next(channel, 0)))
+            return
+        name = desk.settings.channel_names[channel] if desk.settings.channel_names else f"number {channel}"
+        reason = f"channel {name} lost its primary while its destinations were being listed; ask for them again"
+        desk.fail(connection.stream, frame.request, Unavailable(reason))
+
+    def _next(self, channel: int, after: int) -> int:
+        """The cursor of the page behind one of this channel."""
+        if after:
+            return place_of(channel, after)
+        return place_of(channel + 1, 0) if channel + 1 < len(self._desk.channels) else 0
+
+    def on_described(self, channel: int, name: str, frame: link.Described) -> None:
+        """What a Message Manager says; the last one completes a first page."""
+        key = (channel, frame.request)
+        gathering = self._first.pop(key, None)
+        if gathering is not None:
+            gathering.parts.append(Part(channel, name, msgspec.json.decode(frame.data), frame.after))
+            self._gathered(gathering, key)
+        connection, asked, _ = self._later.pop(key, (None, None, ""))
+        if connection is None or asked is None or not self._desk.is_there(connection):
+            return
+        if frame.data:
+            answer = StatusAnswer(asked.request, frame.data, self._next(channel, frame.after))
+            self._desk.reply(connection.stream, answer)
+        else:
+            self._on_nobody(connection, asked)
+
+    def on_primary(self, channel: int) -> None:
+        """Another Message Manager serves now: it is asked what the one before has not answered."""
+        for key, (connection, frame, asked) in list(self._later.items()):
+            if key[0] == channel and asked != self._desk.channels[channel].primary:
+                del self._later[key]
+                self._ask_primary(connection, frame)
+
+    def on_link_lost(self, channel: int, name: str) -> None:
+        """A Message Manager that is gone is not waited for."""
+        for key, gathering in list(self._first.items()):
+            if key[0] == channel and gathering.waiting.get(key) == name:
+                del self._first[key]
+                self._gathered(gathering, key)
+        for key, (connection, frame, asked) in list(self._later.items()):
+            if key[0] == channel and asked == name:
+                del self._later[key]
+                self._on_nobody(connection, frame)
+
+    def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
+        gathering.waiting.pop(key, None)
+        if not gathering.waiting and self._desk.is_there(gathering.connection):
+            status, cursor = merge_status(gathering.parts, self._desk.settings.channel_names)
+            answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)
+            self._desk.reply(gathering.connection.stream, answer)
+
+
+class _Gathering:
+    """A first page that waits for Message Managers."""
+
+    __slots__ = ("connection", "parts", "request", "waiting")
+
+    def __init__(self, connection: Connection, request: int) -> None:
+        self.connection = connection
+        self.request = request
+        self.waiting: dict[tuple[int, int], str] = {}
+        self.parts: list[Part] = []
+
+
+def merge_status(parts: list[Part], names: Sequence[str] = ()) -> tuple[dict[str, Any], int]:
+    """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations.
+
+    With it comes the cursor: destinations are told channel by channel, to the end of the first page of one that has
+    more.
+    """
+    primaries = _primaries(parts)
+    nodes: dict[str, dict[str, Any]] = {}
+    channels: dict[int, dict[str, Any]] = {}
+    destinations: list[dict[str, Any]] = []
+    readers: list[dict[str, Any]] = []
+    moves: list[dict[str, Any]] = []
+    cursor = 0
+    for part in sorted(parts, key=lambda part: (part.channel, part.name)):
+        state = part.state
+        nodes[state["node"]["name"]] = state["node"]
+        if part is not primaries.get(part.channel):
+            continue
+        channels[part.channel] = state["channel"]
+        if not cursor:
+            destinations += state["destinations"]
+            cursor = place_of(part.channel, part.after) if part.after else 0
+        readers += state["readers"]
+        moves += [
+            {"name": move["name"], "from": state["channel"]["name"], "to": names[move["to"]], "stage": move["stage"]}
+            for move in state.get("moves", ())
+        ]
+        for other in state["client_managers"]:
+            nodes.setdefault(other["name"], other)
+    newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
+    for node in nodes.values():
+        if node["role"] == "backup":
+            node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
+    picture = {
+        "nodes": list(nodes.values()),
+        "channels": list(channels.values()),
+        "destinations": destinations,
+        "readers": readers,
+        "moves": moves,
+    }
+    return picture, cursor
+
+
+def _primaries(parts: list[Part]) -> dict[int, Part]:
+    """Of each channel the one that speaks for it: where two believe that they are primary, that of the newer epoch."""
+    found: dict[int, Part] = {}
+    for part in parts:
+        node = part.state["node"]
+        if node["role"] == "primary":
+            known = found.get(part.channel)
+            if known is None or node["epoch"] > known.state["node"]["epoch"]:
+                found[part.channel] = part
+    return found

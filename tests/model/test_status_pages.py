@@ -1,0 +1,41 @@
+"""Pages of a state, put together."""
+
+import msgspec
+import pytest
+
+from alphorn.model.conversation import Done, StatusAnswer
+from alphorn.model.errors import PeerViolation
+from alphorn.model.status_pages import StatusPages
+
+
+def page(cursor: int, *names: str, **more: object) -> StatusAnswer:
+    return StatusAnswer(1, msgspec.json.encode({**more, "destinations": [{"name": name} for name in names]}), cursor)
+
+
+def test_pages_are_one_state_in_the_end() -> None:
+    pages = StatusPages()
+    for answer, asked in ((page(3, "a", "b", nodes=[1]), 0), (page(4), 3), (page(0, "c"), 4)):
+        assert (pages.cursor, pages.is_complete) == (asked, False)
+        pages.add(answer)
+    assert pages.is_complete
+    assert pages.status == {"nodes": [1], "destinations": [{"name": name} for name in "abc"]}
+
+
+@pytest.mark.parametrize(("most", "questions", "names"), [(0, 1, ""), (2, 1, "ab"), (3, 2, "abc"), (9, 2, "abcd")])
+def test_no_more_is_asked_for_than_is_wanted(most: int, questions: int, names: str) -> None:
+    pages = StatusPages(most)
+    answers = iter([page(3, "a", "b"), page(0, "c", "d")])
+    asked = 0
+    while not pages.is_complete:
+        pages.add(next(answers))
+        asked += 1
+    assert asked == questions
+    assert [row["name"] for row in pages.status["destinations"]] == list(names)
+
+
+@pytest.mark.parametrize("wrong", [Done(1), page(3, "c"), page(2, "c"), page(-1)])
+def test_what_is_no_next_page_is_refused(wrong: object) -> None:
+    pages = StatusPages()
+    pages.add(page(3, "a"))
+    with pytest.raises(PeerViolation):
+        pages.add(wrong)
