@@ -14,7 +14,7 @@ def test_what_is_said_in_answer_to_the_first_frame_of_a_link_reaches_the_message
     async def run() -> None:
         owner, transport = Mock(), Mock()
         keeper = Link(owner, 0, "mm1", "h:2")
-        answer = link.Describe(1)
+        answer = link.Describe(1, 10)
 
         def receive(item: object) -> None:
             heard.append(item)
