@@ -360,7 +360,7 @@ def test_lost_bulk_makes_room_again(managing: Managing) -> None:
     client = managing.connect()
     place = client.resolve()
     managing.commits = False
-    for counter in range(1, 10):
+    for counter in range(1, (BULK_BYTES_MAX >> 18) + 2):
         send(client, place, counter, counter - 1, bytes(1 << 18))
     for order in managing.waiting:
         managing.manager.receive(Lost(0, order.handle, "interrupted"), 0.0)
