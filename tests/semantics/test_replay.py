@@ -101,7 +101,7 @@ def test_a_topic_keeps_only_as_many_bytes_as_it_may(connection, topic):
         # It looks at what it keeps a few times a second.
         while sum(map(len, found := kept_bodies(session, topic, "end"))) > 25_000:
             assert time.monotonic() < deadline
-        assert 5 < len([body for body in found if body != "end"])
+        assert len([body for body in found if body != "end"]) > 5
         assert "049" * 500 in found
 
 
