@@ -6,7 +6,7 @@ from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.questions import home_of
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry
-from alphorn.model.errors import Moved
+from alphorn.model.errors import InvalidDestination, Moved
 from alphorn.model.link import Answered
 
 
@@ -23,6 +23,18 @@ def answers_to(engine: Engine, entry: Entry, effects: Sequence[Effect]) -> list[
 def _answered(engine: Engine, request: int, command: AnyCommand, answer: Answer) -> Answered:
     policy = None
     if isinstance(command, CreateDestination) and not answer.error:
-        policy = engine.destinations[answer.number].policy
+        found = engine.destinations.get(answer.number)
+        if found is None:
+            return _gone(engine, request, command, answer.number)
+        policy = found.policy
     home = home_of(engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
     return Answered(request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home)
+
+
+def _gone(engine: Engine, request: int, command: CreateDestination, number: int) -> Answered:
+    """What was there, or was created, and has left by a later command of the same entry."""
+    home = engine.moves.home_of(number)
+    if home is not None:
+        reason = f"{command.destination} is on another channel; look for it there"
+        return Answered(request, home[0], Moved.__name__, reason)
+    return Answered(request, 0, InvalidDestination.__name__, f"{command.destination} was just deleted; create it again")
