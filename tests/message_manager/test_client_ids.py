@@ -80,6 +80,22 @@ def test_a_resumed_connection_takes_its_own_id_through_another_client_manager() 
     assert "in use" in serving.refusal(1)
 
 
+def test_a_client_manager_that_introduces_itself_again_has_lost_whom_it_does_not_name_any_more() -> None:
+    serving = Claiming()
+    serving.ask(1, link.Introduce("cm1", FIRST, 1, "", [], []))  # the client left while it knew no primary to tell
+    serving.claim(2, NEWCOMER)
+    assert not serving.refusal(2)
+
+
+def test_whom_another_client_manager_names_is_not_lost_by_that() -> None:
+    serving = Claiming()
+    serving.claim(2, CONNECTION)
+    serving.ask(1, link.Introduce("cm1", FIRST, 1, "", [], []))
+    serving.claim(1, NEWCOMER)
+    serving.pass_time(WAIT_S)
+    assert "in use" in serving.refusal(1)
+
+
 def test_a_broken_link_says_nothing_about_the_clients_behind_it() -> None:
     serving = Claiming()
     serving.receive(LinkClosed(1))

@@ -373,6 +373,10 @@ class MessageManager:
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
+        # It names all that it has: of those it named before and lost since, it may have had nobody to tell.
+        for connection in sorted(self._presence.named_by(number).difference(frame.connections)):
+            if self._presence.leave(connection, number):
+                self._absent.lose(connection, now)
         for connection, client in frame.clients:
             self._presence.name(connection, client)
         self._presence.give_up(frame.origin)

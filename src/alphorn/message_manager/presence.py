@@ -44,6 +44,10 @@ class Presence:
         """Whether a Client Manager has this connection."""
         return connection in self._links
 
+    def named_by(self, link: int) -> set[bytes]:
+        """The connections that a Client Manager has, by its own word."""
+        return {connection for connection, links in self._links.items() if link in links}
+
     def is_lost(self, connection: bytes) -> bool:
         """Whether its client is known to be cut off; it may come back all the same."""
         _, since = self._cut.get(connection, (b"", self.now))
@@ -75,8 +79,7 @@ class Presence:
 
     def leave_all(self, link: int, origin: bytes) -> list[bytes]:
         """The link of a Client Manager broke; gives the connections that nobody else has."""
-        named = [connection for connection, links in self._links.items() if link in links]
-        away = [connection for connection in named if self._strike(connection, link)]
+        away = [connection for connection in sorted(self.named_by(link)) if self._strike(connection, link)]
         self._cut.update(dict.fromkeys(away, (origin, self.now)))
         if origin in self._left:
             self._left.discard(origin)
