@@ -1,9 +1,11 @@
 """The life of a simulated client: it connects to any Client Manager, loses its stream, dies, and begins anew.
 
-What its program does is up to others: money that moves (transfers.py), batches that are staged (staging.py).
+What its program does is up to others: it sends and receives (programs.py), moves money (transfers.py), or stages
+batches (staging.py).
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -33,10 +35,11 @@ class Door(Protocol):
         """A client connects; False where nobody listens."""
 
 
-class ClientLife:
+class ClientLife(ABC):
     """One client through all its runs. Its program is in `_begin`, `_act` and `_die`."""
 
     core: Core
+    reconnect_s = RECONNECT_S
 
     def __init__(
         self,
@@ -58,21 +61,24 @@ class ClientLife:
         self._run = 0
         self._end: StreamEnd | None = None
 
+    def _make_core(self) -> Core:
+        return Core()
+
+    @abstractmethod
     def _begin(self) -> None:
         """A new run: nothing is known, and nothing was sent on this connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _act(self) -> None:
         """The program does something, or waits."""
-        raise NotImplementedError
 
-    def _die(self) -> None:
+    def _die(self) -> None:  # noqa: B027 most have nothing to do then
         """The run is over, whatever it was at."""
 
     def start(self) -> None:
         """Begins as a new connection."""
         self._run += 1
-        self.core = Core()
+        self.core = self._make_core()
         self._begin()
         self._connect(self._run)
         self._streams.schedule.after(self._draw_s(), self._step, self._run)
@@ -99,7 +105,7 @@ class ClientLife:
             if end is not None:
                 end.close()
         elif end is None:
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+            self._streams.schedule.after(self._stream.uniform(*self.reconnect_s), self._connect, run)
         else:
             self._end = end
             end.on_frame = lambda data: self._on_frame(run, end, data)
@@ -112,7 +118,7 @@ class ClientLife:
             self._end = None
             self.core.on_disconnected(reason)
             self._tell(self.name, f"is cut off: {reason}")
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
+            self._streams.schedule.after(self._stream.uniform(*self.reconnect_s), self._connect, run)
 
     def _on_frame(self, run: int, end: StreamEnd, data: bytes) -> None:
         if run != self._run or end is not self._end:

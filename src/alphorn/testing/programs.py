@@ -7,7 +7,6 @@ and opens it again. A client may end without a word, or in good order; then a ne
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -26,7 +25,8 @@ from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
-from alphorn.testing.node import UNIX_START_S, SimulatedNode
+from alphorn.testing.client_life import ClientLife, Door
+from alphorn.testing.node import UNIX_START_S
 from alphorn.testing.pouring import Pouring
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.watch import Violation
@@ -55,17 +55,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return f"{destination}/{self.subscription}/{client}" if self.subscription else destination
 
 
-class Reached(Protocol):
-    """A Client Manager as clients reach it."""
-
-    @property
-    def node(self) -> SimulatedNode:
-        """Where it is."""
-
-    def accept(self, end: StreamEnd) -> bool:
-        """A client connects; False where nobody listens."""
-
-
 class _Consumer:
     """One consumer of a program: closed, opening, or open with its inbox."""
 
@@ -85,82 +74,48 @@ class _Consumer:
         return [] if self.inbox is None else [self.inbox]
 
 
-class SimulatedClient:
+class SimulatedClient(ClientLife):
     """One client and its program, through all its runs."""
 
-    __slots__ = (
-        "_book",
-        "_client_id",
-        "_consumers",
-        "_end",
-        "_home",
-        "_late",
-        "_managers",
-        "_max_lengths",
-        "_outboxes",
-        "_places",
-        "_pouring",
-        "_readings",
-        "_requests",
-        "_run",
-        "_stream",
-        "_streams",
-        "_targets",
-        "_unsought",
-        "core",
-        "is_calm",
-        "name",
-        "streams",
-        "tell",
-    )
+    reconnect_s = RECONNECT_S
 
     def __init__(
         self,
         name: str,
         *,
         client_id: str,
-        home: int,
+        place: int,
         book: Book,
         streams: SimulatedStreams,
         stream: random.Random,
-        managers: Sequence[Reached],
+        managers: Sequence[Door],
         targets: tuple[str, ...],
         late: tuple[str, ...],
         readings: tuple[Reading, ...],
         max_lengths: Mapping[str, int],
         tell: Callable[[str, str], None],
     ) -> None:
-        self.name = name
+        super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
         self.streams = True  # now and then it sends a body in fragments
-        self.is_calm = False  # consumes all, sends nothing by itself, and stays
-        self.tell = tell
         self._client_id = client_id
-        self._home = home
         self._book = book
-        self._streams = streams
-        self._stream = stream
-        self._managers = managers
         self._targets = targets + late
         self._late = late
         self._readings = readings
         self._max_lengths = max_lengths
-        self._run = 0
-        self._end: StreamEnd | None = None
 
     # --- life ---
 
-    def start(self) -> None:
-        """Begins as a new connection."""
-        self._run += 1
-        self.core = Core(client_id=self._client_id)
+    def _make_core(self) -> Core:
+        return Core(client_id=self._client_id)
+
+    def _begin(self) -> None:
         self._places: dict[str, int] = {}
         self._pouring = Pouring(self.name, self.core, self._book, self._stream)
         self._outboxes: dict[str, Outbox] = {}
         self._requests: dict[int, tuple[bytes, list[int]]] = {}  # acknowledgements under way
         self._consumers = [_Consumer(reading, self.core.open_session(reading.mode)) for reading in self._readings]
         self._find_places()
-        self._connect(self._run)
-        self._streams.schedule.after(self._draw_s(), self._step, self._run)
 
     def end(self, *, says_goodbye: bool) -> None:
         """Ends this run: without a word, or in good order."""
@@ -171,7 +126,7 @@ class SimulatedClient:
             self._end.close()
         self._end = None
         self._run += 1
-        self.tell(self.name, "says goodbye" if says_goodbye else "crashes")
+        self._tell(self.name, "says goodbye" if says_goodbye else "crashes")
 
     def ask(self, make: Callable[[int], AnyClientFrame], on_answer: Callable[[Answer | Error], None]) -> None:
         """Asks something that is no part of its program."""
@@ -204,33 +159,6 @@ class SimulatedClient:
         self._flush()
         return True
 
-    def _connect(self, run: int) -> None:
-        if run == self._run:
-            manager = self._stream.choice(self._managers)
-            target = (manager.node.index, manager.node.name)
-            here = (self._home, self.name)
-            self._streams.connect(here, target, manager.accept, lambda end: self._on_connected(run, end))
-
-    def _on_connected(self, run: int, end: StreamEnd | None) -> None:
-        if run != self._run:
-            if end is not None:
-                end.close()
-        elif end is None:
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
-        else:
-            self._end = end
-            end.on_frame = lambda data: self._on_frame(run, end, data)
-            end.on_closed = lambda reason: self._on_closed(run, end, reason)
-            self.core.on_connected(self._now)
-            self._flush()
-
-    def _on_closed(self, run: int, end: StreamEnd, reason: str) -> None:
-        if run == self._run and end is self._end:
-            self._end = None
-            self.core.on_disconnected(reason)
-            self.tell(self.name, f"is cut off: {reason}")
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
-
     def _on_frame(self, run: int, end: StreamEnd, data: bytes) -> None:
         if run != self._run or end is not self._end:
             return
@@ -246,7 +174,9 @@ class SimulatedClient:
         self._look_at_outboxes()
         self._pouring.look()
         self._look_at_inboxes()
-        self._leave_if_wanted(run, end)
+        if self.core.wants_reconnection:
+            end.close()
+            self._leave(run, end, "sent away")
         self._flush()
 
     def _on_failed(self, failure: Error) -> None:
@@ -259,13 +189,6 @@ class SimulatedClient:
     def _start_again(self, run: int) -> None:
         if run == self._run:
             self.start()
-
-    def _leave_if_wanted(self, run: int, end: StreamEnd) -> None:
-        if self.core.wants_reconnection:
-            end.close()
-            self._end = None
-            self.core.on_disconnected("sent away")
-            self._streams.schedule.after(self._stream.uniform(*RECONNECT_S), self._connect, run)
 
     def _flush(self) -> None:
         if self._end is None:
@@ -286,10 +209,6 @@ class SimulatedClient:
         while self.core.has_output:
             frames += self.core.take_output(now_ms)
         return [bytes(frame) for frame in frames]  # a real stream copies them too
-
-    @property
-    def _now(self) -> float:
-        return self._streams.schedule.now
 
     def _draw_s(self) -> float:
         return self._stream.expovariate(1.0) * (CALM_THINK_S if self.is_calm else THINK_S)
@@ -317,10 +236,7 @@ class SimulatedClient:
         policy = msgspec.msgpack.encode(Policy(max_length=limit)) if limit else b""
         self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 
-    def _step(self, run: int) -> None:
-        if run != self._run:
-            return
-        self.core.on_time(self._now)
+    def _act(self) -> None:
         if self._unsought and (self.is_calm or self._stream.random() < LATE_SHARE):
             self._find_place(self._unsought.pop())
         if not self.is_calm:
@@ -332,10 +248,6 @@ class SimulatedClient:
             self._pouring.step(self._places, self._targets, self._now, is_calm=self.is_calm)
         for consumer in self._consumers:
             self._consume(consumer)
-        if self._end is not None:
-            self._leave_if_wanted(run, self._end)
-        self._flush()
-        self._streams.schedule.after(self._draw_s(), self._step, run)
 
     def _send(self, destination: str) -> None:
         outbox = self._outboxes.get(destination)
@@ -385,7 +297,7 @@ class SimulatedClient:
         def on_answer(answer: Answer | Error) -> None:
             consumer.is_busy = False
             if isinstance(answer, Error):
-                self.tell(self.name, f"cannot receive from {reading.destination}: {answer}")
+                self._tell(self.name, f"cannot receive from {reading.destination}: {answer}")
                 consumer.inbox = None
             for inbox in consumer.inboxes():
                 self._book.cover(reading.source(self._client_id, inbox.destination), self._now)

@@ -67,7 +67,7 @@ class SimulatedCluster:
         made = SimulatedClient(
             client.name,
             client_id=client.client_id,
-            home=client.home,
+            place=client.home,
             book=self.book,
             streams=self.channels[0].streams,
             stream=Random(f"{self.plan.seed}/{client.name}"),
