@@ -1,6 +1,12 @@
 import pytest
 
-from alphorn.client_manager import channel
+from alphorn.client_manager import channel, consuming
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements wait for no company: only some tests are about that."""
+    monkeypatch.setattr(consuming, "ACKNOWLEDGE_S", 0.0)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What shares a log entry, and what waits for which."""
 
+import math
+
 from alphorn.client_manager.channel import LITTLE_BYTES, Channel
 from alphorn.model import commands
 from alphorn.model.commands import decode_entry
@@ -13,8 +15,8 @@ def _fragment(size: int) -> commands.Fragment:
     return commands.Fragment(1, bytes(20), 1, 0, memoryview(bytes(size)))
 
 
-def _take(channel: Channel) -> list[tuple[int, list[object]]]:
-    return [(handle, list(decode_entry(payload).commands)) for handle, payload in channel.take_entries()]
+def _take(channel: Channel, now: float = math.inf) -> list[tuple[int, list[object]]]:
+    return [(handle, list(decode_entry(payload).commands)) for handle, payload in channel.take_entries(now)]
 
 
 def test_what_is_wanted_in_one_turn_is_one_entry_and_leaves_at_once() -> None:
@@ -61,3 +63,51 @@ def test_nothing_waits_for_bulk_and_bulk_for_nothing_else() -> None:
     assert [commands for _, commands in _take(channel)] == [[_forget(1)]]
     channel.want(_fragment(100))
     assert len(_take(channel)) == 1
+
+
+def _acknowledge(position: int) -> commands.Acknowledge:
+    return commands.Acknowledge(5, 0, b"k" * 20, [position, position])
+
+
+def test_what_may_wait_leaves_with_what_may_not() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_acknowledge(1), until=2.0)
+    assert channel.take_entries(1.0) == []
+    assert channel.next_deadline() == 2.0
+    channel.want(_forget(1))
+    assert [commands for _, commands in _take(channel, 1.0)] == [[_acknowledge(1), _forget(1)]]
+
+
+def test_what_may_wait_leaves_by_itself_when_it_has_waited_long_enough() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_acknowledge(1), until=2.0)
+    channel.want(_acknowledge(2), until=3.0)
+    assert channel.take_entries(1.9) == []
+    assert [commands for _, commands in _take(channel, 2.0)] == [[_acknowledge(1), _acknowledge(2)]]
+
+
+def test_an_acknowledgement_that_may_not_wait_takes_the_one_it_joins_along() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_acknowledge(1), until=2.0)
+    assert channel.join(_acknowledge(2), until=0.0)
+    assert len(_take(channel, 1.0)) == 1
+
+
+def test_much_does_not_wait() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_acknowledge(1), size=LITTLE_BYTES, until=2.0)
+    assert channel.next_deadline() == 0.0
+    assert len(_take(channel, 1.0)) == 1
+
+
+def test_nothing_is_due_while_an_entry_is_under_way_or_the_bus_takes_none() -> None:
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(1))
+    [(handle, _)] = _take(channel)
+    channel.want(_acknowledge(1), until=2.0)
+    assert channel.next_deadline() == math.inf
+    channel.committed(handle, 7)
+    assert channel.next_deadline() == 2.0
+    channel.is_open = False
+    assert channel.next_deadline() == math.inf
+    assert channel.take_entries(3.0) == []

@@ -84,6 +84,41 @@ def test_a_file_that_is_not_there_has_nothing(tmp_path: Path) -> None:
     assert numbers(tmp_path) == []
 
 
+@pytest.mark.parametrize("call", ["open", "pwrite"])
+def test_a_file_system_without_direct_writes_is_written_to_by_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    opened, real_open, real_pwrite = [], os.open, os.pwrite
+
+    def open_(file: Path, flags: int, *mode: int) -> int:
+        if flags & os.O_DIRECT and call == "open":
+            raise OSError(errno.EINVAL, "no direct writes here")
+        descriptor = real_open(file, flags, *mode)
+        opened.append((descriptor, flags))
+        return descriptor
+
+    def pwrite(file: int, data: bytes, offset: int) -> int:
+        if call == "pwrite" and dict(opened).get(file, 0) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes here")
+        return real_pwrite(file, data, offset)
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    ahead = WriteAhead(tmp_path, RUN)
+    assert append(ahead, 1)
+    ahead.close()
+    assert numbers(tmp_path) == [1]
+    assert opened[-1][1] & os.O_DSYNC
+
+
+def test_what_fills_a_slot_shows_nothing_of_what_was_written_before(tmp_path: Path) -> None:
+    ahead = WriteAhead(tmp_path, RUN)
+    ahead.append(0, [(1, b"x" * 3000)])
+    ahead.append(1, [(2, b"y" * 10)])
+    ahead.close()
+    assert b"x" not in (tmp_path / AHEAD_FILE).read_bytes()[SLOT_BYTES:]
+
+
 def test_a_last_record_that_is_torn_was_never_durable(tmp_path: Path) -> None:
     ahead = WriteAhead(tmp_path, RUN)
     for number in range(1, 4):

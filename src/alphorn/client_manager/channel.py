@@ -2,13 +2,15 @@
 
 No clock makes anybody wait to fill a batch: whatever was wanted within a turn is one log entry. What is wanted while
 one is under way waits for that, unless it is much, and shares the next; an entry costs every member the same work
-whatever is in it, so that where messages come one by one each of them is sooner through. What is wanted while the bus
-takes nothing more becomes larger entries afterwards. Commands leave in the order in which they were wanted.
+whatever is in it, so that where messages come one by one each of them is sooner through. What nobody waits for, an
+acknowledgement, does so for a moment even if none is under way. What is wanted while the bus takes nothing more becomes
+larger entries afterwards. Commands leave in the order in which they were wanted.
 
 Bulk, which is fragments and what must come after them, has entries and a queue of its own: only so much of it is under
 way at a time, whoever it is from, and everything else passes by.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -84,6 +86,7 @@ class Channel:
         "_sealed",
         "_size",
         "_then",
+        "_until",
         "_waiting_bytes",
         "cache",
         "committing",
@@ -118,21 +121,28 @@ class Channel:
         self._then: list[Callable[[], None]] = []
         self._size = 0
         self._sealed = 0  # commands before this place belong to somebody's transaction: nothing joins them
+        self._until = 0.0  # all of these commands may wait so long for others
         self._waiting_bytes = 0
         self._handle = 0
         self._request = 0
 
-    def want(self, command: AnyCommand, then: Callable[[], None] | None = None, *, size: int = 0) -> None:
-        """Orders a command; `then` is called once it is committed and all before it has been heard."""
-        self._add(command, 0, then, size)
+    def want(
+        self, command: AnyCommand, then: Callable[[], None] | None = None, *, size: int = 0, until: float = 0.0
+    ) -> None:
+        """Orders a command; `then` is called once it is committed and all before it has been heard.
 
-    def join(self, command: Acknowledge) -> bool:
+        It may wait for others until a time.
+        """
+        self._add(command, 0, then, size, until)
+
+    def join(self, command: Acknowledge, *, until: float = 0.0) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
         last = self._commands[-1] if len(self._commands) > self._sealed else None
         if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
             return False
         last.positions.extend(command.positions)
         self._size += bytes_of(command.positions)
+        self._until = min(self._until, until)
         return True
 
     def request(
@@ -170,8 +180,9 @@ class Channel:
         if pending.members and self._size + pending.size >= ENTRY_BYTES:
             self._close_entry()  # both together might be more than the bus takes
         if not pending.members:
-            self._add(pending.command, request, None, pending.size)
+            self._add(pending.command, request, None, pending.size, 0.0)
             return
+        self._until = 0.0
         self._commands += [pending.command, *pending.members]
         self._requests += [request, *(0 for _ in pending.members)]
         self._sealed = len(self._commands)
@@ -179,7 +190,7 @@ class Channel:
         if self._size >= ENTRY_BYTES:
             self._close_entry()
 
-    def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int) -> None:
+    def _add(self, command: AnyCommand, request: int, then: Callable[[], None] | None, size: int, until: float) -> None:
         if self.is_removed:
             return
         if isinstance(command, Forget):
@@ -189,6 +200,7 @@ class Channel:
             self._bulk.append((payload, [] if then is None else [then]))
             self._bulk_bytes += len(payload)
             return
+        self._until = min(self._until, until) if self._commands else until
         self._commands.append(command)
         self._requests.append(request)
         if then is not None:
@@ -234,9 +246,9 @@ class Channel:
             self._waiting_bytes += len(payload)
             self._commands, self._requests, self._then, self._size, self._sealed = [], [], [], 0, 0
 
-    def take_entries(self) -> list[tuple[int, bytes]]:
+    def take_entries(self, now: float = math.inf) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""
-        if self.is_open and not self._waits_for_others:
+        if self._may_leave and self._leaves_at <= now:
             self._close_entry()
         taken = []
         while self.is_open and (self.waiting or self._has_room_for_bulk):
@@ -251,6 +263,18 @@ class Channel:
                 self._waiting_bytes -= len(payload)
             taken.append((self._handle, payload))
         return taken
+
+    def next_deadline(self) -> float:
+        """When what waits for others has waited long enough."""
+        return self._leaves_at if self._may_leave else math.inf
+
+    @property
+    def _may_leave(self) -> bool:
+        return bool(self._commands) and self.is_open and not self._waits_for_others
+
+    @property
+    def _leaves_at(self) -> float:
+        return self._until if self._size < LITTLE_BYTES else 0.0
 
     @property
     def _waits_for_others(self) -> bool:

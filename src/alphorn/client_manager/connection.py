@@ -176,6 +176,11 @@ class Consumer:
         self.on_begun: Callable[[], None] | None = None  # called once, when it receives or never will
         self.waiting: deque[DeliveredRun] = deque()  # runs whose batch is being fetched, and all after them
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it is given as much again as it has before it waits for its acknowledgements to be heard."""
+        return 2 * (len(self.held) + len(self.settling)) < self.prefetch
+
     def turn_to(self, place: int, channel: int, destination: int) -> None:
         """Its destination is at this place."""
         self.place, self.channel, self.destination = place, channel, destination

@@ -34,6 +34,7 @@ from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 PREFETCH_MAX = 1_000_000
+ACKNOWLEDGE_S = 0.004  # so long an acknowledgement may wait to share a log entry with something else
 
 
 class Consuming:
@@ -322,12 +323,13 @@ class Consuming:
         def make(number: int) -> commands.Acknowledge:
             return commands.Acknowledge(number, consumer.subscription, consumer.key, positions)
 
+        size, until = bytes_of(positions), self._desk.now + ACKNOWLEDGE_S if consumer.has_room else 0.0
         if frame.request:
             settled = partial(self._acknowledged, connection, consumer, frame.request, positions)
-            self._moving.want(consumer.place, make, settled, size=bytes_of(positions))
-        elif not channel.join(make(consumer.destination)):
+            self._moving.want(consumer.place, make, settled, size=size, until=until)
+        elif not channel.join(make(consumer.destination), until=until):
             # The list grows with what joins the command, so all of it is settled together.
-            self._moving.want(consumer.place, make, lambda: consumer.settle(positions), size=bytes_of(positions))
+            self._moving.want(consumer.place, make, lambda: consumer.settle(positions), size=size, until=until)
 
     def on_return(self, connection: Connection, frame: Return) -> None:
         """Messages come back, to be given out again or as dead."""

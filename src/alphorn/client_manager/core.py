@@ -137,7 +137,7 @@ class ClientManager:
             self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
     def next_deadline(self) -> float:
-        """When a fetch, a client or a transaction is overdue; at once where something is to be compared."""
+        """When a fetch, a client, a transaction or an entry is overdue; at once where something is to be compared."""
         return min(
             self._consuming.fetching.next_deadline(),
             self._streaming.fetching.next_deadline(),
@@ -145,6 +145,7 @@ class ClientManager:
             self._consuming.outflow.next_deadline(),
             self._transactions.next_deadline(),
             self._desk.next_deadline(),
+            *(channel.next_deadline() for channel in self._desk.channels),
         )
 
     def watch_steps(self, reach: Callable[[str], None]) -> None:
@@ -158,7 +159,7 @@ class ClientManager:
         self._streaming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
-            orders += [Order(number, handle, payload) for handle, payload in channel.take_entries()]
+            orders += [Order(number, handle, payload) for handle, payload in channel.take_entries(self._desk.now)]
         self._flow.ease()
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs

@@ -107,18 +107,26 @@ class Moving:
             redirect.size += size
 
     def want(
-        self, place: int, make: Make, then: Then | None = None, *, size: int = 0, again: Then | None = None
+        self,
+        place: int,
+        make: Make,
+        then: Then | None = None,
+        *,
+        size: int = 0,
+        until: float = 0.0,
+        again: Then | None = None,
     ) -> None:
         """Orders a command about a destination, in the log that it is in; `then` is called once it is committed.
 
-        What was refused because the destination had left is done once more there, by `again` where that is given.
+        It may wait for others until a time. What was refused because the destination had left is done once more there,
+        by `again` where that is given.
         """
         if not self.is_possible:
             channel, number = parts_of(place)
-            self._desk.channels[channel].want(make(number), then, size=size)
+            self._desk.channels[channel].want(make(number), then, size=size, until=until)
             return
         repeat = again or (lambda: self.want(place, make, then, size=size))
-        self.when(place, lambda: self._want(self.current(place), make, then, size, repeat), size)
+        self.when(place, lambda: self._want(self.current(place), make, then, size, until, repeat), size)
 
     def request(
         self,
@@ -133,7 +141,7 @@ class Moving:
         repeat = again or (lambda: self.request(place, make, answer, size=size))
         self.when(place, lambda: self._request(self.current(place), make, answer, size, repeat), size)
 
-    def _want(self, place: int, make: Make, then: Then | None, size: int, repeat: Then) -> None:
+    def _want(self, place: int, make: Make, then: Then | None, size: int, until: float, repeat: Then) -> None:
         number, destination = parts_of(place)
         channel = self._desk.channels[number]
         turn = self._enter(place)
@@ -146,7 +154,7 @@ class Moving:
                 then()
             self._leave(place, turn)
 
-        channel.want(make(destination), on_committed, size=size)
+        channel.want(make(destination), on_committed, size=size, until=until)
 
     def _request(self, place: int, make: Make, answer: Callable[[Answered], None], size: int, repeat: Then) -> None:
         number, destination = parts_of(place)

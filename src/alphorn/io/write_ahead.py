@@ -14,7 +14,7 @@ run       drawn anew whenever the store is opened: records of an earlier run, an
 number    of the job; LMDB names the run and the last number it has ("applied"), and only later ones count
 """
 
-import contextlib
+import mmap
 import os
 import struct
 from collections import deque
@@ -101,13 +101,14 @@ def describe_write(write: Write) -> str:
 class WriteAhead:
     """The file, open for one run. `append` returns when the records are durable, and raises `OSError` when not."""
 
-    __slots__ = ("_file", "_kept", "_next", "run")
+    __slots__ = ("_buffer", "_file", "_kept", "_next", "run")
 
     def __init__(self, path: Path, run: int) -> None:
         self.run = run
         self._kept: deque[tuple[int, int, int]] = deque()  # number, first slot and slots of what may still be needed
         self._next = 0
-        self._file = _open_zeroed(path / AHEAD_FILE)
+        self._buffer = mmap.mmap(-1, SLOTS * SLOT_BYTES)  # begins with a page, as direct writes need it
+        self._file = _open_zeroed(path / AHEAD_FILE, memoryview(self._buffer)[:SLOT_BYTES])
 
     def place(self, sizes: list[int], committed: int) -> int | None:
         """The first slot for records of these sizes, side by side; None when there is no room.
@@ -135,17 +136,18 @@ class WriteAhead:
 
     def append(self, place: int, encoded: list[tuple[int, bytes]]) -> None:
         """Writes records, each with its number, from a slot that `place` gave for them."""
-        pieces: list[bytes] = []
-        slot = place
+        slot, buffer = place, self._buffer
         for number, record in encoded:
             count = _slots(len(record))
-            pieces += [record, bytes(count * SLOT_BYTES - len(record))]
+            begin, end = (slot - place) * SLOT_BYTES, (slot - place + count) * SLOT_BYTES
+            buffer[begin : begin + len(record)] = record
+            buffer[begin + len(record) : end] = bytes(end - begin - len(record))
             self._kept.append((number, slot, count))
             slot += count
-        data = b"".join(pieces)
-        written = os.pwrite(self._file, data, place * SLOT_BYTES)
-        if written != len(data):
-            raise OSError(f"only {written} of {len(data)} bytes were written ahead")
+        size = (slot - place) * SLOT_BYTES
+        written = os.pwrite(self._file, memoryview(buffer)[:size], place * SLOT_BYTES)
+        if written != size:
+            raise OSError(f"only {written} of {size} bytes were written ahead")
         self._next = slot
 
     def close(self) -> None:
@@ -213,17 +215,32 @@ def _unpacked(write: _Entry | _Assignments | _Meta | _GroupState) -> Write:
             return PutGroupState(sequence, data)
 
 
-def _open_zeroed(file: Path) -> int:
-    """Opens the file for synchronous writes, at its full size: so no write has to allocate or to change its inode."""
+def _open_zeroed(file: Path, slot: memoryview) -> int:
+    """Opens the file for synchronous writes, at its full size: so no write has to allocate or to change its inode.
+
+    What an earlier run has written is void by now; the first slot is written over to see whether that works.
+    """
     size = SLOTS * SLOT_BYTES
-    with contextlib.suppress(FileNotFoundError):
-        if file.stat().st_size == size:
-            return os.open(file, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    if not file.exists() or file.stat().st_size != size:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, bytes(size), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_directory(file.parent)
+    flags = os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC
     try:
-        os.pwrite(descriptor, bytes(size), 0)
-        os.fsync(descriptor)
-    finally:
+        return _open_tried(file, flags | os.O_DIRECT, slot)  # past the page cache: one copy less, and sooner done
+    except OSError:  # some file systems cannot
+        return _open_tried(file, flags, slot)
+
+
+def _open_tried(file: Path, flags: int, slot: memoryview) -> int:
+    descriptor = os.open(file, flags)
+    try:
+        os.pwrite(descriptor, slot, 0)
+    except BaseException:
         os.close(descriptor)
-    sync_directory(file.parent)
-    return os.open(file, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
+        raise
+    return descriptor
