@@ -21,16 +21,17 @@ class Script:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.answers: list[Answer | Error] = []
+        self.now = 0.0
         self.core = Core(user="u", password="p", on_event=lambda name, detail: self.events.append(name))
         self.connect()
 
     def connect(self) -> None:
-        self.core.on_connected(0.0)
+        self.core.on_connected(self.now)
         self.hello = self.said()[0]
         self.hear(c.Welcome(1, CONNECTION, "cm", ["other:7701"]))
 
     def hear(self, *frames: c.ServerFrame) -> None:
-        self.core.receive([memoryview(encode(frame))[LENGTH_BYTES:] for frame in frames], 0.0)
+        self.core.receive([memoryview(encode(frame))[LENGTH_BYTES:] for frame in frames], self.now)
 
     def said(self) -> list[c.ClientFrame]:
         return [decode_client(data[LENGTH_BYTES:]) for data in self.core.take_output(1000)]

@@ -3,7 +3,7 @@
 import pytest
 import xxhash
 
-from alphorn.client.reading import AHEAD, Reading
+from alphorn.client.reading import AHEAD, NEAR_S, Reading
 from alphorn.model import conversation as c
 from alphorn.model.errors import Corruption, PeerViolation, Unavailable
 from alphorn.model.messages import Streamed
@@ -27,18 +27,27 @@ def answer(script: Script, question: c.ReadFragment) -> None:
     script.hear(c.FragmentRead(question.request, memoryview(PIECES[question.index])))
 
 
+def far(script: Script, reading: Reading) -> None:
+    """Takes the first piece, which took long."""
+    reading.ask()
+    (first,) = asked(script)
+    script.now += 2 * NEAR_S
+    answer(script, first)
+    assert reading.take() == PIECES[0]
+
+
 @pytest.mark.requirement("VLM-4", "VLM-5")
-def test_pieces_are_asked_for_a_few_ahead_and_taken_in_order() -> None:
+def test_pieces_are_asked_for_ahead_and_taken_in_order() -> None:
     script = Script()
     reading = reading_of(script, PIECES)
-    reading.ask()
+    far(script, reading)
     questions = asked(script)
     assert [(frame.index, frame.producer, frame.counter, frame.sequence) for frame in questions] == [
-        (index, SENDER, 30, 12) for index in range(AHEAD)
+        (index, SENDER, 30, 12) for index in range(1, 1 + AHEAD)
     ]
     for question in reversed(questions):
         answer(script, question)
-    taken = []
+    taken = [PIECES[0]]
     while not reading.is_over:
         if not reading.is_ready:
             for question in asked(script):
@@ -48,10 +57,26 @@ def test_pieces_are_asked_for_a_few_ahead_and_taken_in_order() -> None:
     assert reading.take() == b""
 
 
-def test_a_reconnection_asks_again_for_what_was_not_answered() -> None:
+@pytest.mark.parametrize(("took_s", "under_way"), [(NEAR_S / 2, [1, 1, 1, 1]), (2 * NEAR_S, [4, 4, 4, 4])])
+def test_more_are_asked_for_ahead_where_the_way_is_long(took_s: float, under_way: list[int]) -> None:
     script = Script()
     reading = reading_of(script, PIECES)
     reading.ask()
+    questions = asked(script)
+    counts = []
+    for _ in under_way:
+        script.now += took_s
+        answer(script, questions.pop(0))
+        reading.take()
+        questions += asked(script)
+        counts.append(len(questions))
+    assert counts == under_way
+
+
+def test_a_reconnection_asks_again_for_what_was_not_answered() -> None:
+    script = Script()
+    reading = reading_of(script, PIECES)
+    far(script, reading)
     first, *rest = asked(script)
     answer(script, first)
     script.cut()
@@ -61,10 +86,9 @@ def test_a_reconnection_asks_again_for_what_was_not_answered() -> None:
 def test_a_body_that_is_not_what_was_sent_is_noticed_at_its_end() -> None:
     script = Script()
     reading = reading_of(script, PIECES[:2], digest=bytes(16))
-    reading.ask()
+    far(script, reading)
     for question in asked(script):
         answer(script, question)
-    assert reading.take() == PIECES[0]
     with pytest.raises(Corruption):
         reading.take()
     with pytest.raises(Corruption):
@@ -93,7 +117,7 @@ def test_an_answer_of_another_kind_is_refused() -> None:
 def test_a_closed_reading_keeps_nothing() -> None:
     script = Script()
     reading = reading_of(script, PIECES)
-    reading.ask()
+    far(script, reading)
     first, second, *_ = asked(script)
     answer(script, first)
     reading.close()

@@ -116,7 +116,7 @@ class Core:
         self._output: list[bytes | memoryview] = []
         self._number = 0
         self._resumptions = 0
-        self._heard_at = 0.0
+        self.heard_at = 0.0
         self._pinged_at = 0.0
 
     # The stream.
@@ -124,8 +124,8 @@ class Core:
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
-        self._requests.on_connected(now - self._heard_at if self.connection else 0.0)
-        self._heard_at = self._pinged_at = now
+        self._requests.on_connected(now - self.heard_at if self.connection else 0.0)
+        self.heard_at = self._pinged_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
         self._output = [encode(hello)]
@@ -142,7 +142,7 @@ class Core:
 
     def receive(self, frames: list[memoryview], now: float) -> None:
         """What the server said; raises `PeerViolation` when the stream makes no sense."""
-        self._heard_at = now
+        self.heard_at = now
         for data in frames:
             frame = decode_server(data)
             receive = _RECEIVERS[type(frame)]
@@ -154,9 +154,9 @@ class Core:
             return
         for inbox in list(self._stirred.values()):
             inbox.on_time(now)
-        if now - self._heard_at >= DEAD_AFTER_S:
+        if now - self.heard_at >= DEAD_AFTER_S:
             self.wants_reconnection = True
-        elif now - max(self._heard_at, self._pinged_at) >= PING_AFTER_S:
+        elif now - max(self.heard_at, self._pinged_at) >= PING_AFTER_S:
             self._pinged_at = now
             self._output.append(encode(Ping()))
 
@@ -164,7 +164,7 @@ class Core:
         """When `on_time` has something to do, unless the server says something before."""
         if self.state not in (State.OPEN, State.RESUMING):
             return None
-        return min(max(self._heard_at, self._pinged_at) + PING_AFTER_S, self._heard_at + DEAD_AFTER_S)
+        return min(max(self.heard_at, self._pinged_at) + PING_AFTER_S, self.heard_at + DEAD_AFTER_S)
 
     @property
     def has_output(self) -> bool:

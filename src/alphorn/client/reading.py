@@ -1,5 +1,8 @@
 """Reads the body of a message that came in fragments: a few pieces ahead of the program, and never more than that.
 
+Whatever else the connection receives stands behind the pieces that are on their way. So where a piece comes soon after
+the question, only one is asked for at a time; several are to bridge the way to a cluster that is far.
+
 Each piece is a request of its own, named by the message it belongs to, so it does not matter on which stream, or by
 which Client Manager, the next one is answered. At the end the bytes are checked against what the sender counted. The
 owner calls everything under the connection's lock.
@@ -17,11 +20,15 @@ from alphorn.model.conversation import AnyClientFrame, FragmentRead, ReadFragmen
 from alphorn.model.errors import Corruption, Error, PeerViolation
 from alphorn.model.messages import Streamed
 
-AHEAD = 4  # pieces asked for before the program wants them
+AHEAD = 4  # pieces asked for before the program wants them,
+AHEAD_NEAR = 1  # and where they come within
+NEAR_S = 0.05
 
 
 class Asking(Protocol):
     """What is needed of a connection's core."""
+
+    heard_at: float
 
     def request(self, make: Callable[[int], AnyClientFrame], on_answer: OnAnswer, *, forgives: bool = False) -> None:
         """Asks until it is answered."""
@@ -31,7 +38,9 @@ class Reading:
     """One body as one program reads it."""
 
     __slots__ = (
+        "_ahead",
         "_asked",
+        "_asked_at",
         "_core",
         "_digest",
         "_name",
@@ -51,6 +60,8 @@ class Reading:
         self._name = place, producer, counter, sequence
         self._pieces: dict[int, bytes] = {}
         self._asked = 0
+        self._asked_at: dict[int, float] = {}  # by piece: when the connection was last heard before
+        self._ahead = AHEAD_NEAR
         self._taken = 0
         self._size = 0
         self._digest = xxhash.xxh3_128()
@@ -69,9 +80,10 @@ class Reading:
 
     def ask(self) -> None:
         """Asks for as many pieces as may be under way."""
-        while self._asked < min(self._streamed.fragments, self._taken + AHEAD) and self.failure is None:
+        while self._asked < min(self._streamed.fragments, self._taken + self._ahead) and self.failure is None:
             index = self._asked
             self._asked += 1
+            self._asked_at[index] = self._core.heard_at
             self._core.request(partial(self._question, index), partial(self._on_answer, index))
 
     def take(self) -> bytes:
@@ -106,6 +118,8 @@ class Reading:
         self._pieces = {}
 
     def _on_answer(self, index: int, answer: Answer | Error) -> None:
+        is_near = self._core.heard_at - self._asked_at.pop(index) <= NEAR_S
+        self._ahead = AHEAD_NEAR if is_near else AHEAD
         if isinstance(answer, Error):
             self.failure = self.failure or answer
         elif not isinstance(answer, FragmentRead):
