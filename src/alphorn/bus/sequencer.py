@@ -309,6 +309,8 @@ class Sequencer:
 
     def _commit(self, now: float) -> None:
         station, ledger, tip = self._station, self._station.ledger, self._tip
+        if ledger.committed == ledger.last:
+            return
         voters = tip.voters
         quorum = min(max(tip.majority, station.config.acknowledge_quorum), len(voters))
         accepted = nth_largest([self.roster.accepted(number) for number in voters], quorum)

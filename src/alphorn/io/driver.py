@@ -85,7 +85,7 @@ class Driver(Generic[_Input, _Output]):
         self._on_failure = on_failure
         self._hear = hear
         self._timer: asyncio.TimerHandle | None = None
-        self._armed_at = math.inf
+        self._armed_at = -math.inf
         self._turn: asyncio.Handle | None = None
         self._is_closed = False
         self._has_inputs = False
@@ -149,7 +149,8 @@ class Driver(Generic[_Input, _Output]):
         self.turns += 1
         try:
             now = self._loop.time()
-            if machine.next_deadline() <= now:
+            # What has become due by this turn's own inputs is due when the timer is armed again.
+            if self._armed_at <= now and machine.next_deadline() <= now:
                 self._hear()
                 if self.is_closed:
                     return
@@ -187,18 +188,17 @@ class Driver(Generic[_Input, _Output]):
     def _arm(self) -> None:
         # A timer that is armed too early only wakes up to be armed again: cheaper than replacing it in each turn.
         deadline = self._machine.next_deadline()
-        if deadline >= self._armed_at:
-            return
         if self._timer is not None:
+            if deadline >= self._armed_at:
+                return
             self._timer.cancel()
         self._armed_at = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
+        self._timer = self._loop.call_at(deadline, self._on_timer) if deadline < math.inf else None
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._armed_at = math.inf
         if self._turn is not None:
-            return  # it arms the timer again
+            return  # it does what is due, and arms the timer again
         if self._machine.next_deadline() <= self._loop.time():
             self._finish_turn()
         else:
