@@ -96,6 +96,24 @@ def test_one_timer_follows_the_machine_to_earlier_and_later_deadlines(loop_name)
     run(test, loop_name)
 
 
+@on_both_loops
+def test_a_deadline_between_two_milliseconds_is_waited_for_once(loop_name):
+    async def test():
+        owner, loop = Owner(), asyncio.get_running_loop()
+        asked = []
+        deadline = math.ceil(loop.time() * 1000) / 1000 + 0.0104
+        owner.machine.deadline = deadline
+        owner.machine.next_deadline = lambda: asked.append(loop.time()) or owner.machine.deadline
+        owner.driver.start()
+        await until(lambda: bool(owner.machine.times))
+
+        assert owner.machine.times[0] >= deadline
+        assert len([time for time in asked if deadline - 0.002 < time < deadline]) == 0
+        owner.driver.close()
+
+    run(test, loop_name)
+
+
 def test_a_deadline_that_moved_away_is_kept_at_its_new_time():
     async def test():
         owner, loop = Owner(), asyncio.get_running_loop()

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from alphorn.model.errors import PeerViolation
 
+ROUNDING_S = 0.0005  # uvloop rounds to whole milliseconds: a timer that is too early would fire until its time has come
 ROUNDS_MAX = 8  # of outputs that cause inputs, before other work of the loop gets its turn
 
 _log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Driver(Generic[_Input, _Output]):
                 return
             self._timer.cancel()
         self._armed_at = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer) if deadline < math.inf else None
+        self._timer = None if deadline == math.inf else self._loop.call_at(deadline + ROUNDING_S, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
