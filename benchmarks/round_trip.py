@@ -1,10 +1,10 @@
 """One message under way at a time: how long it takes, and what each process does for it.
 
-    python benchmarks/round_trip.py [--messages 2000] [--json]
+    python benchmarks/round_trip.py [--messages 2000] [--pause 0.003] [--json]
 
-`send`, `receive`, and again, through a cluster of real processes. For each process: processor microseconds for a
-message, in its own code and in the kernel's, and how often it went to sleep. Beside it a piece of plain Python is timed
-when it runs again and again, and when the process slept before: what is slow after a sleep is slow for everybody.
+`send`, `receive`, a pause where one is wanted, and again, through a cluster of real processes. For each process:
+processor microseconds for a message, and how often it went to sleep; for all of them: log entries for a message. With a
+pause, what a cluster does by itself at such a pace is in the figures too.
 """
 
 import argparse
@@ -18,29 +18,28 @@ from rich.console import Console
 from rich.table import Table
 
 import alphorn.testing
+from alphorn.testing.clusters import Cluster
 
 WARM_UP = 100
 BODY = bytes(100)
 WAIT_S = 10.0
-ROUNDS = 400
 
 
-def cpu_s(pid: int) -> tuple[float, float]:
-    """Processor time of a process, in its own code and in the kernel's."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    ticks = os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) / ticks, int(fields[12]) / ticks
+def spent(pid: int) -> tuple[float, int]:
+    """Processor microseconds of all threads of a process, and how often they went to sleep."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    ran_ns = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+    lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
+    sleeps = sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return ran_ns / 1000, sleeps
 
 
-def sleeps(pid: int) -> int:
-    """How often the threads of a process went to sleep."""
-    lines = [
-        line for task in Path(f"/proc/{pid}/task").iterdir() for line in (task / "status").read_text().splitlines()
-    ]
-    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+def entries(cluster: Cluster) -> int:
+    """How many entries the log has."""
+    return int(cluster.status()["channels"][0]["sequence"])
 
 
-def measure(messages: int) -> dict[str, Any]:
+def measure(messages: int, pause_s: float) -> dict[str, Any]:
     """The figures of a cluster and of this process."""
     with alphorn.testing.cluster() as cluster, cluster.connect() as connection:
         producer = connection.session().producer("queue:there-and-back")
@@ -49,59 +48,43 @@ def measure(messages: int) -> dict[str, Any]:
         seconds: list[float] = []
         for number in range(WARM_UP + messages):
             if number == WARM_UP:
-                before = {name: (*cpu_s(pid), sleeps(pid)) for name, pid in pids.items()}
+                begun_at, before = entries(cluster), {name: spent(pid) for name, pid in pids.items()}
             began = time.perf_counter()
             producer.send(BODY)
             assert consumer.receive(WAIT_S) is not None
             seconds.append(time.perf_counter() - began)
-        after = {name: (*cpu_s(pid), sleeps(pid)) for name, pid in pids.items()}
+            if pause_s:
+                time.sleep(pause_s)
+        after = {name: spent(pid) for name, pid in pids.items()}
+        ordered = entries(cluster) - begun_at
     times = sorted(seconds[WARM_UP:])
-    spent = {name: [(b - a) / messages for a, b in zip(before[name], after[name], strict=True)] for name in pids}
+    each = {name: [(b - a) / messages for a, b in zip(before[name], after[name], strict=True)] for name in pids}
     return {
         "messages": messages,
+        "pause_s": pause_s,
         "ms": {name: round(1000 * times[int(share * len(times))], 2) for name, share in (("p50", 0.5), ("p99", 0.99))},
-        "processes": {
-            name: {"own_us": round(1e6 * own), "kernel_us": round(1e6 * kernel), "sleeps": round(count, 1)}
-            for name, (own, kernel, count) in spent.items()
-        },
-        "plain_python_us": {
-            "again and again": _plain_python_us(0.0),
-            "after 1 ms of sleep": _plain_python_us(0.001),
-            "after 5 ms of sleep": _plain_python_us(0.005),
-        },
+        "entries": round(ordered / messages, 2),
+        "processes": {name: {"cpu_us": round(cpu), "sleeps": round(slept, 1)} for name, (cpu, slept) in each.items()},
     }
-
-
-def _plain_python_us(pause_s: float) -> float:
-    times = []
-    for _ in range(ROUNDS):
-        if pause_s:
-            time.sleep(pause_s)
-        began = time.perf_counter()
-        counts: dict[int, int] = {}
-        for number in range(300):
-            counts[number % 17] = counts.get(number % 17, 0) + number
-        times.append(time.perf_counter() - began)
-    return round(1e6 * sorted(times)[ROUNDS // 2], 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=2000)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two of them")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = measure(arguments.messages)
+    found = measure(arguments.messages, arguments.pause)
     if arguments.json:
         print(json.dumps(found))
         return
     console = Console()
-    table = Table("process", "own µs", "kernel µs", "sleeps", title="for one message")
-    for name, spent in found["processes"].items():
-        table.add_row(name, str(spent["own_us"]), str(spent["kernel_us"]), str(spent["sleeps"]))
+    table = Table("process", "CPU µs", "sleeps", title="for one message")
+    for name, figures in found["processes"].items():
+        table.add_row(name, str(figures["cpu_us"]), str(figures["sleeps"]))
     console.print(table)
     console.print(f"there and back: p50 {found['ms']['p50']} ms, p99 {found['ms']['p99']} ms")
-    plain = ", ".join(f"{us} µs {when}" for when, us in found["plain_python_us"].items())
-    console.print(f"a piece of plain Python: {plain}")
+    console.print(f"log entries for a message and its acknowledgement: {found['entries']}")
 
 
 if __name__ == "__main__":

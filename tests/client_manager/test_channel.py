@@ -2,7 +2,7 @@
 
 import math
 
-from alphorn.client_manager.channel import LITTLE_BYTES, Channel
+from alphorn.client_manager.channel import BULK_BYTES_MAX, BULK_BYTES_SHARED, LITTLE_BYTES, QUIET_S, Channel
 from alphorn.model import commands
 from alphorn.model.commands import decode_entry
 
@@ -13,6 +13,10 @@ def _forget(number: int) -> commands.Forget:
 
 def _fragment(size: int) -> commands.Fragment:
     return commands.Fragment(1, bytes(20), 1, 0, memoryview(bytes(size)))
+
+
+def _acknowledge(position: int) -> commands.Acknowledge:
+    return commands.Acknowledge(5, 0, b"k" * 20, [position, position])
 
 
 def _take(channel: Channel, now: float = math.inf) -> list[tuple[int, list[object]]]:
@@ -65,8 +69,21 @@ def test_nothing_waits_for_bulk_and_bulk_for_nothing_else() -> None:
     assert len(_take(channel)) == 1
 
 
-def _acknowledge(position: int) -> commands.Acknowledge:
-    return commands.Acknowledge(5, 0, b"k" * 20, [position, position])
+def test_less_bulk_is_under_way_while_there_is_other_traffic() -> None:
+    channel = Channel(cache_bytes=0)
+    count = BULK_BYTES_MAX // BULK_BYTES_SHARED
+    for _ in range(2 * count):
+        channel.want(_fragment(BULK_BYTES_SHARED))
+    quiet = _take(channel, 1.0)
+    assert len(quiet) == count
+    channel.want(_acknowledge(1))
+    assert [commands for _, commands in _take(channel, 2.0)] == [[_acknowledge(1)]]
+    for handle, _ in quiet[:-1]:
+        channel.committed(handle, 7)
+    assert _take(channel, 2.1) == []
+    channel.committed(quiet[-1][0], 9)
+    assert len(_take(channel, 2.2)) == 1
+    assert len(_take(channel, 2.0 + QUIET_S)) == count - 1
 
 
 def test_what_may_wait_leaves_with_what_may_not() -> None:

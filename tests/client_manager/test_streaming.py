@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from alphorn.client_manager.channel import BULK_BYTES_MAX
+from alphorn.client_manager.channel import BULK_BYTES_SHARED
 from alphorn.client_manager.fetching import AGAIN_S
 from alphorn.client_manager.machine import Lost, Said, Writable
 from alphorn.client_manager.streaming import READS_AT_ONCE, READS_MAX
@@ -316,7 +316,7 @@ def test_bulk_of_many_clients_waits_while_small_messages_pass(managing: Managing
     for client, place in zip(clients, places, strict=True):
         for counter in range(1, 5):
             send(client, place, counter, counter - 1, bytes(1 << 18))
-    under_way = BULK_BYTES_MAX >> 18
+    under_way = BULK_BYTES_SHARED >> 18
     assert len(managing.entries) == under_way
     clients[0].publish(places[0], 1, "small")
     assert isinstance(managing.entries[-1].commands[0], commands.Publish)
@@ -333,7 +333,7 @@ def test_what_follows_fragments_does_not_overtake_those_that_wait(managing: Mana
     place = client.resolve()
     managing.commits = False
     managing.entries.clear()
-    count = (BULK_BYTES_MAX >> 18) + 2
+    count = (BULK_BYTES_SHARED >> 18) + 2
     for counter in range(1, count + 1):
         send(client, place, counter, counter - 1, bytes(1 << 18))
     seal(client, place, count + 1, count)
@@ -360,7 +360,7 @@ def test_lost_bulk_makes_room_again(managing: Managing) -> None:
     client = managing.connect()
     place = client.resolve()
     managing.commits = False
-    for counter in range(1, (BULK_BYTES_MAX >> 18) + 2):
+    for counter in range(1, (BULK_BYTES_SHARED >> 18) + 2):
         send(client, place, counter, counter - 1, bytes(1 << 18))
     for order in managing.waiting:
         managing.manager.receive(Lost(0, order.handle, "interrupted"), 0.0)

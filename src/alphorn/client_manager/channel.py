@@ -7,7 +7,8 @@ acknowledgement, does so for a moment even if none is under way. What is wanted 
 larger entries afterwards. Commands leave in the order in which they were wanted.
 
 Bulk, which is fragments and what must come after them, has entries and a queue of its own: only so much of it is under
-way at a time, whoever it is from, and everything else passes by.
+way at a time, whoever it is from, and everything else passes by. Whatever is not bulk is durable only behind the bulk
+that is under way when it leaves, so that is less while there is such traffic.
 """
 
 import math
@@ -36,7 +37,9 @@ from alphorn.model.messages import Flag
 
 ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large
 LITTLE_BYTES = 16 << 10  # commands that take less wait for the entry that is under way
-BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients: what a small message may have to wait behind
+BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients,
+BULK_BYTES_SHARED = 1 << 20  # and where something else has left within
+QUIET_S = 1.0
 _COMMAND_BYTES = 64
 _POSITION_BYTES = 9  # at most
 
@@ -81,6 +84,7 @@ class Channel:
         "_bulk_in_flight",
         "_commands",
         "_handle",
+        "_little_at",
         "_request",
         "_requests",
         "_sealed",
@@ -116,6 +120,7 @@ class Channel:
         self._bulk: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
         self._bulk_bytes = 0
         self._bulk_in_flight: dict[int, int] = {}  # by handle: bytes
+        self._little_at = -math.inf  # when something else has left
         self._commands: list[AnyCommand] = []
         self._requests: list[int] = []
         self._then: list[Callable[[], None]] = []
@@ -251,7 +256,7 @@ class Channel:
         if self._may_leave and self._leaves_at <= now:
             self._close_entry()
         taken = []
-        while self.is_open and (self.waiting or self._has_room_for_bulk):
+        while self.is_open and (self.waiting or self._has_room_for_bulk(now)):
             is_bulk = not self.waiting
             payload, then = (self._bulk if is_bulk else self.waiting).popleft()
             self._handle += 1
@@ -261,6 +266,7 @@ class Channel:
                 self._bulk_in_flight[self._handle] = len(payload)
             else:
                 self._waiting_bytes -= len(payload)
+                self._little_at = now
             taken.append((self._handle, payload))
         return taken
 
@@ -280,9 +286,9 @@ class Channel:
     def _waits_for_others(self) -> bool:
         return self._size < LITTLE_BYTES and len(self.in_flight) > len(self._bulk_in_flight)
 
-    @property
-    def _has_room_for_bulk(self) -> bool:
-        return bool(self._bulk) and sum(self._bulk_in_flight.values()) < BULK_BYTES_MAX
+    def _has_room_for_bulk(self, now: float) -> bool:
+        limit = BULK_BYTES_MAX if now - self._little_at >= QUIET_S else BULK_BYTES_SHARED
+        return bool(self._bulk) and sum(self._bulk_in_flight.values()) < limit
 
     @property
     def unordered_bytes(self) -> int:
