@@ -418,8 +418,8 @@ class Endpoint:
             self._notice_sequencer(now)
             while True:
                 self._hear_local(now)
-                may_send = self._sender.has_work and self._membership.may_send(self._sender, now)
-                self._sender.flush(now, may_send=may_send)
+                # Asked in every turn, even with nothing to send: it notices when the group has forgotten this run.
+                self._sender.flush(now, may_send=self._membership.may_send(self._sender, now))
                 self._intake.take_own(now)
                 self._data.flush(now)
                 self._hear_local(now)

@@ -50,11 +50,6 @@ class Sender:
         self.whole: list[bytes] = []  # batches sent this turn, for this member's own data server
 
     @property
-    def has_work(self) -> bool:
-        """Whether anything is to be sent, or was sent and is not committed yet."""
-        return bool(self._waiting or self._in_flight)
-
-    @property
     def is_pending(self) -> bool:
         """Whether anything sent is not committed yet."""
         return bool(self._in_flight)
