@@ -7,6 +7,7 @@ from alphorn.bus.entries import digest_of
 from alphorn.bus.frames import Absent, Data, Fetch
 from alphorn.bus.machine import DATA_GROUP, Persist, PutAssignments, PutEntry
 from alphorn.bus.repair import Repairer
+from alphorn.model.ids import origin_of
 from tests.bus.stations import Bench, batch_id, numbered, payload_of
 
 TIMING = Timing()
@@ -170,3 +171,48 @@ def test_a_batch_behind_a_number_that_cannot_be_read_is_served_from_the_disk() -
     answering.bench.station.impaired_until = behind
     answering.ask(2, 2.0, ids=(70,))
     assert answering.repairs() == [("S2", 0, payload)]
+
+
+class Restarted(Answering):
+    """The same after a restart: batches are found by their numbers only, and the group has forgotten their sender."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ledger = self.bench.ledger
+        ledger.reset(ledger.state)
+        ledger.base = 3
+        self.bench.station.holdings.drop(batch_id(4))
+        ledger.state.senders.pop(origin_of(batch_id(5)))
+
+
+def test_what_a_forgotten_sender_sent_is_not_denied_but_served() -> None:
+    answering = Restarted()
+    assert answering.bench.ledger.find(batch_id(5)) == 0
+    answering.ask(2, 1.0, ids=(5,))
+    assert answering.repairs() == [("S2", 5, b"batch 5")]
+    answering.ask(2, 1.0, ids=(5, 6, 77))
+    assert [absent.ids for _, absent in answering.bench.sent(Absent)] == [[batch_id(6), batch_id(77)]]
+
+
+def test_a_number_that_cannot_be_read_may_be_that_of_a_forgotten_senders_batch() -> None:
+    answering = Restarted()
+    answering.bench.storage._assignments.pop(4)
+    answering.ask(2, 1.0, ids=(5, 77))
+    assert answering.repairs() == []
+    assert answering.bench.sent(Absent) == []
+
+
+def test_who_knows_that_a_number_is_final_denies_nothing_of_one_who_does_not() -> None:
+    answering = Restarted()
+    answering.bench.ledger.base = 6  # a checkpoint stands for all of it
+    answering.ask(2, 1.0, sequences=((5, 5),), ids=(5,))
+    assert answering.repairs() == []
+    assert answering.bench.sent(Absent) == []
+
+
+def test_numbers_that_came_since_are_looked_at_too() -> None:
+    answering = Restarted()
+    answering.bench.ledger._floor = 4
+    assert answering.repairer.lacks(batch_id(5))
+    answering.bench.ledger._floor = 6
+    assert not answering.repairer.lacks(batch_id(5))

@@ -10,7 +10,7 @@ Rules, the same as Raft's log matching:
 Old assignments are kept in storage; memory holds the open ones and a bounded run of recent ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from alphorn.bus.entries import Assignment, SystemEntry
 from alphorn.bus.group_state import GroupState
@@ -83,6 +83,22 @@ class Ledger:
     def find(self, batch: bytes) -> int:
         """The number of a recent batch, or 0."""
         return self._sequence_of.get(batch, 0)
+
+    def stored_ids(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Numbers after this one that `find` does not know, because only storage has them, with their batches.
+
+        Ends before the first one that cannot be read.
+        """
+        for sequence in range(max(after, self.base) + 1, self._floor + 1):
+            stored = self._storage.assignment(sequence)
+            if not isinstance(stored, Assignment):
+                return
+            yield sequence, stored.id
+
+    @property
+    def floor(self) -> int:
+        """Numbers through this one are known to storage only."""
+        return self._floor
 
     def slice(self, after: int, through: int) -> list[Assignment]:
         """Assignments after one number through another; stops at the first that is not known."""

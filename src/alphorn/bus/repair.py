@@ -21,6 +21,8 @@ class Repairer:
     __slots__ = (
         "_bytes_left",
         "_filled_at",
+        "_placed",
+        "_placed_through",
         "_recent",
         "_station",
         "damaged",
@@ -34,6 +36,8 @@ class Repairer:
         self._bytes_left = float(station.budget.repair_bytes_per_s)
         self._filled_at = now
         self._recent: dict[bytes, tuple[float, int]] = {}  # batch: when, and to whom (0 for the group)
+        self._placed: dict[bytes, int] = {}  # batches in storage by their numbers, once somebody had to know
+        self._placed_through = 0
         self.group_bytes = 0
         self.member_bytes = 0
         self.over_budget = 0
@@ -52,7 +56,8 @@ class Repairer:
         for first, last in fetch.sequences:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
                 self._answer_sequence(frame.number, sequence, now)
-        if absent:
+        is_final = any(first <= station.ledger.committed for first, _ in fetch.sequences)
+        if absent and not is_final:
             station.send_member(frame.number, Absent(absent))
 
     def _answer_sequence(self, to: int, sequence: int, now: float) -> None:
@@ -75,7 +80,7 @@ class Repairer:
 
     def _answer_batch(self, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
         station = self._station
-        sequence = station.ledger.find(batch)
+        sequence = station.ledger.find(batch) or self._place_of(batch)
         whole = station.holdings.get(batch)
         if whole is not None:
             payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
@@ -117,8 +122,31 @@ class Repairer:
             return False
         if counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
             return False
-        sequence = station.ledger.find(batch)
-        return not sequence or station.storage.entry(sequence) is None
+        sequence = station.ledger.find(batch) or self._place_of(batch)
+        if sequence:
+            return station.storage.entry(sequence) is None
+        return self._is_known(batch) or self._placed_through >= station.ledger.floor
+
+    def _is_known(self, batch: bytes) -> bool:
+        """Whether the group remembers the sender: then the state tells whether the log has passed a batch of it."""
+        return origin_of(batch) in self._station.ledger.state.senders
+
+    def _place_of(self, batch: bytes) -> int:
+        """The number, in storage, of a batch whose sender the group has forgotten, or never knew; 0 for none.
+
+        Costs a look at all numbers in storage, the first time: such a sender left long ago, or has just come.
+        """
+        ledger = self._station.ledger
+        if self._is_known(batch):
+            return 0
+        if self._placed_through < ledger.floor:
+            self._placed = {known: number for known, number in self._placed.items() if number > ledger.base}
+            self._placed_through = max(self._placed_through, ledger.base)
+            for sequence, placed in ledger.stored_ids(self._placed_through):
+                self._placed[placed] = sequence
+                self._placed_through = sequence
+        sequence = self._placed.get(batch, 0)
+        return sequence if sequence > ledger.base else 0
 
     def payload_of(self, sequence: int) -> bytes | memoryview | None:
         """A numbered batch from memory or the log; None where it is not here, and noted where it is damaged."""

@@ -302,8 +302,10 @@ class Takeover:
         senders = {tip.number_of(origin_of(batch)) for batch in missing}
         servers = {number for number, member in tip.members.items() if member.has(Role.DATA)}
         for number in sorted((senders | servers) - {0, station.number}):
-            limit = station.budget.nack_numbers_max
-            station.send_member(number, Fetch(number, [], [(batch, 0, 0) for batch in missing[:limit]]))
+            wanted = missing[: station.budget.nack_numbers_max]
+            numbers = [station.ledger.find(batch) for batch in wanted]
+            # Whoever knows that one of these numbers is final denies nothing, whatever this member takes it for.
+            station.send_member(number, Fetch(number, [(n, n) for n in numbers], [(batch, 0, 0) for batch in wanted]))
 
     def describe(self) -> dict[str, object]:
         """For people."""
