@@ -223,3 +223,18 @@ def test_a_run_that_goes_on_keeps_its_name_while_its_own_batches_are_committed()
     joining.bench.fold(Assignment(EPOCH, batch_id(1, origin)))
     assert joining.may_send()
     assert joining.bench.station.origin == origin
+
+
+def test_a_run_that_was_forgotten_and_admitted_again_before_it_noticed_takes_a_new_start() -> None:
+    joining = Joining()
+    joining.welcome(2, 3)
+    joining.sender.order(b"x", 7)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    origin = joining.bench.station.origin
+    first = Assignment(EPOCH, batch_id(1, origin))
+    joining.bench.fold(first)
+    joining.sender.on_committed(joining.bench.ledger.committed, first)
+    assert joining.sender.settled == 1
+    joining.bench.ledger.state.senders[origin] = 0
+    assert not joining.may_send(), "its next batch would wait for ever for one that the log has"
+    assert joining.bench.station.origin != origin

@@ -65,12 +65,13 @@ class Membership:
 
         A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
         knows what that run sent; this one then takes a new start, before it has sent anything under the old name.
+        And so does a run that the group has forgotten, even if it was admitted again before it noticed.
         """
         station = self._station
         if not self.is_past_welcome:
             return False
         counter = station.ledger.state.senders.get(station.origin)
-        if counter is None or counter > sender.sent:
+        if counter is None or not sender.settled <= counter <= sender.sent:
             station.trace("new-start")
             sender.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
             station.take_new_start()

@@ -50,6 +50,11 @@ class Sender:
         self.whole: list[bytes] = []  # batches sent this turn, for this member's own data server
 
     @property
+    def settled(self) -> int:
+        """All batches through this one are known to be in the log."""
+        return next(iter(self._in_flight)) - 1 if self._in_flight else self.sent
+
+    @property
     def is_pending(self) -> bool:
         """Whether anything sent is not committed yet."""
         return bool(self._in_flight)

@@ -69,6 +69,7 @@ def make_plan(seed: int) -> Plan:
             range_bytes=stream.choice((4_000, 64_000)),
             chunk_bytes=stream.choice((500, 4_000)),
             batch_bytes_max=16_000,
+            departed_senders_max=1 if seed % 3 == 0 else 4096,
         ),
         clients=stream.randint(1, 2),
         faults=tuple(sorted(stream.sample(names, count))),
