@@ -141,6 +141,13 @@ class Joining:
     def may_send(self) -> bool:
         return self.membership.may_send(self.sender, 1.0)
 
+    def send_first(self) -> Assignment:
+        """Sends its first batch, with the handle 7; gives what the log will say of it."""
+        self.welcome(2, 3)
+        self.sender.order(b"x", 7)
+        self.sender.flush(1.0, may_send=self.may_send())
+        return Assignment(EPOCH, batch_id(1, self.bench.station.origin))
+
 
 def test_nothing_is_sent_before_the_sequencer_has_welcomed_this_run() -> None:
     joining = Joining()
@@ -206,9 +213,7 @@ def test_a_new_start_sends_what_waited_and_counts_from_one() -> None:
 
 def test_a_run_that_the_group_has_forgotten_says_that_the_fate_of_its_batches_is_unknown() -> None:
     joining = Joining()
-    joining.welcome(2, 3)
-    joining.sender.order(b"x", 7)
-    joining.sender.flush(1.0, may_send=joining.may_send())
+    joining.send_first()
     del joining.bench.ledger.state.senders[joining.bench.station.origin]
     assert not joining.may_send()
     assert [(out.handle, out.is_unknown) for out in joining.bench.outputs(Refused)] == [(7, True)]
@@ -216,22 +221,17 @@ def test_a_run_that_the_group_has_forgotten_says_that_the_fate_of_its_batches_is
 
 def test_a_run_that_goes_on_keeps_its_name_while_its_own_batches_are_committed() -> None:
     joining = Joining()
-    joining.welcome(2, 3)
-    joining.sender.order(b"x", 7)
-    joining.sender.flush(1.0, may_send=joining.may_send())
+    first = joining.send_first()
     origin = joining.bench.station.origin
-    joining.bench.fold(Assignment(EPOCH, batch_id(1, origin)))
+    joining.bench.fold(first)
     assert joining.may_send()
     assert joining.bench.station.origin == origin
 
 
 def test_a_run_that_was_forgotten_and_admitted_again_before_it_noticed_takes_a_new_start() -> None:
     joining = Joining()
-    joining.welcome(2, 3)
-    joining.sender.order(b"x", 7)
-    joining.sender.flush(1.0, may_send=joining.may_send())
+    first = joining.send_first()
     origin = joining.bench.station.origin
-    first = Assignment(EPOCH, batch_id(1, origin))
     joining.bench.fold(first)
     joining.sender.on_committed(joining.bench.ledger.committed, first)
     assert joining.sender.settled == 1

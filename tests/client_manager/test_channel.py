@@ -19,7 +19,7 @@ def _acknowledge(position: int) -> commands.Acknowledge:
     return commands.Acknowledge(5, 0, b"k" * 20, [position, position])
 
 
-def _take(channel: Channel, now: float = math.inf) -> list[tuple[int, list[object]]]:
+def _take(channel: Channel, now: float = 0.0) -> list[tuple[int, list[object]]]:
     return [(handle, list(decode_entry(payload).commands)) for handle, payload in channel.take_entries(now)]
 
 

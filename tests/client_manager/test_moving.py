@@ -330,7 +330,7 @@ def test_a_move_is_the_last_command_of_its_entry() -> None:
     channel.want(commands.Forget(bytes(16)))
     channel.request(Move(1, MoveStage.BEGUN, 1, 2), lambda answer: None)
     channel.want(commands.Forget(bytes(16)))
-    entries = [decode_entry(payload) for _, payload in channel.take_entries()]
+    entries = [decode_entry(payload) for _, payload in channel.take_entries(0.0)]
     assert [[type(command) for command in entry.commands] for entry in entries] == [
         [commands.Forget, Move],
         [commands.Forget],

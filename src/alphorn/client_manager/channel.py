@@ -251,7 +251,7 @@ class Channel:
             self._waiting_bytes += len(payload)
             self._commands, self._requests, self._then, self._size, self._sealed = [], [], [], 0, 0
 
-    def take_entries(self, now: float = math.inf) -> list[tuple[int, bytes]]:
+    def take_entries(self, now: float) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""
         if self._may_leave and self._leaves_at <= now:
             self._close_entry()
