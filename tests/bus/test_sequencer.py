@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import EpochBegun, InSyncChanged, decode_system
+from alphorn.bus.entries import EpochBegun, InSyncChanged, MemberLeft, decode_system
 from alphorn.bus.frames import (
     AssignmentAnswer,
     Commit,
@@ -89,6 +89,23 @@ def test_a_batch_of_a_stranger_is_not_numbered() -> None:
     leading.sequencer.on_report(leading.frame(2, body), body, 0.0)
     leading.flush()
     assert leading.numbers() == []
+
+
+def test_a_batch_that_was_reported_in_time_is_not_numbered_once_its_sender_is_forgotten() -> None:
+    leading = Leading(make_config(report_quorum=3), departed_senders_max=0)
+    leading.open_epoch()
+    leading.report(1, 1)
+    leading.report(2, 1)
+    leading.sequencer.on_leave(SENDER)
+    now = away(leading, 3)
+    leading.flush(now)
+    entries = leading.bench.ledger.slice(5, leading.bench.ledger.last)
+    assert [decode_system(entry.system) for entry in entries if entry.system] == [
+        MemberLeft(0x8000, SENDER, False),
+        InSyncChanged((1, 2), 2),
+    ]
+    assert [entry.id for entry in entries if not entry.system] == [], "two reports are enough now, and nobody knows it"
+    assert leading.sequencer.describe()["unnumbered"] == 0
 
 
 @pytest.mark.requirement("BUS-13", "BUS-17")

@@ -245,6 +245,8 @@ class Sequencer:
         quorum = min(station.config.report_quorum, len(tip.in_sync))
         for origin in list(self._reports):
             reports = self._reports[origin]
+            if origin not in tip.senders:
+                reports.clear()  # numbering one would make the group remember a sender that never leaves
             while ledger.last - ledger.committed < station.budget.open_numbers_max:
                 report = reports.get(tip.senders.get(origin, 0) + 1)
                 if report is None or len(report.reporters) < quorum:
