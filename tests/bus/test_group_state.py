@@ -155,6 +155,22 @@ def test_departed_senders_are_remembered_up_to_a_bound_oldest_forgotten_first() 
     assert list(state.senders) == origins[1:]
 
 
+def test_a_name_that_is_not_known_may_be_forgotten_if_it_may_have_been_used_before_a_sender_was_forgotten() -> None:
+    state = state_after(departed_max=1)
+    first, second = bytes(9) + b"1", bytes(9) + b"2"
+    for origin in (first, second):
+        fold(state, MemberJoined(msgspec.structs.replace(CLIENT, origin=origin)))
+        assert not state.may_be_forgotten(SENDER, 0), "nobody was forgotten yet"
+        fold(state, MemberLeft(FIRST_JOINED_NUMBER, origin, True))
+    assert state.may_be_forgotten(first, 3)
+    assert not state.may_be_forgotten(first, 4)
+    assert not state.may_be_forgotten(second, 0), "it left, and is remembered"
+    fold(state, MemberJoined(CLIENT))
+    copy = GroupState.decode(state.encode(), CONFIG, departed_max=1)
+    assert copy.may_be_forgotten(first, 3)
+    assert not copy.may_be_forgotten(first, 4)
+
+
 def test_a_new_run_of_a_member_replaces_the_old_one_as_sender() -> None:
     later = joined(CONFIG, 2, origin=bytes(9) + b"2", incarnation=2)
     state = state_after(joined(CONFIG, 2), later)

@@ -5,7 +5,7 @@ import pytest
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import Data, Join, Status, Welcome
-from alphorn.bus.machine import Goodbye, MemberChanged, PrimaryChanged, Refused, Stop
+from alphorn.bus.machine import CONTROL_GROUP, Goodbye, MemberChanged, PrimaryChanged, Refused, Stop
 from alphorn.bus.membership import Membership
 from alphorn.bus.sender import Sender
 from tests.bus.group import Group, Node, make_config
@@ -133,13 +133,18 @@ class Joining:
         self.bench = Bench(number=2, founding=founding)
         self.bench.join(1, 2, 3)
         self.sender = Sender(self.bench.station)
-        self.membership = Membership(self.bench.station, lambda: STATUS, now=0.0)
+        self.membership = Membership(self.bench.station, self.sender, lambda: STATUS, now=0.0)
 
     def welcome(self, number: int, sequence: int) -> bool:
         return self.membership.on_welcome(Welcome(number, sequence, EPOCH, b"", sequence), 1.0)
 
     def may_send(self) -> bool:
-        return self.membership.may_send(self.sender, 1.0)
+        return self.membership.may_send(1.0)
+
+    def asks(self, now: float) -> list[tuple[bytes, int]]:
+        """The names it asks for by now, each with the number through which it was not used."""
+        self.membership.on_time(now)
+        return [(join.member.origin, join.unused) for to, join in self.bench.sent(Join) if to == CONTROL_GROUP]
 
     def send_first(self) -> Assignment:
         """Sends its first batch, with the handle 7; gives what the log will say of it."""
@@ -238,3 +243,54 @@ def test_a_run_that_was_forgotten_and_admitted_again_before_it_noticed_takes_a_n
     joining.bench.ledger.state.senders[origin] = 0
     assert not joining.may_send(), "its next batch would wait for ever for one that the log has"
     assert joining.bench.station.origin != origin
+
+
+def test_a_run_that_was_given_up_and_forgotten_takes_a_new_start_before_it_is_welcomed_again() -> None:
+    joining = Joining()
+    joining.send_first()
+    origin = joining.bench.station.origin
+    joining.membership.join_again(1.0)
+    del joining.bench.ledger.state.senders[origin]
+    joining.sender.on_state()
+    assert not joining.may_send()
+    assert joining.bench.station.origin > origin
+    assert [asked for asked, _ in joining.asks(1.0)] == [joining.bench.station.origin]
+
+
+def test_a_run_that_has_joined_nowhere_yet_keeps_its_name() -> None:
+    joining = Joining()
+    origin = joining.bench.station.origin
+    del joining.bench.ledger.state.senders[origin]
+    assert not joining.may_send()
+    assert joining.bench.station.origin == origin
+
+
+def test_a_run_asks_with_what_it_knows_of_the_log_until_it_has_sent_something() -> None:
+    joining = Joining()
+    origin = joining.bench.station.origin
+    joining.bench.fold(numbered(1))
+    assert joining.asks(1.0) == [(origin, 4)]
+    joining.welcome(2, 4)
+    joining.sender.order(b"x", 7)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    joining.bench.fold(numbered(2), numbered(3))
+    joining.membership.join_again(2.0)
+    assert joining.asks(2.0) == [(origin, 4)]
+
+
+def test_a_run_that_has_sent_nothing_asks_again_at_once_when_it_is_told_where_others_were_forgotten() -> None:
+    joining = Joining()
+    origin = joining.bench.station.origin
+    assert joining.asks(1.0) == [(origin, 3)]
+    assert not joining.welcome(0, 9)
+    assert joining.asks(1.0) == [(origin, 9)]
+    joining.welcome(0, 9)
+    assert joining.asks(1.0) == [], "it heard that already, and waits for its turn"
+
+
+def test_a_run_that_has_sent_something_asks_with_the_same_whatever_it_is_told() -> None:
+    joining = Joining()
+    joining.send_first()
+    joining.membership.join_again(1.0)
+    joining.welcome(0, 9)
+    assert joining.asks(1.0) == [(joining.bench.station.origin, 3)]

@@ -49,7 +49,7 @@ class Leading:
 
     def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
              origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
-             nonce: int = 0) -> list[SystemEntry]:  # fmt: skip
+             nonce: int = 0, unused: int = 20) -> list[SystemEntry]:  # fmt: skip
         if number <= 3 and number:
             member = joined(self.bench.config, number, origin, incarnation).member
             member = msgspec.structs.replace(member, nonce=nonce)
@@ -58,7 +58,7 @@ class Leading:
             member = joined(self.bench.config, 1).member
             member = msgspec.structs.replace(member, number=0, name="c", address="c", roles=0, origin=origin)
             config = b""
-        body = Join(member, is_blank, config, accepted, 0)
+        body = Join(member, is_blank, config, accepted, 0, unused)
         tip = self.bench.ledger.state
         return self.roster.on_join(body, tip, has_open_voters=has_open_voters, now=1.0)
 
@@ -104,7 +104,7 @@ def test_a_join_that_is_proposed_but_open_is_neither_proposed_again_nor_answered
     tip = leading.bench.ledger.state.copy(leading.bench.config)
     tip.fold(tip.sequence + 1, system(entry))
     member = msgspec.structs.replace(joined(leading.bench.config, 1).member, number=0, origin=SENDER)
-    assert leading.roster.on_join(Join(member, False, b"", 0, 0), tip, has_open_voters=False, now=1.0) == []
+    assert leading.roster.on_join(Join(member, False, b"", 0, 0, 20), tip, has_open_voters=False, now=1.0) == []
     assert leading.bench.sent(Welcome) == []
 
 
@@ -116,9 +116,36 @@ def test_a_configured_run_is_told_how_far_the_log_goes_before_its_join_is_commit
     tip = leading.bench.ledger.state.copy(leading.bench.config)
     tip.fold(tip.sequence + 1, system(entry))
     member = joined(leading.bench.config, 2, bytes(9) + b"n", 2).member
-    again = Join(member, False, leading.bench.config.digest(), 20, 0)
+    again = Join(member, False, leading.bench.config.digest(), 20, 0, 20)
     assert leading.roster.on_join(again, tip, has_open_voters=False, now=1.1) == []
     assert leading.bench.sent(Welcome) == [("S2", Welcome(0, 0, 0, b"", 21))], "the first answer may be lost"
+
+
+@pytest.mark.parametrize("number", [0, 2], ids=["client", "server"])
+def test_a_name_that_may_have_been_used_before_a_sender_was_forgotten_is_not_admitted_and_told_so(number: int) -> None:
+    leading = Leading()
+    leading.bench.ledger.state.forgotten = 15
+    assert leading.join(number, unused=14) == []
+    ((_, welcome),) = leading.bench.sent(Welcome)
+    assert (welcome.number, welcome.sequence, welcome.assigned, welcome.refusal) == (0, 15, 20, "")
+    assert [type(entry) for entry in leading.join(number, unused=15)] == [MemberJoined]
+
+
+def test_what_is_told_to_be_forgotten_is_committed() -> None:
+    leading = Leading()
+    tip = leading.bench.ledger.state.copy(leading.bench.config)
+    tip.forgotten = 21
+    member = msgspec.structs.replace(joined(leading.bench.config, 1).member, number=0, origin=bytes(9) + b"n")
+    assert leading.roster.on_join(Join(member, False, b"", 0, 0, 20), tip, has_open_voters=False, now=1.0) == []
+    assert [welcome.sequence for _, welcome in leading.bench.sent(Welcome)] == [0]
+
+
+def test_a_sender_that_is_remembered_is_admitted_however_long_it_sends() -> None:
+    leading = Leading()
+    leading.fold(MemberLeft(2, origin_of_member(2), True))
+    leading.bench.ledger.state.forgotten = 15
+    entries = leading.join(2, incarnation=1, origin=origin_of_member(2), unused=2)
+    assert [type(entry) for entry in entries] == [MemberJoined]
 
 
 def test_another_configuration_is_refused_with_the_way_out() -> None:

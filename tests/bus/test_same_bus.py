@@ -15,7 +15,7 @@ def test_a_backup_configured_for_another_bus_is_refused_and_stops() -> None:
     group = Group(config).found()
     group.run(0.5)
     station = group["S2"].running._station
-    join = f.Join(station.as_member(), False, elsewhere.digest(), station.ledger.last, station.epoch)
+    join = f.Join(station.as_member(), False, elsewhere.digest(), station.ledger.last, station.epoch, 0)
     before = len(group["S2"].of(Stop))
     frame = f.encode(group=config.group, epoch=station.epoch, number=2, origin=station.origin, body=join)
     group["S1"].feed(Received(b"".join(frame)))

@@ -8,7 +8,7 @@ from alphorn.bus.frames import Data
 from alphorn.bus.machine import DATA_GROUP, Ordered, Refused, WindowChanged
 from alphorn.bus.sender import Sender
 from alphorn.model.ids import Kind, counter_of, kind_of, make_id, origin_of
-from tests.bus.stations import EPOCH, Bench
+from tests.bus.stations import EPOCH, Bench, numbered
 
 BUDGET = Budget(datagram_bytes=1200, window_bytes=4000, window_batches=3, batch_bytes_max=3000)
 
@@ -168,3 +168,37 @@ def test_what_the_group_forgot_has_an_unknown_outcome() -> None:
     machine.lose("this run was forgotten")
     assert bench.outputs(Refused) == [Refused(5, "this run was forgotten", True)]
     assert not machine.is_pending
+
+
+def test_a_sender_whose_run_was_forgotten_counts_anew_only_under_another_name() -> None:
+    bench, machine = sender()
+    forgotten = bench.station.origin
+    machine.order(b"x", 5)
+    flush(machine, 1.0)
+    machine.lose("this run was forgotten")
+    bench.sent(Data)
+    machine.order(b"y", 6)
+    flush(machine, 2.0)
+    ((_, data),) = bench.sent(Data)
+    assert data.id == make_id(bench.station.origin, Kind.BATCH, 1)
+    assert bench.station.origin > forgotten
+
+
+def test_a_checkpoint_that_does_not_know_the_sender_resolves_nothing() -> None:
+    bench, machine = sender()
+    machine.order(b"x", 5)
+    flush(machine, 1.0)
+    bench.ledger.state.senders.clear()
+    machine.on_state()
+    assert (machine.sent, machine.is_pending) == (1, True)
+    assert not bench.outputs(Ordered)
+
+
+def test_a_sender_remembers_how_far_it_knew_the_log_when_it_sent_its_first_batch() -> None:
+    bench, machine = sender()
+    known = bench.ledger.committed
+    for handle in (5, 6):
+        machine.order(b"x", handle)
+        flush(machine, 1.0)
+        bench.fold(numbered(handle - 4))
+    assert (machine.began_at, bench.ledger.committed) == (known, known + 2)

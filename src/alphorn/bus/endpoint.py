@@ -135,7 +135,7 @@ class Endpoint:
         self._release = Release(self._station, self._follower, self._receiver, self._data)
         self._acknowledger = Acknowledger(station, self._commit, self._data, self._synchroniser)
         self._catch_up_server = CatchUpServer(station, self._repairer, self._data.holes)
-        self._membership = Membership(station, self._status, now=now)
+        self._membership = Membership(station, self._sender, self._status, now=now)
         ledger.on_committed = self._on_committed
         self._follower.on_cut = self._on_cut
         self._follower.on_appended = self._on_appended
@@ -370,10 +370,10 @@ class Endpoint:
         if body.refusal:
             return
         self._follower.on_welcome(frame.epoch, body.assigned)
+        self._follower.known_committed = max(self._follower.known_committed, body.sequence)
         if not body.number:
             return
         self._commit.on_welcome()
-        self._follower.known_committed = max(self._follower.known_committed, body.sequence)
         if is_new and not self._history and not self._station.keeps_log and not self._receiver.delivered:
             state = self._catch_up.decode_state(body.state)
             if state is not None:
@@ -419,7 +419,7 @@ class Endpoint:
             while True:
                 self._hear_local(now)
                 # Asked in every turn, even with nothing to send: it notices when the group has forgotten this run.
-                self._sender.flush(now, may_send=self._membership.may_send(self._sender, now))
+                self._sender.flush(now, may_send=self._membership.may_send(now))
                 self._intake.take_own(now)
                 self._data.flush(now)
                 self._hear_local(now)

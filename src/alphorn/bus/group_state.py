@@ -46,6 +46,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     collected: int
     ages: list[tuple[int, int]]
     newest_age: int
+    forgotten: int = 0
 
 
 _decode = msgspec.msgpack.Decoder(_Snapshot).decode
@@ -62,6 +63,7 @@ class GroupState:
         "collected",
         "copies",
         "epoch",
+        "forgotten",
         "in_sync",
         "interval",
         "left",
@@ -85,6 +87,7 @@ class GroupState:
         self.lifetime = config.lifetime
         self.mark = 0
         self.collected = 0
+        self.forgotten = 0  # the number by which a sender was last forgotten
         self.left: Member | None = None  # who left by the newest `MemberLeft`, as it was before
         self._departed: list[bytes] = []
         self._departed_max = departed_max
@@ -189,12 +192,17 @@ class GroupState:
         self._departed.append(origin)
         if len(self._departed) > self._departed_max:
             self.senders.pop(self._departed.pop(0), None)
+            self.forgotten = self.sequence
 
     def _change(self, number: int, *, voter: bool, commit: bool) -> None:
         member = self.members.get(number)
         if member is not None:
             roles = member.roles | Role.COMMIT if commit else member.roles & ~Role.COMMIT
             self.members[number] = msgspec.structs.replace(member, is_voter=voter, roles=int(roles))
+
+    def may_be_forgotten(self, origin: bytes, unused: int) -> bool:
+        """Whether the log may have batches of a run that is not known here, and sent none through number `unused`."""
+        return origin not in self.senders and unused < self.forgotten
 
     def is_sender(self, origin: bytes) -> bool:
         """Whether batches of this run may be numbered."""
@@ -218,6 +226,7 @@ class GroupState:
                 self.collected,
                 self._ages,
                 self._newest_age,
+                self.forgotten,
             )
         )
 
@@ -233,6 +242,7 @@ class GroupState:
         state.interval, state.lifetime = snapshot.interval, snapshot.lifetime
         state.mark, state.collected = snapshot.mark, snapshot.collected
         state._ages, state._newest_age = list(snapshot.ages), snapshot.newest_age
+        state.forgotten = snapshot.forgotten
         return state
 
     def copy(self, config: GroupConfig) -> "GroupState":

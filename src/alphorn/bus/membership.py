@@ -20,7 +20,9 @@ class Membership:
     """Joins until the log says so, and reports at intervals, more often while batches are under way."""
 
     __slots__ = (
+        "_forgotten",
         "_join_at",
+        "_sender",
         "_standing",
         "_station",
         "_status_at",
@@ -33,12 +35,15 @@ class Membership:
     def __init__(
         self,
         station: Station,
+        sender: Sender,
         standing: Standing,
         *,
         now: float,
     ) -> None:
         self._station = station
+        self._sender = sender
         self._standing = standing
+        self._forgotten = 0  # the number by which the group last forgot a sender, as the sequencer told
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
         self._told_at = now
@@ -60,24 +65,30 @@ class Membership:
         """Whether this member knows the log as far as it was when the sequencer welcomed this run."""
         return self.is_welcome and self._station.ledger.committed >= self._welcome_at
 
-    def may_send(self, sender: Sender, now: float) -> bool:
+    def may_send(self, now: float) -> bool:
         """Once the sequencer has welcomed this run and this member has come past that.
 
         A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
         knows what that run sent; this one then takes a new start, before it has sent anything under the old name.
-        And so does a run that the group has forgotten, even if it was admitted again before it noticed.
+        And so does a run that the group has forgotten, as soon as it notices: it is not admitted under that name again.
         """
-        station = self._station
-        if not self.is_past_welcome:
-            return False
+        station, sender = self._station, self._sender
         counter = station.ledger.state.senders.get(station.origin)
+        is_forgotten = counter is None and sender.sent > 0
+        if not is_forgotten and not self.is_past_welcome:
+            return False
         if counter is None or not sender.settled <= counter <= sender.sent:
             station.trace("new-start")
             sender.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
-            station.take_new_start()
             self.join_again(now)
             return False
         return self.is_joined
+
+    @property
+    def _unused(self) -> int:
+        """The log through which this member knew it, or knew of it, when it had sent nothing under its name."""
+        sender = self._sender
+        return sender.began_at if sender.sent else max(self._station.ledger.committed, self._forgotten)
 
     def on_welcome(self, body: Welcome, now: float) -> bool:
         """The sequencer's answer; True when it brings a number this member did not have."""
@@ -86,6 +97,9 @@ class Membership:
             station.outbox.append(Stop(body.refusal))
             return False
         if not body.number:
+            if body.sequence > self._forgotten:
+                self._forgotten = body.sequence
+                self._join_at = now
             return False
         self.is_welcome = True
         self._welcome_at = body.sequence
@@ -141,6 +155,7 @@ class Membership:
                 station.config.digest() if is_configured else b"",
                 station.ledger.last if is_configured else 0,
                 station.epoch,
+                self._unused,
             ),
             self_too=True,
         )

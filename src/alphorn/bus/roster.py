@@ -134,6 +134,10 @@ class Roster:
             self._hear_run(number, asked.origin, now)
             self._welcome(number, asked.address)
             return []
+        if tip.may_be_forgotten(asked.origin, body.unused):
+            # It goes on under another name once it knows the log through there; a late copy of its word is void.
+            station.send(asked.address, Welcome(0, station.ledger.state.forgotten, 0, b"", station.ledger.last))
+            return []
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
             station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last))

@@ -32,6 +32,7 @@ class Sender:
         "_station",
         "_waiting",
         "_waiting_bytes",
+        "began_at",
         "sent",
         "sent_at",
         "whole",
@@ -46,6 +47,7 @@ class Sender:
         self._share_bytes = station.budget.window_bytes // 4
         self._is_open = True
         self.sent = 0  # counter of the newest batch sent
+        self.began_at = 0  # the number through which the log was known here when the first was
         self.sent_at = 0.0
         self.whole: list[bytes] = []  # batches sent this turn, for this member's own data server
 
@@ -93,6 +95,8 @@ class Sender:
 
     def _send(self, pending: _Pending, now: float) -> None:
         station = self._station
+        if not self.sent:
+            self.began_at = station.ledger.committed
         self.sent += 1
         self.sent_at = now
         self._in_flight[self.sent] = pending
@@ -116,21 +120,23 @@ class Sender:
 
     def on_state(self) -> None:
         """The group's state was taken over from a checkpoint: numbers it covers were committed unseen."""
-        counter = self._station.ledger.state.senders.get(self._station.origin)
-        if counter is None and self._in_flight:
-            self.lose("the group has forgotten this member's run; whether the batch was ordered is unknown")
-        for sent in [sent for sent in self._in_flight if counter is not None and sent <= counter]:
+        counter = self._station.ledger.state.senders.get(self._station.origin, 0)
+        for sent in [sent for sent in self._in_flight if sent <= counter]:
             pending = self._in_flight.pop(sent)
             self._in_flight_bytes -= len(pending.payload)
             self._station.outbox.append(Ordered(pending.handle, 0))
 
     def lose(self, reason: str) -> None:
-        """The group has forgotten this run: what was under way cannot be resolved any more."""
+        """The group has forgotten this run: what was under way cannot be resolved any more.
+
+        Batches are counted from one again, so this member goes on under another name: the log has those of the old one.
+        """
         for pending in self._in_flight.values():
             self._station.outbox.append(Refused(pending.handle, reason, True))
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self.sent = 0
+        self._station.take_new_start()
 
     def _tell_window(self) -> None:
         is_open = self._waiting_bytes < self._station.budget.window_bytes

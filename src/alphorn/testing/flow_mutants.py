@@ -59,7 +59,7 @@ def _run_name_reused() -> list[Patch]:
     def begin(self: Any, host: bytes, port: int, *, unix_s: float, previous_start: int = -1) -> None:
         original(self, host, port, unix_s=1_750_000_000.0)
 
-    return [(IdSource, "__init__", begin), (Membership, "may_send", lambda self, sender, now: self.is_joined)]
+    return [(IdSource, "__init__", begin), (Membership, "may_send", lambda self, now: self.is_joined)]
 
 
 def _delivered_twice() -> list[Patch]:
