@@ -152,3 +152,60 @@ def test_entries_that_are_delivered_in_another_order_than_that_of_the_log_are_fe
     give(managing, name, fetch, 90, 91, 92)
     assert received(client) == [92, 90, 91]
     assert fetches(managing) == []
+
+
+def questions(managing: Managing) -> list[tuple[str, link.AskPending]]:
+    found = [(name, frame) for name, frame in managing.asked if isinstance(frame, link.AskPending)]
+    managing.asked.clear()
+    return found
+
+
+def deny(managing: Managing) -> list[tuple[str, link.AskPending]]:
+    """The backup and then the primary have nothing of what they are asked for; gives what is asked after that."""
+    for server in ("mm2", "mm1"):
+        [(name, fetch)] = fetches(managing)
+        assert name == server
+        give(managing, name, fetch)
+    return questions(managing)
+
+
+def test_a_message_that_nobody_has_any_more_and_the_primary_neither_does_not_hold_up_those_behind_it() -> None:
+    managing, client, key = late()
+    behind(managing, key, 90, 91)
+    [(name, question)] = deny(managing)
+    assert (name, question.destination, question.subscription) == ("mm1", 5, 0)
+    assert (question.sequence, question.first, question.last) == (90, 1, 1)
+    managing.tell(link.Answered(question.request, 0))
+    pass_time(managing, AGAIN_S)
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch, 91)
+    assert received(client) == [91]
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch)
+    assert managing.manager.next_deadline() == float("inf"), "nobody waits for it any more"
+    assert managing.manager.describe()["consuming"]["waiting"] == 0  # type: ignore[index]
+
+
+def test_a_message_that_the_primary_still_has_is_waited_for_and_asked_for_again() -> None:
+    managing, client, key = late()
+    behind(managing, key, 90)
+    [(_, question)] = deny(managing)
+    managing.tell(link.Answered(question.request, 1))
+    pass_time(managing, AGAIN_S)
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch, 90)
+    assert received(client) == [90]
+
+
+def test_what_the_primary_has_no_more_is_dropped_once_however_often_it_says_so() -> None:
+    managing, client, key = late()
+    behind(managing, key, 90, 90)
+    [(_, first)] = deny(managing)
+    pass_time(managing, AGAIN_S)
+    [(_, second)] = deny(managing)
+    managing.tell(link.Answered(first.request, 0))
+    managing.tell(link.Answered(second.request, 0))
+    pass_time(managing, 2 * AGAIN_S)
+    [(name, fetch)] = fetches(managing)
+    give(managing, name, fetch, 90)
+    assert received(client) == [90], "the other message of the same entry"

@@ -7,11 +7,11 @@ it comes with the log or is fetched from a backup, and what came later for the s
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from alphorn.client_manager.awaiting import Awaiting
 from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
-from alphorn.client_manager.fetching import Fetching
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.outflow import Outflow
@@ -40,16 +40,15 @@ ACKNOWLEDGE_S = 0.004  # so long an acknowledgement may wait to share a log entr
 class Consuming:
     """All consumers of all clients."""
 
-    __slots__ = ("_desk", "_ending", "_finding", "_moving", "_waiters", "delivered", "fetching", "outflow")
+    __slots__ = ("_desk", "_ending", "_finding", "_moving", "awaiting", "delivered", "outflow")
 
     def __init__(self, desk: Desk, finding: Finding, moving: Moving) -> None:
         self._desk = desk
         self._moving = moving
         moving.on_moved = self._on_moved
         self._finding = finding
-        self.fetching = Fetching(desk, self.on_heard)
+        self.awaiting = Awaiting(desk, self._go_on)
         self.outflow = Outflow(desk, self._go_on)
-        self._waiters: dict[tuple[int, int], list[Consumer]] = {}  # by channel and sequence
         self._ending: dict[tuple[bytes, int], int] = {}  # connection and session → consumers that are not gone yet
         self.delivered = 0
 
@@ -431,26 +430,13 @@ class Consuming:
         self._await(channel, consumer, run)
 
     def _await(self, channel: int, consumer: Consumer, run: link.DeliveredRun) -> None:
-        """A batch comes with the log, where this Client Manager has not heard that far; otherwise it is fetched.
+        """A batch that is here needs nobody to wait for it: it is looked for again when its turn comes.
 
-        One that is here needs nobody to wait for it: it is looked for again when its turn comes. So is one for a client
-        that takes nothing now.
+        So is one for a client that takes nothing now.
         """
-        ground = self._desk.channels[channel]
-        if not self.outflow.may_pass(consumer) or ground.cache.find(run.sequence, run.command) is not None:
-            return
-        waiters = self._waiters.setdefault((channel, run.sequence), [])
-        if consumer not in waiters:
-            waiters.append(consumer)
-        is_to_come = 0 < ground.heard < run.sequence
-        if not is_to_come:
-            self.fetching.fetch(channel, run.sequence)
-
-    def on_heard(self, channel: int, sequence: int) -> None:
-        """An entry is in the cache: what waited for it goes on."""
-        for consumer in self._waiters.pop((channel, sequence), ()):
-            if consumer.channel == channel:  # otherwise it has turned elsewhere since
-                self._go_on(consumer)
+        cache = self._desk.channels[channel].cache
+        if self.outflow.may_pass(consumer) and cache.find(run.sequence, run.command) is None:
+            self.awaiting.wait(channel, run.sequence, consumer)
 
     def _go_on(self, consumer: Consumer) -> None:
         """Passes on what waits for a consumer, as far as it can be."""
@@ -488,7 +474,7 @@ class Consuming:
         return {
             "consumers": len(self._desk.consumers),
             "delivered": self.delivered,
-            "fetched": self.fetching.fetched,
-            "waiting": len(self._waiters),
+            "fetched": self.awaiting.fetching.fetched,
+            "waiting": len(self.awaiting),
             **self.outflow.describe(),
         }

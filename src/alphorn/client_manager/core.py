@@ -129,7 +129,7 @@ class ClientManager:
         """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
         self._desk.now = now
         self._desk.on_time(now)
-        self._consuming.fetching.on_time(now)
+        self._consuming.awaiting.fetching.on_time(now)
         self._streaming.fetching.on_time(now)
         self._wildcards.on_time(now)
         self._transactions.on_time(now)
@@ -139,7 +139,7 @@ class ClientManager:
     def next_deadline(self) -> float:
         """When a fetch, a client, a transaction or an entry is overdue; at once where something is to be compared."""
         return min(
-            self._consuming.fetching.next_deadline(),
+            self._consuming.awaiting.fetching.next_deadline(),
             self._streaming.fetching.next_deadline(),
             self._wildcards.next_deadline(),
             self._consuming.outflow.next_deadline(),
@@ -155,7 +155,7 @@ class ClientManager:
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order; what is to be ordered comes first."""
         self._desk.auditing.flush(self._desk.now)
-        self._consuming.fetching.flush()
+        self._consuming.awaiting.fetching.flush()
         self._streaming.fetching.flush()
         orders: list[Output] = []
         for number, channel in enumerate(self._desk.channels):
@@ -340,7 +340,7 @@ class ClientManager:
             if entry is None or not is_bulk(entry):
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
-            self._consuming.on_heard(item.channel, item.sequence)
+            self._consuming.awaiting.on_heard(item.channel, item.sequence)
         if item.handle and item.sequence:
             channel.committed(item.handle, item.sequence)
         elif item.handle:  # entries before it were not heard: one of them may have forbidden what this one wanted
@@ -396,7 +396,7 @@ class ClientManager:
         if channel.primary == item.name:
             channel.primary = ""
             self._moving.on_primary_gone(item.channel)
-        self._consuming.fetching.on_link_lost(item.channel, item.name)
+        self._consuming.awaiting.fetching.on_link_lost(item.channel, item.name)
         self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._picturing.on_link_lost(item.channel, item.name)
         self._flow.on_stored(item.channel, item.name, "")
@@ -424,7 +424,7 @@ class ClientManager:
         if isinstance(frame, link.Role):
             self._on_role(item.channel, item.name, frame)
         elif isinstance(frame, link.Entries):
-            self._consuming.fetching.on_entries(item.channel, frame)
+            self._consuming.awaiting.fetching.on_entries(item.channel, frame)
             self._streaming.fetching.on_entries(item.channel, frame)
         elif isinstance(frame, link.Stored):
             self._flow.on_stored(item.channel, item.name, frame.reason)

@@ -346,7 +346,7 @@ class MessageManager:
             case link.Pause(request, consumer):
                 dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name() | link.LocateFragments():
+            case link.Look() | link.Locate() | link.Name() | link.LocateFragments() | link.AskPending():
                 self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame, lambda: self._claim(dispatcher, frame))

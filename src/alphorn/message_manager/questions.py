@@ -9,6 +9,7 @@ from alphorn.model.errors import Error, InvalidDestination, Moved
 from alphorn.model.frame_kinds import Told
 from alphorn.model.link import (
     Answered,
+    AskPending,
     Attach,
     Claim,
     FindSubscription,
@@ -21,7 +22,7 @@ from alphorn.model.link import (
 )
 from alphorn.model.moving_link import Home
 
-Question = Look | Locate | Name | LocateFragments
+Question = Look | Locate | Name | LocateFragments | AskPending
 Wish = Question | FindSubscription | Claim | Attach
 
 
@@ -36,6 +37,8 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
             return []  # this one is primary no more, and whoever is will be asked
         places = engine.locate_fragments(question.producer, question.counter, question.index)
         return [FragmentsLocated(question.request, places)]
+    if isinstance(question, AskPending):
+        return _ask_pending(engine, question)
     if isinstance(question, Locate):
         destination = question.destination
         channel = engine.moves.elsewhere.get(destination)
@@ -50,6 +53,16 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
     if not is_there and engine.moves.home_of(number) is not None:
         raise Moved(f"destination {number} is on another channel now, or on its way there; try again")
     return [_locate(engine, question.request, number if is_there else None, f"destination number {number}")]
+
+
+def _ask_pending(engine: Engine, question: AskPending) -> list[Told]:
+    source = engine.destinations.get(question.destination)
+    has_left = source is None and engine.moves.home_of(question.destination) is not None
+    if has_left or question.sequence > engine.sequence:
+        return []  # this one is primary no more; or the consumer turns elsewhere, with what it has
+    backlog = None if source is None else source.backlog_of(question.subscription)
+    is_there = backlog is not None and bool(backlog.kept.intersection(question.first, question.last))
+    return [Answered(question.request, int(is_there))]
 
 
 def refusal(engine: Engine, asked: Wish, error: Error) -> Answered:

@@ -195,6 +195,21 @@ class LocateFragments(Asked, frozen=True, array_like=True, gc=False, tag=42):
     index: int
 
 
+class AskPending(Asked, frozen=True, array_like=True, gc=False, tag=16):
+    """Asks the primary whether it still has any of the messages that it gave out from an entry of the log.
+
+    Answered with the number 1, or 0 where all of them are gone. One that has not applied the entry is primary no more,
+    and says nothing.
+    """
+
+    request: int
+    destination: int
+    subscription: int
+    sequence: int
+    first: int  # positions
+    last: int
+
+
 class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
     """These consumers take nothing more at the moment, or (not blocked) again; what they hold they keep."""
 
@@ -227,6 +242,7 @@ AnyAsked = (
     | Noted
     | ClaimClient
     | Pause
+    | AskPending
     | Survey
     | Measure
     | Scan
