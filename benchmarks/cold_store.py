@@ -16,13 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-import alphorn.io.store_reader as store_reader
 from alphorn.bus.entries import digest_of
 from alphorn.bus.machine import Persist, PutEntry
+from alphorn.io import bodies
 from alphorn.io.store import Store
 
 TURN_ENTRIES = 16
-NEVER_BYTES = 1 << 60
 
 
 def fill(path: Path, entries: int, size: int) -> None:
@@ -72,11 +71,11 @@ def main() -> None:
     entries = max(1, (arguments.megabytes << 20) // size)
     root = Path(tempfile.mkdtemp(dir=arguments.directory))
     table = Table("how", "MB/s", "CPU s")
-    usual = store_reader.LARGE_BYTES
+    usual = bodies.FOLLOWING_BYTES
     try:
         fill(root / "store", entries, size)
-        for bound, name in ((NEVER_BYTES, "page by page"), (usual, "read ahead")) * 2:
-            store_reader.LARGE_BYTES = bound
+        for following, name in ((0, "each when it is asked for"), (usual, "with what follows it")) * 2:
+            bodies.FOLLOWING_BYTES = following
             table.add_row(name, *read(root / "store", entries, size))
     finally:
         shutil.rmtree(root)

@@ -24,9 +24,12 @@ from rich.table import Table
 
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.machine import DropThrough, Persist, PutAssignments, PutEntry, Write
+from alphorn.io.bodies import BODIES_FILE
 from alphorn.io.records import number_key
 from alphorn.io.store import Store
+from alphorn.io.store_files import DATA_FILE
 from alphorn.model.ids import Kind, make_id, make_origin
+from alphorn.node.bus import AHEAD_BYTES_MAX
 
 ENTRY_BYTES = 65_536
 GROUPS = (4, 16, 48)
@@ -41,21 +44,21 @@ class Clock:
     def __init__(self) -> None:
         self.wall, self.cpu = time.perf_counter(), time.process_time()
 
-    def row(self, name: str, group: int, entries: int, path: Path) -> tuple[str, ...]:
+    def row(self, name: str, group: int, entries: int, *paths: Path) -> tuple[str, ...]:
         wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
         return (
             name,
             str(group),
             f"{entries * ENTRY_BYTES / wall / 1e6:.0f}",
             f"{cpu / entries * 1e6:.0f}",
-            f"{path.stat().st_size / 1e6:.0f}",
+            f"{sum(path.stat().st_size for path in paths) / 1e6:.0f}",
         )
 
 
 def measure_store(path: Path, group: int, entries: int, kept: int, *, drop_every: int = 1) -> tuple[str, ...]:
     """Group by group, as an event loop that waits for each report; `drop_every` gathers drops over that many groups."""
     done = threading.Semaphore(0)
-    store = Store(path, on_durable=lambda _: done.release(), on_failure=sys.exit)
+    store = Store(path, on_durable=lambda _: done.release(), on_failure=sys.exit, ahead_bytes_max=AHEAD_BYTES_MAX)
     payload = os.urandom(ENTRY_BYTES)
     digest = digest_of(payload)
     clock, token, sequence = Clock(), 0, 0
@@ -74,7 +77,7 @@ def measure_store(path: Path, group: int, entries: int, kept: int, *, drop_every
         done.acquire()
         store.end_turn()
     name = "store" if drop_every == 1 else f"store, drops every {drop_every * group} entries"
-    row = clock.row(name, group, entries, path / "data.mdb")
+    row = clock.row(name, group, entries, path / DATA_FILE, path / BODIES_FILE)
     store.close()
     return row
 
@@ -100,7 +103,7 @@ def measure_lmdb(
             for number in range(max(0, sequence - kept), max(0, sequence - kept + group)):
                 txn.delete(number_key(number), db=log)
                 txn.delete(number_key(number), db=heads)
-    row = clock.row(name, group, entries, path / "data.mdb")
+    row = clock.row(name, group, entries, path / DATA_FILE)
     environment.close()
     return row
 

@@ -26,9 +26,9 @@ def read_record(path: Path, table: bytes, key: bytes) -> bytes:
     return record
 
 
-def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0) -> None:
-    """Flips one bit of a stored record, in every copy of it that the data file has."""
-    data = bytearray((path / DATA_FILE).read_bytes())
+def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0, *, file: str = DATA_FILE) -> None:
+    """Flips one bit of a stored record, in every copy of it that the file has."""
+    data = bytearray((path / file).read_bytes())
     spoiled = bytearray(record)
     spoiled[offset] ^= 1 << bit
     start = data.find(record)
@@ -36,7 +36,7 @@ def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0) -> None:
     while start >= 0:
         data[start : start + len(record)] = spoiled
         start = data.find(record, start)
-    (path / DATA_FILE).write_bytes(data)
+    (path / file).write_bytes(data)
 
 
 class RealStorage:

@@ -11,16 +11,17 @@ from alphorn.bus.machine import DropThrough, Persist
 from alphorn.bus.storage import DAMAGED
 from alphorn.io.store import Store
 from alphorn.model.errors import Corruption, Unavailable
-from alphorn.testing.check_storage import put_assignments, put_log
+from alphorn.testing.check_storage import make_payload, put_assignments, put_entry
 
 KEPT = 50
+SMALL, LARGE = 3000, 40_000
 
 
 def say(line: str) -> None:
     print(line, flush=True)
 
 
-def write(path: Path, *, paces_itself: bool, goes_ahead: bool) -> None:
+def write(path: Path, *, paces_itself: bool, goes_ahead: bool, size: int) -> None:
     """Persists number after number until it is killed or refused; where it goes ahead, some are dropped seldom."""
     has_failed = threading.Event()
     durable = 0
@@ -46,7 +47,12 @@ def write(path: Path, *, paces_itself: bool, goes_ahead: bool) -> None:
         while True:
             sequence += 1
             drops = [DropThrough(max(0, sequence - KEPT))] if not goes_ahead or sequence % KEPT == 0 else []
-            store.submit(Persist(sequence, [*put_log(sequence, sequence), *drops]))
+            store.submit(
+                Persist(
+                    sequence,
+                    [put_assignments(sequence, sequence), put_entry(sequence, make_payload(sequence, size)), *drops],
+                )
+            )
             if paces_itself or (sequence % 7 == 0 and not goes_ahead):
                 store.flush()
             store.end_turn()
@@ -81,7 +87,8 @@ def main() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     paces_itself = mode == "limited" or "FAIL_FDATASYNC_AT" in os.environ
-    write(path, paces_itself=paces_itself, goes_ahead=mode == "ahead")
+    size = LARGE if mode == "bodies" else SMALL
+    write(path, paces_itself=paces_itself, goes_ahead=mode in ("ahead", "bodies"), size=size)
 
 
 if __name__ == "__main__":

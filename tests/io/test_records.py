@@ -48,13 +48,18 @@ LAYOUTS = {
         records.pack_assignment(KEY, SYSTEM), SYSTEM, lambda record: records.unpack_assignment(KEY, record)
     ),
     "head_of_an_entry": Layout(
-        records.pack_head(records.HEADS, KEY, 0x1122334455667788, 65_536),
-        (0x1122334455667788, 65_536),
+        records.pack_head(records.HEADS, KEY, records.Head(0x1122334455667788, 65_536)),
+        (0x1122334455667788, 65_536, None),
+        lambda record: records.unpack_head(records.HEADS, KEY, record),
+    ),
+    "head_of_a_body": Layout(
+        records.pack_head(records.HEADS, KEY, records.Head(0x1122334455667788, 65_536, 0x0A0B0C)),
+        (0x1122334455667788, 65_536, 0x0A0B0C),
         lambda record: records.unpack_head(records.HEADS, KEY, record),
     ),
     "head_of_a_chunk": Layout(
-        records.pack_head(records.CHUNK_HEADS, CHUNK_KEY, 0x1122334455667788, 1 << 20),
-        (0x1122334455667788, 1 << 20),
+        records.pack_head(records.CHUNK_HEADS, CHUNK_KEY, records.Head(0x1122334455667788, 1 << 20)),
+        (0x1122334455667788, 1 << 20, None),
         lambda record: records.unpack_head(records.CHUNK_HEADS, CHUNK_KEY, record),
     ),
     "group_state": Layout(
@@ -98,7 +103,7 @@ def test_every_prefix_and_every_addition_is_told(name: str) -> None:
 
 
 def test_a_record_in_another_table_or_place_is_told() -> None:
-    head = records.pack_head(records.HEADS, KEY, 1, 2)
+    head = records.pack_head(records.HEADS, KEY, records.Head(1, 2))
     assert records.unpack_head(records.CHUNK_HEADS, KEY, head) is DAMAGED
     assert records.unpack_head(records.HEADS, records.number_key(2), head) is DAMAGED
     assignment = records.pack_assignment(KEY, BATCH)

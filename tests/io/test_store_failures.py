@@ -94,15 +94,16 @@ def kill_writer(mode: str, path: Path, reports_before_kill: int) -> int:
 
 
 @pytest.mark.requirement("BUS-25")
+@pytest.mark.parametrize(("mode", "size"), [("ahead", 3000), ("bodies", 40_000)])
 @pytest.mark.parametrize("reports_before_kill", [1, 3, 60, 700, 1500])
-def test_everything_written_ahead_survives_kill(tmp_path: Path, reports_before_kill: int) -> None:
-    reported = kill_writer("ahead", tmp_path, reports_before_kill)
+def test_everything_written_ahead_survives_kill(tmp_path: Path, reports_before_kill: int, mode: str, size: int) -> None:
+    reported = kill_writer(mode, tmp_path, reports_before_kill)
     store = open_store(tmp_path)
     first, last = store.assignment_bounds()
     assert last >= reported
     assert first == max(1, last // 50 * 50 - 49)
     for sequence in range(first, last + 1):
-        assert store.entry(sequence) == make_payload(sequence)
+        assert store.entry(sequence) == make_payload(sequence, size)
         assert store.assignment(sequence) not in (None, DAMAGED)
     assert store.entry(first - 1) is None
     store.close()

@@ -30,7 +30,7 @@ def described(ranges: list[tuple[int, int]], *, chain: str = "c", repeats: int =
         delivered_bytes=0,
         repeats=repeats,
         seen=[Seen(sender="s", ranges=ranges)],
-        usage=Usage(at=0.0, user_s=0.0, system_s=0.0, commit_cpu_s=0.0, commit_wall_s=0.0, commits=0),
+        usage=Usage(at=0.0, user_s=0.0, system_s=0.0, sync_cpu_s=0.0, sync_wall_s=0.0, syncs=0),
         node={},
     )
 

@@ -134,7 +134,7 @@ def _throughput_table(report: Report) -> Table:
 
 
 def _cost_table(result: LogResult, limit: LimitResult) -> Table:
-    table = Table("CPU ms per batch", "user", "system", "of it commit", "outside", "yardstick", "target")
+    table = Table("CPU ms per batch", "user", "system", "of it sync", "outside", "yardstick", "target")
     for name, cost in result.cost.items():
         is_client = name in CLIENTS
         target = show_verdict(f"< {TARGET_CPU_MS}", is_met=cost.outside_ms < TARGET_CPU_MS) if is_client else ""
@@ -142,7 +142,7 @@ def _cost_table(result: LogResult, limit: LimitResult) -> Table:
             CLIENTS.get(name, name),
             f"{cost.user_ms:.3f}",
             f"{cost.system_ms:.3f}",
-            f"{cost.commit_ms:.3f}",
+            f"{cost.sync_ms:.3f}",
             f"{cost.outside_ms:.3f}",
             f"{limit.cpu_ms_per_batch[name]:.3f}",
             target,

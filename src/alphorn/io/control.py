@@ -99,9 +99,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     user_s: float
     system_s: float
-    commit_cpu_s: float  # of the store's thread inside LMDB's commit: writing pages and fsync
-    commit_wall_s: float
-    commits: int
+    sync_cpu_s: float  # of the store's thread, writing and syncing
+    sync_wall_s: float
+    syncs: int
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True, tag="described"):

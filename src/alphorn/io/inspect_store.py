@@ -12,14 +12,16 @@ import lmdb
 import msgspec
 
 from alphorn.bus.entries import Assignment, decode_system, describe_epoch, digest_of
-from alphorn.bus.storage import DAMAGED
+from alphorn.bus.storage import DAMAGED, Damaged
 from alphorn.io import records
+from alphorn.io.bodies import read_body
 from alphorn.io.retention import last_outside
 from alphorn.io.store_files import DATA_FILE, LOCK_FILE, bytes_claimed, check_version
 from alphorn.io.write_ahead import describe_write, read_ahead
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import describe_id
 
+GROWTH_BYTES = 1 << 30  # a running node may add so much to its tables meanwhile
 OK = "ok"
 DAMAGED_VERDICT = "damaged"
 MISSING = "missing"
@@ -53,7 +55,7 @@ def inspect_store(path: str | os.PathLike[str]) -> Iterator[Row]:
     try:
         # Without the table of readers a running node could use pages again while they are read here.
         has_lock = os.access(directory / LOCK_FILE, os.W_OK)
-        map_bytes = (directory / DATA_FILE).stat().st_size
+        map_bytes = (directory / DATA_FILE).stat().st_size + GROWTH_BYTES
         with lmdb.open(
             str(directory), map_size=map_bytes, readonly=True, max_dbs=len(records.TABLES), lock=has_lock, create=False
         ) as environment:
@@ -75,7 +77,7 @@ def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
     with environment.begin(buffers=True) as txn:
         version = txn.get(records.VERSION_KEY, db=tables[records.META])
         check_version(directory, None if version is None else bytes(version))
-        yield Row(table="version", key="", verdict=OK, details=str(records.VERSION))
+        yield Row(table="version", key="", verdict=OK, details=str(records.unpack_version(bytes(version or b""))))
         yield from _singles(txn, tables[records.META], tables[records.STATE])
         for key, record in _items(txn, tables[records.ASSIGNMENTS]):
             yield _row_of_assignment(key, record)
@@ -84,15 +86,28 @@ def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
             ("entry", records.HEADS, records.LOG),
             ("chunk", records.CHUNK_HEADS, records.CHUNKS),
         ):
-            for key, head in _items(txn, tables[heads]):
+            for key, record in _items(txn, tables[heads]):
                 name = "retained" if table == "entry" and key <= outside else table
-                yield _row_of_payload(name, heads, key, head, txn.get(key, db=tables[payloads]))
+                head = records.unpack_head(heads, key, record)
+                payload: bytes | memoryview | None = txn.get(key, db=tables[payloads])
+                if head is not DAMAGED and head.page is not None:
+                    payload = read_body(directory, head.page, head.size)
+                row = _row_of_payload(name, key, head, payload)
+                if is_faulty(row) and _is_changed(environment, tables[heads], key, record):
+                    continue  # dropped meanwhile; its pages may have been used again
+                yield row
             for key, payload in _items(txn, tables[payloads]):
                 if txn.get(key, db=tables[heads]) is None:
                     yield Row(table=table, key=_key(key), verdict=MISSING, details=f"no head, size={len(payload)}")
         for key, record in _items(txn, tables[records.CHECKPOINTS]):
             yield _row_of_checkpoint(key, record)
         yield from _rows_ahead(directory, txn.get(records.APPLIED_KEY, db=tables[records.META]))
+
+
+def _is_changed(environment: lmdb.Environment, heads: "lmdb._Database", key: bytes, record: memoryview) -> bool:
+    """Whether a running node has another head by now, or none."""
+    with environment.begin(db=heads) as later:
+        return later.get(key) != bytes(record)
 
 
 def _rows_ahead(directory: Path, applied: memoryview | None) -> Iterator[Row]:
@@ -172,15 +187,16 @@ def describe_assignment(assignment: Assignment) -> str:
         return f"{start} system entry cannot be decoded: {error}"
 
 
-def _row_of_payload(table: str, heads: bytes, key: bytes, record: memoryview, payload: memoryview | None) -> Row:
-    head = records.unpack_head(heads, key, record)
+def _row_of_payload(table: str, key: bytes, head: records.Head | Damaged, payload: bytes | memoryview | None) -> Row:
+    if head is DAMAGED:
+        details = "head damaged" if payload is None else f"head damaged, size={len(payload)}"
+        return Row(table=table, key=_key(key), verdict=DAMAGED_VERDICT, details=details)
     if payload is None:
         return Row(table=table, key=_key(key), verdict=MISSING, details="the head is there, its bytes are not")
-    if head is DAMAGED:
-        return Row(table=table, key=_key(key), verdict=DAMAGED_VERDICT, details=f"head damaged, size={len(payload)}")
-    digest, size = head
-    is_good = len(payload) == size and digest_of(payload) == digest
-    details = f"size={size} digest={digest:016x}"
+    is_good = len(payload) == head.size and digest_of(payload) == head.digest
+    details = f"size={head.size} digest={head.digest:016x}"
+    if head.page is not None:
+        details += f" page={head.page}"
     verdict = OK if is_good else DAMAGED_VERDICT
     return Row(table=table, key=_key(key), verdict=verdict, details=details, size=len(payload))
 

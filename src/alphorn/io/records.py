@@ -9,7 +9,7 @@ A store is one LMDB environment with these tables. Integers are big-endian, so k
                  "applied"                sealed( run u64 | number u64 )      the last job of this run (write_ahead.py)
     assignments  number u64               sealed( msgpack array of Assignment )
     heads        number u64               head of the entry
-    log          number u64               the batch, exactly as it was received
+    log          number u64               the batch, exactly as it was received, unless it is among the bodies
     state        "group"                  sealed( number u64 | the group's own state )
     checkpoints  number u64               sealed( epoch u64 | size u64 | chunks u32 | digest u64 | the group's state )
     chunk_heads  number u64 | chunk u32   head of the chunk
@@ -18,14 +18,19 @@ A store is one LMDB environment with these tables. Integers are big-endian, so k
     sealed(body)   0          8                    head   0        8      12         20
                    | checksum | body ...                  | digest | size | checksum |
 
+                                                   head   0        8      12     20         28
+                                                          | digest | size | page | checksum |
+
 checksum  xxh3-64 of table name, a zero byte, key and the rest of the record: a record in the wrong place fails too
 digest    xxh3-64 of the batch or chunk, made by its first sender
+page      where in the file of bodies a large batch begins (bodies.py); such a batch has no record in log
 
 A batch's head stands in a table of its own, so that the stored value is the received bytes: nothing is joined or
 copied to write it, nothing is hashed a second time, and a missing batch is told from one never stored.
 """
 
 import struct
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -33,7 +38,8 @@ import xxhash
 from alphorn.bus.entries import Assignment
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 
-VERSION = 2
+VERSION = 3
+VERSIONS_READ = (2, 3)  # in 2 every batch was in the tables; a store of it is one of 3 that has no bodies
 
 META = b"meta"
 ASSIGNMENTS = b"assignments"
@@ -59,6 +65,8 @@ _CHUNK_KEY = struct.Struct(">QI")
 _CHECKSUM = struct.Struct(">Q")
 _HEAD = struct.Struct(">QIQ")
 _HEAD_BODY = struct.Struct(">QI")
+_PLACED_HEAD = struct.Struct(">QIQQ")
+_PLACED_HEAD_BODY = struct.Struct(">QIQ")
 _VERSION = struct.Struct(">I")
 _BOUNDS = struct.Struct(">QQ")
 _APPLIED = struct.Struct(">QQ")
@@ -97,24 +105,44 @@ def unseal(table: bytes, key: bytes, record: bytes | memoryview) -> bytes | Dama
     return body if checksum == xxhash.xxh3_64_intdigest(table + b"\0" + key + body) else DAMAGED
 
 
-def pack_head(table: bytes, key: bytes, digest: int, size: int) -> bytes:
+class Head(NamedTuple):
+    """What is known of a batch or chunk without looking at it."""
+
+    digest: int
+    size: int
+    page: int | None = None  # where it begins in the file of bodies; None where a table has it
+
+
+def pack_head(table: bytes, key: bytes, head: Head) -> bytes:
     """The head of a batch or chunk."""
-    body = _HEAD_BODY.pack(digest, size)
-    return _HEAD.pack(digest, size, xxhash.xxh3_64_intdigest(table + b"\0" + key + body))
+    digest, size, page = head
+    body = _HEAD_BODY.pack(digest, size) if page is None else _PLACED_HEAD_BODY.pack(digest, size, page)
+    return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(table + b"\0" + key + body))
 
 
-def unpack_head(table: bytes, key: bytes, record: bytes | memoryview) -> tuple[int, int] | Damaged:
-    """Digest and size from a head."""
-    if len(record) != _HEAD.size:
+def unpack_head(table: bytes, key: bytes, record: bytes | memoryview) -> Head | Damaged:
+    """What a head says."""
+    page: int | None = None
+    if len(record) == _HEAD.size:
+        digest, size, checksum = _HEAD.unpack(record)
+        body = _HEAD_BODY.pack(digest, size)
+    elif len(record) == _PLACED_HEAD.size:
+        digest, size, page, checksum = _PLACED_HEAD.unpack(record)
+        body = _PLACED_HEAD_BODY.pack(digest, size, page)
+    else:
         return DAMAGED
-    digest, size, checksum = _HEAD.unpack(record)
-    body = _HEAD_BODY.pack(digest, size)
-    return (digest, size) if checksum == xxhash.xxh3_64_intdigest(table + b"\0" + key + body) else DAMAGED
+    is_good = checksum == xxhash.xxh3_64_intdigest(table + b"\0" + key + body)
+    return Head(digest, size, page) if is_good else DAMAGED
 
 
 def size_in_head(record: bytes | memoryview) -> int:
     """The size that a head tells, without looking whether the head is damaged; for figures."""
-    return int(_HEAD.unpack(record)[1]) if len(record) == _HEAD.size else 0
+    return int(_HEAD_BODY.unpack_from(record)[1]) if len(record) in (_HEAD.size, _PLACED_HEAD.size) else 0
+
+
+def is_placed(record: bytes | memoryview) -> bool:
+    """Whether a head is one of a batch in the file of bodies; it may be damaged."""
+    return len(record) == _PLACED_HEAD.size
 
 
 def pack_version(version: int) -> bytes:

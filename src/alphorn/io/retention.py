@@ -55,16 +55,22 @@ class Emptied:
     checkpoint.
     """
 
-    __slots__ = ("_gaps", "_last")
+    __slots__ = ("_gaps", "_highest", "_last")
 
-    def __init__(self) -> None:
+    def __init__(self, highest: int = -1) -> None:
+        """`highest` is the last number that has an entry."""
         self._gaps: dict[int, int] = {}  # first number → last
         self._last = -1  # of all
+        self._highest = highest
 
-    def fill(self, number: int) -> None:
-        """An entry is put there."""
+    def fill(self, number: int) -> bool:
+        """An entry is put there; says whether there may be one already."""
         if number <= self._last:
             self._gaps, self._last = {}, -1
+        if number <= self._highest:
+            return True
+        self._highest = number
+        return False
 
     def empty(self, dropped: RangeSet) -> list[Range]:
         """These entries are dropped; gives where some of them may be."""

@@ -4,6 +4,7 @@ directory/          0700
   owner             0600  locked by the one process that has the store open
   data.mdb          0600  LMDB's pages: all tables
   lock.mdb          0600  LMDB's table of readers
+  bodies            0600  large batches, which LMDB has only the heads of (bodies.py)
   ahead             0600  small writes that LMDB has not got yet (write_ahead.py)
 """
 
@@ -89,10 +90,9 @@ def open_tables(path: Path, environment: lmdb.Environment) -> Tables:
         with environment.begin(write=True) as txn:
             is_blank = txn.stat()["entries"] == 0
             tables = {name: environment.open_db(name, txn=txn, create=is_blank) for name in records.TABLES}
-            if is_blank:
-                version = records.pack_version(records.VERSION)
-                txn.put(records.VERSION_KEY, version, db=tables[records.META])
             found = txn.get(records.VERSION_KEY, db=tables[records.META])
+            if is_blank or _is_older(found):
+                txn.put(records.VERSION_KEY, records.pack_version(records.VERSION), db=tables[records.META])
     except lmdb.Error as error:
         raise Corruption(
             f"store {path} cannot be opened, its table of tables is damaged or not a store's ({error}); move the "
@@ -100,8 +100,14 @@ def open_tables(path: Path, environment: lmdb.Environment) -> Tables:
         ) from error
     if is_blank:
         sync_directory(path)
-    check_version(path, found)
+    else:
+        check_version(path, found)
     return tables
+
+
+def _is_older(found: bytes | None) -> bool:
+    version = DAMAGED if found is None else records.unpack_version(found)
+    return version in records.VERSIONS_READ and version != records.VERSION
 
 
 def check_version(path: Path, found: bytes | None) -> None:
@@ -112,7 +118,7 @@ def check_version(path: Path, found: bytes | None) -> None:
             f"store {path} has no readable version record; move the directory away and start this node on a blank one, "
             "so that it rejoins as a member that lost its disk"
         )
-    if version != records.VERSION:
+    if version not in records.VERSIONS_READ:
         raise Misuse(
             f"store {path} is of version {version}, and this node reads version {records.VERSION}; start the release "
             "that wrote it"

@@ -1,20 +1,75 @@
 """What a store finds when it is opened: writes ahead of LMDB, the bounds of its log, its newest checkpoint."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import lmdb
 
 from alphorn.bus.storage import DAMAGED
-from alphorn.io import records
+from alphorn.io import records, store_files
+from alphorn.io.bodies import BODIES_FILE, Bodies
+from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Emptied, last_outside
 from alphorn.io.store_files import Tables
-from alphorn.io.store_writes import WriteTransaction, count_retained
-from alphorn.io.write_ahead import read_ahead
+from alphorn.io.store_writes import WriteTransaction, bodies_of, count_retained
+from alphorn.io.write_ahead import WriteAhead, read_ahead
 from alphorn.model.errors import Corruption, Misuse
 
 EMPTY_BOUNDS: Final = (1, 0)
+
+
+class Parts(NamedTuple):
+    """What an open store consists of."""
+
+    path: Path
+    owner: int  # the descriptor that holds the lock
+    environment: lmdb.Environment
+    tables: Tables
+    mapped: MappedFile
+    bodies: Bodies
+    ahead: WriteAhead | None
+    run: int
+    map_bytes: int
+
+    def close(self) -> None:
+        """Closes them all, in an order in which nobody opens a store that is half closed."""
+        if self.ahead is not None:
+            self.ahead.close()
+        self.mapped.close()
+        self.bodies.close()
+        self.environment.close()
+        os.close(self.owner)
+
+
+class Found(NamedTuple):
+    """What is in a store that was opened."""
+
+    bounds: tuple[int, int]
+    newest_checkpoint: int
+    retained: tuple[int, int]  # how many, and their bytes
+    emptied: Emptied
+
+
+def open_store(path: Path, map_bytes: int, *, has_ahead: bool) -> tuple[Parts, Found]:
+    """Opens a store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
+    with ExitStack() as opened:
+        owner = store_files.take_ownership(path)
+        opened.callback(os.close, owner)
+        environment = store_files.open_environment(path, map_bytes)
+        opened.callback(environment.close)
+        tables = store_files.open_tables(path, environment)
+        opening = Opening(path, environment, tables)
+        run = opening.recover(map_bytes)
+        bodies = opening.bodies()
+        opened.callback(bodies.close)
+        bounds = opening.bounds()
+        found = Found(bounds, opening.newest_checkpoint(), opening.count_retained(bounds), opening.emptied())
+        ahead = WriteAhead(path, run) if has_ahead else None
+        mapped = MappedFile(path / store_files.DATA_FILE)
+        opened.pop_all()
+    return Parts(path, owner, environment, tables, mapped, bodies, ahead, run, map_bytes), found
 
 
 class Opening:
@@ -27,12 +82,30 @@ class Opening:
         self._environment = environment
         self._tables = tables
 
+    def bodies(self) -> Bodies:
+        """The file of bodies, with what the heads say is in it."""
+        try:
+            with self._environment.begin() as txn:
+                return Bodies(self._path, bodies_of(txn, self._tables))
+        except lmdb.Error as error:
+            raise self._unreadable(records.HEADS, error) from error
+        except OSError as error:
+            raise Misuse(
+                f"store {self._path} cannot open its file {BODIES_FILE!r} ({error}); check the directory's owner and "
+                "the disk"
+            ) from error
+
+    def emptied(self) -> Emptied:
+        """Nothing found out yet but the last number that has an entry."""
+        first, last = self._edge_numbers(records.HEADS)
+        return Emptied(last if first <= last else -1)
+
     def recover(self, map_bytes: int) -> int:
         """Brings into LMDB what an earlier run wrote ahead; begins a run, so that none of it counts again."""
         run = int.from_bytes(os.urandom(8), "big")
         try:
             with self._environment.begin(write=True) as txn:
-                transaction = WriteTransaction(txn, self._tables, Emptied())
+                transaction = WriteTransaction(txn, self._tables, self.emptied())
                 for found in read_ahead(self._path, *self._applied(txn)):
                     for write in found.writes:
                         transaction.apply(write, None)
@@ -94,7 +167,10 @@ class Opening:
                 cursor.last()
                 return first, records.number_of(cursor.key())
         except lmdb.Error as error:
-            raise Corruption(
-                f"store {self._path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
-                "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
-            ) from error
+            raise self._unreadable(table, error) from error
+
+    def _unreadable(self, table: bytes, error: lmdb.Error) -> Corruption:
+        return Corruption(
+            f"store {self._path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
+            "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
+        )

@@ -11,8 +11,7 @@ import lmdb
 from alphorn.bus.entries import digest_of
 from alphorn.bus.storage import DAMAGED, Damaged
 from alphorn.io import records
-from alphorn.io.residency import MappedFile
-from alphorn.io.store_files import Tables
+from alphorn.io.store_opening import Parts
 
 READ_BYTES_HELD_MAX: Final = 32 << 20  # read from LMDB's map before its pages are given back
 LARGE_BYTES: Final = 32 << 10  # from here on it matters that what follows is brought in before
@@ -21,12 +20,10 @@ LARGE_BYTES: Final = 32 << 10  # from here on it matters that what follows is br
 class TurnReader:
     """Records by table and key, checked where they are batches."""
 
-    __slots__ = ("_environment", "_mapped", "_read_bytes", "_tables", "_txn")
+    __slots__ = ("_parts", "_read_bytes", "_txn")
 
-    def __init__(self, environment: lmdb.Environment, tables: Tables, mapped: MappedFile) -> None:
-        self._environment = environment
-        self._tables = tables
-        self._mapped = mapped
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._read_bytes = 0  # since the map's pages were given back
         self._txn: lmdb.Transaction[memoryview] | None = None
 
@@ -37,7 +34,7 @@ class TurnReader:
 
     def begin(self) -> None:
         """Sees everything committed so far, and nothing later, until the turn ends."""
-        self._txn = self._environment.begin(buffers=True)
+        self._txn = self._parts.environment.begin(buffers=True)
 
     def end(self) -> None:
         """Gives the transaction back."""
@@ -47,27 +44,35 @@ class TurnReader:
         self._txn = None
         if self._read_bytes >= READ_BYTES_HELD_MAX:
             self._read_bytes = 0
-            self._mapped.release()
+            self._parts.mapped.release()
 
     def get(self, table: bytes, key: bytes) -> memoryview | Damaged | None:
         """A record as it is stored."""
         assert self._txn is not None
         try:
-            return self._txn.get(key, db=self._tables[table])
+            return self._txn.get(key, db=self._parts.tables[table])
         except lmdb.Error:
             return DAMAGED  # LMDB met a page on the way that cannot be one of its own
 
-    def get_checked(self, head_table: bytes, table: bytes, key: bytes) -> memoryview | Damaged | None:
+    def get_checked(self, head_table: bytes, table: bytes, key: bytes) -> bytes | memoryview | Damaged | None:
         """A batch or chunk, if it is what its head says."""
         record = self.get(head_table, key)
         if record is None or record is DAMAGED:
             return record
         head = records.unpack_head(head_table, key, record)
-        payload = self.get(table, key)
-        if head is DAMAGED or payload is None or payload is DAMAGED:
+        if head is DAMAGED:
             return DAMAGED
-        digest, size = head
-        self._read_bytes += size
-        if size >= LARGE_BYTES:
-            self._mapped.read_on(payload)
-        return payload if len(payload) == size and digest_of(payload) == digest else DAMAGED
+        payload = (
+            self._parts.bodies.read(head.page, head.size) if head.page is not None else self._mapped_value(table, key)
+        )
+        if payload is None or payload is DAMAGED:
+            return DAMAGED
+        return payload if len(payload) == head.size and digest_of(payload) == head.digest else DAMAGED
+
+    def _mapped_value(self, table: bytes, key: bytes) -> memoryview | Damaged | None:
+        payload = self.get(table, key)
+        if payload is not None and payload is not DAMAGED:
+            self._read_bytes += len(payload)
+            if len(payload) >= LARGE_BYTES:
+                self._parts.mapped.read_on(payload)
+        return payload

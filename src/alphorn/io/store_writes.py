@@ -5,7 +5,7 @@ interpreter, which costs up to a switch interval when the event loop is busy. De
 the pages of whole batches become free side by side, so the next batches find runs long enough for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Any
 
@@ -24,8 +24,9 @@ from alphorn.bus.machine import (
     SealCheckpoint,
     Write,
 )
-from alphorn.bus.storage import CheckpointInfo
+from alphorn.bus.storage import DAMAGED, CheckpointInfo
 from alphorn.io import records
+from alphorn.io.bodies import PutPlaced
 from alphorn.io.retention import Emptied
 from alphorn.io.store_files import Tables
 from alphorn.model.ranges import RangeSet
@@ -38,10 +39,11 @@ class WriteTransaction:
     """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's.
 
     Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
-    `emptied` is what the transactions before have found out.
+    `emptied` is what the transactions before have found out. `dropped_bodies` are page and size of those whose heads
+    are deleted.
     """
 
-    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn")
+    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "dropped_bodies")
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class WriteTransaction:
         self._emptied = emptied
         self._release = release
         self._deleted = 0
+        self.dropped_bodies: list[tuple[int, int]] = []
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
 
     def apply(self, write: Write, dropped: RangeSet | None) -> None:
@@ -62,10 +65,10 @@ class WriteTransaction:
         gathered = self._gathered
         match write:
             case PutEntry(sequence, payload, digest):
-                self._emptied.fill(sequence)
-                key = records.number_key(sequence)
-                gathered[records.LOG].append((key, payload))
-                gathered[records.HEADS].append((key, records.pack_head(records.HEADS, key, digest, len(payload))))
+                self._put_head(sequence, records.Head(digest, len(payload)))
+                gathered[records.LOG].append((records.number_key(sequence), payload))
+            case PutPlaced(sequence, size, digest, page):
+                self._put_head(sequence, records.Head(digest, size, page))
             case PutAssignments(first, assignments):
                 for sequence, assignment in enumerate(assignments, first):
                     key = records.number_key(sequence)
@@ -76,10 +79,9 @@ class WriteTransaction:
                 gathered[records.STATE].append((records.GROUP_KEY, records.pack_group_state(sequence, data)))
             case PutChunk(sequence, chunk, payload):
                 key = records.chunk_key(sequence, chunk)
-                digest = xxhash.xxh3_64_intdigest(payload)
-                head = records.pack_head(records.CHUNK_HEADS, key, digest, len(payload))
+                head = records.Head(xxhash.xxh3_64_intdigest(payload), len(payload))
                 gathered[records.CHUNKS].append((key, payload))
-                gathered[records.CHUNK_HEADS].append((key, head))
+                gathered[records.CHUNK_HEADS].append((key, records.pack_head(records.CHUNK_HEADS, key, head)))
             case SealCheckpoint():
                 self._seal(write)
             case DropAfter(sequence):
@@ -109,6 +111,12 @@ class WriteTransaction:
                 self._txn.cursor(self._tables[name]).putmulti(items)
                 items.clear()
 
+    def _put_head(self, sequence: int, head: records.Head) -> None:
+        if self._emptied.fill(sequence):
+            self._drop_entry(sequence, sequence)
+        key = records.number_key(sequence)
+        self._gathered[records.HEADS].append((key, records.pack_head(records.HEADS, key, head)))
+
     def _seal(self, write: SealCheckpoint) -> None:
         info = CheckpointInfo(
             sequence=write.sequence,
@@ -131,10 +139,12 @@ class WriteTransaction:
         return records.number_of(cursor.key()) if cursor.last() else 0
 
     def _drop_entries(self, dropped: RangeSet) -> None:
-        stretches = self._emptied.empty(dropped)
+        for first, last in self._emptied.empty(dropped):
+            self._drop_entry(first, last)
+
+    def _drop_entry(self, first: int, last: int) -> None:
         for name in (records.HEADS, records.LOG):
-            for first, last in stretches:
-                self._drop_numbers(name, first, last)
+            self._drop_numbers(name, first, last)
 
     def _drop_numbers(self, name: bytes, first: int, last: int) -> None:
         end = records.number_key(last)
@@ -151,10 +161,17 @@ class WriteTransaction:
             cursor = self._txn.cursor(self._tables[name])
             found = cursor.set_range(start)
             while found and is_within(cursor.key()):
+                if name == records.HEADS and records.is_placed(cursor.value()):
+                    self._drop_body(cursor.key(), cursor.value())
                 found = cursor.delete() and bool(cursor.key())
                 self._deleted += 1
                 if self._deleted % DELETIONS_BETWEEN_RELEASES == 0:
                     self._release()
+
+    def _drop_body(self, key: bytes, record: bytes) -> None:
+        head = records.unpack_head(records.HEADS, key, record)
+        if head is not DAMAGED and head.page is not None:
+            self.dropped_bodies.append((head.page, head.size))
 
 
 def count_retained(txn: "lmdb.Transaction[Any]", tables: Tables, through: int) -> tuple[int, int]:
@@ -164,3 +181,13 @@ def count_retained(txn: "lmdb.Transaction[Any]", tables: Tables, through: int) -
         heads = takewhile(lambda item: bytes(item[0]) <= end, cursor)
         sizes = [records.size_in_head(head) for _, head in heads]
     return len(sizes), sum(sizes)
+
+
+def bodies_of(txn: "lmdb.Transaction[Any]", tables: Tables) -> Iterator[tuple[int, int]]:
+    """Page and size of every body; one whose head is damaged is lost, and has no place."""
+    with txn.cursor(tables[records.HEADS]) as cursor:
+        for key, record in cursor:
+            if records.is_placed(record):
+                head = records.unpack_head(records.HEADS, bytes(key), record)
+                if head is not DAMAGED and head.page is not None:
+                    yield head.page, head.size

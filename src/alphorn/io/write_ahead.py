@@ -14,7 +14,6 @@ run       drawn anew whenever the store is opened: records of an earlier run, an
 number    of the job; LMDB names the run and the last number it has ("applied"), and only later ones count
 """
 
-import mmap
 import os
 import struct
 from collections import deque
@@ -25,11 +24,13 @@ import xxhash
 
 from alphorn.bus.entries import Assignment
 from alphorn.bus.machine import PutAssignments, PutEntry, PutGroupState, PutMeta, Write
+from alphorn.io.bodies import PutPlaced
+from alphorn.io.direct_file import PAGE_BYTES, open_direct, page_buffer
 from alphorn.io.store_files import sync_directory
 from alphorn.model.errors import Corruption
 
 AHEAD_FILE = "ahead"
-SLOT_BYTES = 4096
+SLOT_BYTES = PAGE_BYTES
 SLOTS = 512
 
 _HEAD = struct.Struct(">QQQI")
@@ -64,10 +65,20 @@ class _GroupState(msgspec.Struct, frozen=True, array_like=True, tag=4):
     data: bytes
 
 
+class _Placed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    sequence: int
+    size: int
+    digest: int
+    page: int
+
+
+_Packed = _Entry | _Assignments | _Meta | _GroupState | _Placed
+
+
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     first: int
     last: int
-    writes: list[_Entry | _Assignments | _Meta | _GroupState]
+    writes: list[_Packed]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -76,7 +87,7 @@ _decode = msgspec.msgpack.Decoder(_Body).decode
 
 def encodable(writes: list[Write]) -> bool:
     """Whether these can be written ahead: what a turn of a member that keeps up writes."""
-    return all(isinstance(write, PutEntry | PutAssignments | PutMeta | PutGroupState) for write in writes)
+    return all(isinstance(write, PutEntry | PutPlaced | PutAssignments | PutMeta | PutGroupState) for write in writes)
 
 
 def encode_record(run: int, record: Record) -> bytes:
@@ -91,6 +102,8 @@ def describe_write(write: Write) -> str:
     match write:
         case PutEntry(sequence, payload, _):
             return f"entry {sequence} of {len(payload)} bytes"
+        case PutPlaced(sequence, size, _, page):
+            return f"entry {sequence} of {size} bytes at page {page}"
         case PutAssignments(first, assignments):
             return f"assignments {first} to {first + len(assignments) - 1}"
         case PutGroupState(sequence, _):
@@ -107,8 +120,8 @@ class WriteAhead:
         self.run = run
         self._kept: deque[tuple[int, int, int]] = deque()  # number, first slot and slots of what may still be needed
         self._next = 0
-        self._buffer = mmap.mmap(-1, SLOTS * SLOT_BYTES)  # begins with a page, as direct writes need it
-        self._file = _open_zeroed(path / AHEAD_FILE, memoryview(self._buffer)[:SLOT_BYTES])
+        self._buffer = page_buffer(SLOTS * SLOT_BYTES)
+        self._file = _open_zeroed(path / AHEAD_FILE)
 
     def place(self, sizes: list[int], committed: int) -> int | None:
         """The first slot for records of these sizes, side by side; None when there is no room.
@@ -190,7 +203,7 @@ def _slots(size: int) -> int:
     return -(-size // SLOT_BYTES)
 
 
-def _packed(write: Write) -> _Entry | _Assignments | _Meta | _GroupState:
+def _packed(write: Write) -> _Packed:
     match write:
         case PutEntry(sequence, payload, digest):
             return _Entry(sequence, memoryview(payload), digest)
@@ -200,10 +213,12 @@ def _packed(write: Write) -> _Entry | _Assignments | _Meta | _GroupState:
             return _Meta(data)
         case PutGroupState(sequence, data):
             return _GroupState(sequence, data)
+        case PutPlaced(sequence, size, digest, page):
+            return _Placed(sequence, size, digest, page)
     raise AssertionError(f"{type(write).__name__} is not written ahead")
 
 
-def _unpacked(write: _Entry | _Assignments | _Meta | _GroupState) -> Write:
+def _unpacked(write: _Packed) -> Write:
     match write:
         case _Entry(sequence, payload, digest):
             return PutEntry(sequence, bytes(payload), digest)
@@ -213,12 +228,14 @@ def _unpacked(write: _Entry | _Assignments | _Meta | _GroupState) -> Write:
             return PutMeta(data)
         case _GroupState(sequence, data):
             return PutGroupState(sequence, data)
+        case _Placed(sequence, size, digest, page):
+            return PutPlaced(sequence, size, digest, page)
 
 
-def _open_zeroed(file: Path, slot: memoryview) -> int:
-    """Opens the file for synchronous writes, at its full size: so no write has to allocate or to change its inode.
+def _open_zeroed(file: Path) -> int:
+    """Opens the file for durable writes, at its full size: so no write has to allocate or to change its inode.
 
-    What an earlier run has written is void by now; the first slot is written over to see whether that works.
+    What an earlier run has written is void by now.
     """
     size = SLOTS * SLOT_BYTES
     if not file.exists() or file.stat().st_size != size:
@@ -229,18 +246,4 @@ def _open_zeroed(file: Path, slot: memoryview) -> int:
         finally:
             os.close(descriptor)
         sync_directory(file.parent)
-    flags = os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC
-    try:
-        return _open_tried(file, flags | os.O_DIRECT, slot)  # past the page cache: one copy less, and sooner done
-    except OSError:  # some file systems cannot
-        return _open_tried(file, flags, slot)
-
-
-def _open_tried(file: Path, flags: int, slot: memoryview) -> int:
-    descriptor = os.open(file, flags)
-    try:
-        os.pwrite(descriptor, slot, 0)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return open_direct(file, 0)

@@ -65,6 +65,11 @@ class RangeSet:
         """The first interval; None for an empty set."""
         return (self._firsts[0], self._lasts[0]) if self._firsts else None
 
+    @property
+    def tail(self) -> Range | None:
+        """The last interval; None for an empty set."""
+        return (self._firsts[-1], self._lasts[-1]) if self._firsts else None
+
     def copy(self) -> "RangeSet":
         """Another set with the same numbers."""
         twin = RangeSet()

@@ -437,7 +437,7 @@ class BusNode:
             on_failure=self._on_store_failure,
             map_bytes=self._settings.store_bytes_max,
             linger_s=self._settings.linger_s,
-            ahead_bytes_max=0 if self._settings.linger_s else AHEAD_BYTES_MAX,
+            ahead_bytes_max=AHEAD_BYTES_MAX,
         )
 
     def _build_machine(self) -> BusMachine:

@@ -173,9 +173,9 @@ def _usage(node: dict[str, object]) -> Usage:
         at=time.monotonic(),
         user_s=used.ru_utime,
         system_s=used.ru_stime,
-        commit_cpu_s=store.get("commit_cpu_s", 0.0),
-        commit_wall_s=store.get("commit_wall_s", 0.0),
-        commits=store.get("commits", 0),
+        sync_cpu_s=store.get("sync_cpu_s", 0.0),
+        sync_wall_s=store.get("sync_wall_s", 0.0),
+        syncs=store.get("syncs", 0),
     )
 
 

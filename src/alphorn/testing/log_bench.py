@@ -27,12 +27,12 @@ class MemberCost(msgspec.Struct, frozen=True, kw_only=True):
 
     user_ms: float
     system_ms: float
-    commit_ms: float  # of these: inside LMDB's commit, writing and fsync
+    sync_ms: float  # of these: in the store's thread, writing and syncing
 
     @property
     def outside_ms(self) -> float:
         """All but the commit."""
-        return self.user_ms + self.system_ms - self.commit_ms
+        return self.user_ms + self.system_ms - self.sync_ms
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ async def _describe_all(group: ProcessGroup) -> dict[str, Described]:
 def _compare(before: dict[str, Described], after: dict[str, Described], *, backups: int, size: int) -> LogResult:
     batches = {name: after[name].tally.batches - before[name].tally.batches for name in after}
     spans = {name: after[name].usage.at - before[name].usage.at for name in after}
-    fsyncs = after["primary"].usage.commits - before["primary"].usage.commits
+    fsyncs = after["primary"].usage.syncs - before["primary"].usage.syncs
     return LogResult(
         backups=backups,
         size=size,
@@ -109,7 +109,7 @@ def _cost(before: Described, after: Described, batches: int) -> MemberCost:
     return MemberCost(
         user_ms=(new.user_s - old.user_s) / batches * 1e3,
         system_ms=(new.system_s - old.system_s) / batches * 1e3,
-        commit_ms=(new.commit_cpu_s - old.commit_cpu_s) / batches * 1e3,
+        sync_ms=(new.sync_cpu_s - old.sync_cpu_s) / batches * 1e3,
     )
 
 

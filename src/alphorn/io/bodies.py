@@ -1,0 +1,156 @@
+"""The bodies of large entries: a file beside LMDB, written past the page cache.
+
+LMDB copies a batch into pages of its own, the kernel copies those into its cache, and a file that grows meanwhile makes
+the journal of the file system part of every sync. A large batch is written here instead, straight from one buffer to
+the disk; LMDB has only its head, which tells the page where it begins (records.py).
+
+- A body is durable before a head that names it is written: a crash in between leaves pages that nothing names, and
+  those are free.
+- Pages become free when the commit that drops their head is durable, not before. So what a durable head names is never
+  written over.
+- Which pages are free follows from the heads, and is found when the store is opened. Nothing else is recorded.
+- What lies here is checked by its head's digest as any entry is: a short or strange file reads as damage.
+"""
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from alphorn.bus.machine import PutEntry, Write
+from alphorn.io.direct_file import PAGE_BYTES, open_direct, page_buffer
+from alphorn.io.free_pages import FreePages
+from alphorn.io.store_files import sync_directory
+from alphorn.model.ranges import Range
+
+BODIES_FILE: Final = "bodies"
+LARGE_BYTES: Final = 16 << 10  # a batch from this size on is a body here; smaller ones are cheaper in LMDB
+BUFFER_BYTES: Final = 4 << 20  # written at once, at most
+SPARE_BYTES: Final = 64 << 20  # free space at the end that is worth giving back to the file system
+FOLLOWING_BYTES: Final = 4 << 20  # so much behind what is read is brought in before it is asked for
+
+
+class PutPlaced(Write, frozen=True, gc=False):
+    """A `PutEntry` whose batch is among the bodies."""
+
+    sequence: int
+    size: int
+    digest: int
+    page: int
+
+
+class Bodies:
+    """The file, open for one run. `read` is the owner's; placing and giving back belong to the store's thread.
+
+    `place` raises `OSError` when the disk does not take a body.
+    """
+
+    __slots__ = ("_begin", "_buffer", "_filled", "_pages", "_readable", "_readers_at", "_writable")
+
+    def __init__(self, path: Path, heads: Iterable[tuple[int, int]]) -> None:
+        """`heads` are page and size of every body that there is."""
+        self._pages = FreePages(_run(page, size) for page, size in heads)
+        self._buffer = page_buffer(BUFFER_BYTES)
+        self._readers_at = 0  # in bytes, as these are:
+        self._begin = self._filled = 0  # where in the file what is in the buffer belongs, and how much it is
+        self._writable = open_direct(path / BODIES_FILE, self.file_bytes)
+        sync_directory(path)
+        self._readable = os.open(path / BODIES_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        self._cut()
+
+    @property
+    def used_bytes(self) -> int:
+        """What bodies take, whole pages."""
+        return self._pages.used * PAGE_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the file is, or is about to be."""
+        return self._pages.end * PAGE_BYTES
+
+    def place(self, writes: list[Write], bytes_max: int) -> list[Write]:
+        """Gives the writes with those of large entries done, as far as the file need not grow beyond `bytes_max`.
+
+        Returns when they are durable.
+        """
+        placed = [self._placed(write, bytes_max) if is_large(write) else write for write in writes]
+        self._flush()
+        return placed
+
+    def give_back(self, bodies: list[tuple[int, int]]) -> None:
+        """The commit that drops the heads of these, page and size of each, is durable."""
+        for page, size in bodies:
+            self._pages.give(page, _count(size))
+        if self._pages.free_at_end * PAGE_BYTES >= SPARE_BYTES:
+            self._cut()
+
+    def read(self, page: int, size: int) -> bytes:
+        """What is there; shorter where the file ends."""
+        begin = page * PAGE_BYTES
+        if 0 <= begin - self._readers_at < FOLLOWING_BYTES:  # who goes on from there goes on further
+            os.posix_fadvise(self._readable, begin + size, FOLLOWING_BYTES, os.POSIX_FADV_WILLNEED)
+        self._readers_at = begin + size
+        return os.pread(self._readable, size, begin)
+
+    def close(self) -> None:
+        """Closes the file; what is in it stays."""
+        os.close(self._writable)
+        os.close(self._readable)
+
+    def _placed(self, write: Write, bytes_max: int) -> Write:
+        assert isinstance(write, PutEntry)
+        size = len(write.payload)
+        page = self._pages.take(_count(size), bytes_max // PAGE_BYTES)
+        if page is None:
+            return write
+        if page * PAGE_BYTES != self._begin + self._filled:
+            self._flush()
+            self._begin = page * PAGE_BYTES
+        self._add(memoryview(write.payload))
+        self._add(memoryview(bytes(-size % PAGE_BYTES)))
+        return PutPlaced(write.sequence, size, write.digest, page)
+
+    def _add(self, data: memoryview) -> None:
+        while data:
+            if self._filled == BUFFER_BYTES:
+                self._flush()
+            part = data[: BUFFER_BYTES - self._filled]
+            self._buffer[self._filled : self._filled + len(part)] = part
+            self._filled += len(part)
+            data = data[len(part) :]
+
+    def _flush(self) -> None:
+        if not self._filled:
+            return
+        written = os.pwrite(self._writable, memoryview(self._buffer)[: self._filled], self._begin)
+        if written != self._filled:
+            raise OSError(errno.ENOSPC, f"only {written} of {self._filled} bytes of bodies were written")
+        self._begin += written
+        self._filled = 0
+
+    def _cut(self) -> None:
+        self._pages.cut()
+        os.ftruncate(self._writable, self.file_bytes)
+
+
+def is_large(write: Write) -> bool:
+    """Whether this puts an entry whose batch belongs among the bodies."""
+    return isinstance(write, PutEntry) and len(write.payload) >= LARGE_BYTES
+
+
+def read_body(path: Path, page: int, size: int) -> bytes:
+    """A body of a store that another process may have open."""
+    try:
+        with (path / BODIES_FILE).open("rb") as file:
+            return os.pread(file.fileno(), size, page * PAGE_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def _count(size: int) -> int:
+    return -(-size // PAGE_BYTES)
+
+
+def _run(page: int, size: int) -> Range:
+    return page, page + _count(size) - 1
