@@ -17,25 +17,24 @@ PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE = 18, 19, 20
 BINDING_TYPES = frozenset(
     {SUBMIT_TYPE, ACKNOWLEDGE_TYPE, COMMIT_TYPE, HEARTBEAT_TYPE, PREPARE_TYPE, PROMISE_TYPE, NEW_EPOCH_TYPE}
 )
-ORIGIN_PLACE = slice(30, 40)
 LOG_TAIL = 32  # numbers before an epoch's first that are compared
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
 class OneSequencerPerEpoch:
-    """Commits and heartbeats of one epoch come from one run of one member."""
+    """Commits and heartbeats of one epoch come from one run of one member, which may take another name meanwhile."""
 
     __slots__ = ("_speakers",)
     name = "one sequencer commits per epoch"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
-        self._speakers: dict[bytes, bytes] = {}
+        self._speakers: dict[bytes, tuple[str, int]] = {}
         facts.simulation.watch.sent.append(self._on_sent)
 
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
         if data[TYPE_PLACE] == COMMIT_TYPE or data[TYPE_PLACE] == HEARTBEAT_TYPE:
-            epoch, origin = data[EPOCH_PLACE], data[ORIGIN_PLACE]
-            if self._speakers.setdefault(epoch, origin) != origin:
+            epoch, run = data[EPOCH_PLACE], (node.name, node.run)
+            if self._speakers.setdefault(epoch, run) != run:
                 text = describe_epoch(int.from_bytes(epoch, "big"))
                 raise Violation(self.name, f"{node.name} speaks as sequencer of epoch {text}, which is another's")
 
