@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.client_manager.machine import Gauge, Hang, Output, Writable
 from alphorn.client_manager.outflow import PATIENCE_S, STUCK_S
-from alphorn.model import frame_kinds, link
+from alphorn.model import commands, frame_kinds, link
 from alphorn.model.conversation import Delivered, Regulate
 from tests.client_manager.managing import Client, Managing, attached, batch, bodies_of, consuming
 
@@ -18,6 +18,7 @@ class Slow:
         self.managing = Managing(consumer_bytes_max=3000, **settings)
         self.client: Client = self.managing.connect()
         self.key = consuming(self.managing, self.client)
+        self.connection = commands.connection_of(self.key)
         self.position = 0
         self.now = 0.0
 
@@ -45,7 +46,7 @@ class Slow:
         return outputs
 
     def regulated(self) -> list[frame_kinds.Asked]:
-        found = [frame for _, frame in self.managing.asked if isinstance(frame, link.Regulate)]
+        found = [frame for _, frame in self.managing.asked if isinstance(frame, link.Regulate | link.RegulateClient)]
         self.managing.asked.clear()
         return found  # type: ignore[return-value]
 
@@ -81,10 +82,31 @@ def test_a_client_that_does_not_take_what_it_is_sent_is_told_of_to_the_primary_a
     slow.pass_time(PATIENCE_S / 2)
     assert slow.regulated() == []
     slow.pass_time(PATIENCE_S)
-    assert slow.regulated() == [link.Regulate([slow.key], True)]
+    assert slow.regulated() == [link.RegulateClient(slow.connection, True)]
     slow.writable(is_writable=True)
     assert slow.received() == [2, 3]
-    assert slow.regulated() == [link.Regulate([slow.key], False)]
+    assert slow.regulated() == [link.RegulateClient(slow.connection, False)]
+
+
+def test_a_slow_client_that_is_gone_is_slow_no_more() -> None:
+    slow = Slow()
+    slow.writable(is_writable=False)
+    slow.pass_time(2 * PATIENCE_S)
+    slow.managing.asked.clear()
+    slow.client.close()
+    assert slow.regulated() == [link.RegulateClient(slow.connection, False)]
+
+
+@pytest.mark.requirement("FC-5", "FC-8")
+def test_a_new_primary_hears_of_a_slow_client_after_its_consumers_were_attached() -> None:
+    slow = Slow()
+    slow.writable(is_writable=False)
+    slow.pass_time(2 * PATIENCE_S)
+    slow.managing.asked.clear()
+    slow.managing.link_up("mm2", is_primary=True, epoch=2)
+    frames = [frame for name, frame in slow.managing.asked if name == "mm2"]
+    kinds = [type(frame) for frame in frames]
+    assert kinds.index(link.Attach) < kinds.index(link.RegulateClient) < kinds.index(link.Settled)
 
 
 def test_a_stream_that_is_busy_for_a_moment_troubles_nobody() -> None:

@@ -68,17 +68,22 @@ class Outflow:
         consumer.is_blocked = is_blocked
         if not is_blocked:
             self._go_on(consumer)
-        if consumer.is_attached and not connection.is_slow_told:
+        if consumer.is_attached:
             self._desk.ask_primary(consumer.channel, link.Regulate([consumer.key], is_blocked))
 
     def attach(self, connection: Connection, consumer: Consumer) -> None:
         """A consumer was attached at a primary, which does not know yet whether it takes anything."""
-        if consumer.is_blocked or connection.is_slow_told:
+        if consumer.is_blocked:
             self._desk.ask_primary(consumer.channel, link.Regulate([consumer.key], is_blocked=True))
+        if connection.is_slow_told:
+            self._desk.ask_primary(consumer.channel, link.RegulateClient(connection.id, is_slow=True))
 
     def leave(self, connection: Connection) -> None:
         """A client is gone."""
         self._slow.pop(connection, None)
+        if connection.is_slow_told:
+            connection.is_slow_told = False
+            self._tell(connection)
 
     def on_time(self, now: float) -> list[Connection]:
         """Primaries hear of clients that stay slow; gives those who are cut off."""
@@ -102,7 +107,4 @@ class Outflow:
 
     def _tell(self, connection: Connection) -> None:
         for channel in range(len(self._desk.channels)):
-            mine = [c for c in connection.consumers.values() if c.channel == channel and c.is_attached]
-            keys = [consumer.key for consumer in mine if not consumer.is_blocked]
-            if keys:
-                self._desk.ask_primary(channel, link.Regulate(keys, connection.is_slow_told))
+            self._desk.ask_primary(channel, link.RegulateClient(connection.id, connection.is_slow_told))

@@ -13,6 +13,7 @@ class Consumer:
         "client_manager",
         "is_attached",
         "is_blocked",
+        "is_slow",
         "key",
         "outstanding",
         "parked",
@@ -27,7 +28,8 @@ class Consumer:
         self.prefetch = 0
         self.selector = ""
         self.is_attached = True
-        self.is_blocked = False  # can use no more at the moment
+        self.is_blocked = False  # can use no more at the moment,
+        self.is_slow = False  # or its client takes nothing
         self.outstanding = 0  # positions it holds
         self.again: RangeSet | None = None  # while it is paused: what came back from it, and stays its own
         self.parked = Ready()  # of its groups: nobody else may have them, and it has no room
@@ -36,7 +38,7 @@ class Consumer:
     @property
     def room(self) -> int:
         """How many more messages it may get."""
-        return 0 if self.is_blocked else self.prefetch - self.outstanding
+        return 0 if self.is_blocked or self.is_slow else self.prefetch - self.outstanding
 
     def give(self, run: DeliveredRun) -> None:
         """One more run to tell; it grows the last one where it goes on from there."""

@@ -343,6 +343,8 @@ class MessageManager:
                 self.flow.waiting.on_told(number, producers)
             case link.Regulate(consumers, is_blocked):
                 dispatcher.regulate(consumers, is_blocked=is_blocked)
+            case link.RegulateClient(connection, is_slow) if introduced is not None:
+                dispatcher.regulate_client(connection, self._number_of(introduced.origin), is_slow=is_slow)
             case link.Pause(request, consumer):
                 dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))

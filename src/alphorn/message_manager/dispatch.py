@@ -38,6 +38,7 @@ from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
+from alphorn.message_manager.slowness import Slowness
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Acknowledge, Return, connection_of
 from alphorn.model.destinations import Destination
@@ -83,6 +84,7 @@ class Dispatcher:
         "_outlets",
         "_places",
         "_refused",
+        "_slowness",
         "_stalled",
         "lent",
     )
@@ -98,6 +100,7 @@ class Dispatcher:
         self._stalled: dict[Outlet, None] = {}  # to be looked at again when something else is
         self._detached: list[tuple[int, Detached]] = []
         self._refused: list[Acknowledge] = []
+        self._slowness = Slowness()
         waited_for = set(client_managers)
         newest = _newest(engine) if waited_for or is_doubtful else {}
         self._grace = Grace(waited_for, newest, is_doubtful=is_doubtful)
@@ -158,7 +161,8 @@ class Dispatcher:
         attached = self._enter(consumer, outlet)
         attached.client_manager = client_manager
         attached.prefetch = prefetch
-        attached.is_blocked = False  # whoever is says so after this
+        attached.is_blocked = False  # whoever is says so after this,
+        self._settle_all(self._slowness.end(connection_of(consumer)))  # and whose client is slow
         outlet.attach(attached, understood, claimed)
         self._dirty[outlet] = None
 
@@ -205,11 +209,21 @@ class Dispatcher:
         for key in consumers:
             outlet = self._places.get(key)
             if outlet is not None:
-                outlet.regulate(outlet.consumers[key], is_blocked=is_blocked)
+                consumer = outlet.consumers[key]
+                consumer.is_blocked = is_blocked
+                outlet.seat(consumer)
                 self._settle(outlet)
+
+    def regulate_client(self, connection: bytes, client_manager: int, *, is_slow: bool) -> None:
+        """All consumers of a client get nothing for now, until they may again or one of them is attached."""
+        if is_slow:
+            self._slowness.begin(connection, client_manager)
+        else:
+            self._settle_all(self._slowness.end(connection))
 
     def leave(self, number: int) -> None:
         """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""
+        self._settle_all(self._slowness.leave(number))
         if self._grace.leave({number}):
             self._end_grace()
 
@@ -283,6 +297,8 @@ class Dispatcher:
         deliveries = []
         for outlet in outlets:
             before = budget.left
+            if self._slowness:
+                self._slowness.pass_over(outlet)
             for consumer in outlet.give(budget):
                 deliver = Deliver(consumer.key, outlet.destination, consumer.runs)
                 deliveries.append(Delivery(consumer.client_manager, deliver))
@@ -348,6 +364,11 @@ class Dispatcher:
             self._settle(earlier)
         self._places[key] = outlet
         return Consumer(key)
+
+    def _settle_all(self, outlets: list[Outlet]) -> None:
+        for outlet in outlets:
+            if self._find(outlet.destination, outlet.subscription) is outlet:
+                self._settle(outlet)
 
     def _settle(self, outlet: Outlet) -> None:
         """Something happened to it: it is to be looked at, or to be forgotten."""

@@ -104,7 +104,7 @@ class Outlet:
                 self._withheld.remove(start, end)
                 self._lent.remove(start, end)
                 self._supply.bind_held(start, end, consumer)
-        self._seat(consumer)
+        self.seat(consumer)
 
     def pause(self, consumer: Consumer) -> None:
         """A consumer recovers: what comes back from it stays its own, and is given to it when it attaches again."""
@@ -114,12 +114,20 @@ class Outlet:
     def suspend(self, consumer: Consumer) -> None:
         """A consumer cannot be reached: it gets nothing until it attaches again."""
         consumer.prefetch = 0
-        self._seat(consumer)
+        self.seat(consumer)
 
-    def regulate(self, consumer: Consumer, *, is_blocked: bool) -> None:
-        """A consumer can use no more at the moment, or again."""
-        consumer.is_blocked = is_blocked
-        self._seat(consumer)
+    def seat(self, consumer: Consumer) -> None:
+        """A consumer's room has changed."""
+        may_receive = not self._source.policy.exclusive or consumer is self._active
+        if may_receive and consumer.room > 0:
+            self._supply.seat(consumer)
+        else:
+            self._supply.unseat(consumer)
+
+    @property
+    def seated(self) -> list[Consumer]:
+        """Who may be given something."""
+        return self._supply.seated
 
     def detach(self, consumer: Consumer, seen: RangeSet | None) -> list[Return]:
         """A consumer goes. What it holds is given to nobody before the commands that this gives are applied.
@@ -234,7 +242,7 @@ class Outlet:
             self._active = None
         supply.clear_seats()
         for consumer in self.consumers.values():
-            self._seat(consumer)
+            self.seat(consumer)
 
     def give(self, budget: Budget) -> list[Consumer]:
         """Gives out what can be, and gives those who got something; what they got is in their `runs`."""
@@ -245,7 +253,7 @@ class Outlet:
         if is_exclusive and self._active is None and self.consumers:
             holders = [consumer for consumer in self.consumers.values() if consumer.outstanding]
             self._active = holders[0] if holders else next(iter(self.consumers.values()))
-            self._seat(self._active)
+            self.seat(self._active)
         served: dict[Consumer, None] = {}
         if self._again:
             self._give_again(served)
@@ -286,7 +294,7 @@ class Outlet:
                     "selector": consumer.selector,
                     "prefetch": consumer.prefetch,
                     "outstanding": consumer.outstanding,
-                    "is_blocked": consumer.is_blocked,
+                    "is_blocked": consumer.is_blocked or consumer.is_slow,
                     "is_active": not self._source.policy.exclusive or consumer is self._active,
                 }
                 for consumer in self.consumers.values()
@@ -301,13 +309,6 @@ class Outlet:
         """Those of these that may be given out and are with nobody."""
         ready = self._supply.backlog.ready(first, last)
         return [part for start, end in ready for part in self._locks.free(start, end)] if self._locks else ready
-
-    def _seat(self, consumer: Consumer) -> None:
-        may_receive = not self._source.policy.exclusive or consumer is self._active
-        if may_receive and consumer.room > 0:
-            self._supply.seat(consumer)
-        else:
-            self._supply.unseat(consumer)
 
     def _remove(self, consumer: Consumer) -> None:
         self._supply.unseat(consumer)
@@ -327,7 +328,7 @@ class Outlet:
         if self._supply.groups is not None:
             self._supply.groups.loose(first, last)
         if owner.is_attached:
-            self._seat(owner)
+            self.seat(owner)
         elif owner.outstanding == 0:
             self._let_go(owner)
 

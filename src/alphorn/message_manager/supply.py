@@ -103,6 +103,11 @@ class Supply:
             del ring[consumer]
             ring[consumer] = None
 
+    @property
+    def seated(self) -> list[Consumer]:
+        """Those with room."""
+        return [consumer for filter_ in self._filters.values() for consumer in filter_.ring]
+
     def clear_seats(self) -> None:
         """Nobody gets turns."""
         for filter_ in self._filters.values():

@@ -217,6 +217,16 @@ class Regulate(Asked, frozen=True, array_like=True, gc=False, tag=30):
     is_blocked: bool
 
 
+class RegulateClient(Asked, frozen=True, array_like=True, gc=False, tag=32):
+    """A client takes nothing at the moment, or does again; its consumers keep what they hold.
+
+    It counts until the client attaches a consumer: a Client Manager says it again after that.
+    """
+
+    connection: bytes
+    is_slow: bool
+
+
 class Waiting(Asked, frozen=True, array_like=True, gc=False, tag=31):
     """How many producers of this Client Manager's clients wait for each of these destinations, for people to see."""
 
@@ -249,6 +259,7 @@ AnyAsked = (
     | Search
     | Hash
     | Regulate
+    | RegulateClient
     | Waiting
     | Export
     | Followed
