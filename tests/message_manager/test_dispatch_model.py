@@ -1,7 +1,8 @@
 """Random lives of a queue, against a model that knows every message by itself.
 
-Goal: a message is with one consumer at a time, nobody has more than its prefetch, order holds per priority, nothing
-that can be given out waits while a consumer that wants it has room, and counts never tell less than the truth.
+Goal: a message is with one consumer at a time, nobody has more than its prefetch, whose client is slow gets nothing,
+order holds per priority, nothing that can be given out waits while a consumer that wants it has room, and counts never
+tell less than the truth.
 Method: a seeded sequence of everything that can happen; the model follows deliveries, and checks each of them.
 """
 
@@ -10,7 +11,7 @@ import random
 import pytest
 
 from alphorn.message_manager.backlog import Backlog
-from alphorn.model.commands import Return
+from alphorn.model.commands import Return, connection_of
 from alphorn.model.messages import PRIORITY_DEFAULT, Packed
 from tests.message_manager.stage import Stage, key
 
@@ -33,6 +34,7 @@ class Life:
         self.given: dict[int, int] = {}  # position → how often it was given out
         self.commands: list[Return] = []
         self.leaving: set[str] = set()  # what they held is not back yet
+        self.slow: set[str] = set()  # their clients take nothing
 
     @property
     def backlog(self) -> Backlog:
@@ -42,7 +44,8 @@ class Life:
 
     def step(self) -> None:
         acts = [self.publish] * 4 + [self.attach] * 3 + [self.acknowledge] * 5 + [self.give_back, self.detach]
-        self.dice.choice([*acts, self.attach_again, self.apply_returns, self.apply_returns, self.tick])()
+        acts += [self.apply_returns] * 2 + [self.slow_down] * 2
+        self.dice.choice([*acts, self.attach_again, self.go_on, self.tick])()
         self.deliver()
 
     def publish(self) -> None:
@@ -60,6 +63,7 @@ class Life:
         name = self.dice.choice("abcdef")
         if name not in self.consumers and name not in self.leaving:
             selector = self.dice.choice(SELECTORS) if self.is_choosy else ""
+            self.slow.discard(name)
             self.consumers[name] = selector, self.dice.choice((0, 1, 5, 20))
             self.stage.attach(name, self.queue, self.consumers[name][1], selector=selector)
 
@@ -67,12 +71,24 @@ class Life:
         if not self.consumers:
             return
         name = self.dice.choice(sorted(self.consumers))
+        self.slow.discard(name)
         kept = [position for position in self.held(name) if self.dice.random() < 0.7]
         for position in set(self.held(name)) - set(kept):
             del self.holder[position]
         selector, prefetch = self.consumers[name]
         held = [number for position in kept for number in (position, position)]
         self.stage.attach(name, self.queue, prefetch, selector=selector, held=held)
+
+    def slow_down(self) -> None:
+        if self.consumers:
+            name = self.dice.choice(sorted(self.consumers))
+            self.slow.add(name)
+            self.stage.dispatcher.regulate_client(connection_of(key(name)), 1, is_slow=True)
+
+    def go_on(self) -> None:
+        for name in sorted(self.slow):
+            self.stage.dispatcher.regulate_client(connection_of(key(name)), 1, is_slow=False)
+        self.slow.clear()
 
     def acknowledge(self) -> None:
         if self.holder:
@@ -128,6 +144,7 @@ class Life:
     def deliver(self) -> None:
         before = dict(self.holder)
         for name, received in self.stage.deliver().items():
+            assert name not in self.slow
             for position, count in received:
                 assert position not in self.holder, f"{position} is with {self.holder.get(position)} and {name}"
                 assert self.wants(name, position)
@@ -171,7 +188,7 @@ class Life:
         return owner.is_attached and not self.wants(owner.key.decode().rstrip("-"), position)
 
     def is_busy(self, name: str, prefetch: int) -> bool:
-        if len(self.held(name)) == prefetch:
+        if name in self.slow or len(self.held(name)) == prefetch:
             return True
         return not any(self.wants(name, position) and self.is_free(name, position) for position in self.waiting())
 
