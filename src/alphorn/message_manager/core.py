@@ -5,7 +5,6 @@ puts commands of its own into the log: the time, what a vanished consumer held, 
 Being primary ends without notice; nothing that only the primary knew is missed, because Client Managers say it again.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -48,13 +47,13 @@ from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.status import About, Picture
 from alphorn.message_manager.testimony import Testimony
 from alphorn.message_manager.travelling import Travelling, owners_away
+from alphorn.message_manager.untold import Untold
 from alphorn.model import frame_kinds, link, moving_link
 from alphorn.model.commands import Entry, Forget, Tick, connection_of, decode_entry
 from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-UNTOLD_MAX = 10_000  # answers that wait for one Client Manager
 UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
 
@@ -81,7 +80,7 @@ class MessageManager:
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
-        self._untold: dict[bytes, deque[link.Answered]] = {}  # by origin: for Client Managers that have no link
+        self._untold = Untold()
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._awaited: set[bytes] = set()  # origins of Client Managers that were there when this one became primary
         self._unlinked: dict[bytes, float] = {}  # those that have no link, and until when they are waited for
@@ -117,8 +116,10 @@ class MessageManager:
                     self._publish_log(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
+                self._untold.settle(item.link)
             case LinkOpened():
                 self._links[item.link] = None
+                self._untold.on_opened(item.link)
                 self._tell_role(item.link)
                 self.flow.on_link(item.link)
             case Measured():
@@ -136,7 +137,7 @@ class MessageManager:
             case ClientManagerLeft():
                 self._farewells.on_left(now)
                 self._travelling.doubt(self.engine, item.origin)
-                self._untold.pop(item.origin, None)
+                self._untold.forget(item.origin)
                 self._advertising.leave(item.origin)
                 self._on_client_manager_left(item.origin)
         if self._claims:
@@ -227,12 +228,10 @@ class MessageManager:
             self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
 
     def _tell_origin(self, origin: bytes, answer: link.Answered) -> None:
-        """The log may bring a request before its Client Manager has introduced itself; its answer waits for that."""
         number = self._link_of.get(origin)
+        self._untold.keep(origin, answer, is_told=number is not None)
         if number is not None:
             self._tell(number, answer)
-        else:
-            self._untold.setdefault(origin, deque(maxlen=UNTOLD_MAX)).append(answer)
 
     def _publish_log(self, now: float) -> None:
         if self.flow.is_disk_full:
@@ -248,7 +247,7 @@ class MessageManager:
         self._epoch, self._origin = item.epoch, item.origin
         self._orders.forget_waiting()
         self._link_of.clear()
-        self._untold.clear()
+        self._untold.forget_all()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
         self._awaited = set(item.client_managers)
         self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
@@ -367,7 +366,7 @@ class MessageManager:
         self._link_of[frame.origin] = number
         self._number_of(frame.origin)
         self.flow.on_introduced(number)
-        for untold in self._untold.pop(frame.origin, ()):
+        for untold in self._untold.take(frame.origin, number):
             self._tell(number, untold)
         self._unlinked.pop(frame.origin, None)
         for origin in self._unlinked:  # clients of the others come back through this one
@@ -429,6 +428,7 @@ class MessageManager:
         introduced = self._links.pop(number, None)
         self.flow.waiting.leave(number)
         self._attached.pop(number, None)
+        self._untold.settle(number)
         self._advertising.lose(number)
         self._early.forget(number)
         if introduced is None:
