@@ -170,7 +170,7 @@ def test_the_same_process_keeps_its_vote_when_it_comes_back_after_it_was_taken_f
     assert [type(entry) for entry in entries] == [MemberJoined]
 
 
-@pytest.mark.parametrize(
+disks = pytest.mark.parametrize(
     "disk",
     [
         {"is_blank": True},
@@ -179,6 +179,9 @@ def test_the_same_process_keeps_its_vote_when_it_comes_back_after_it_was_taken_f
     ],
     ids=["lost-disk", "old-incarnation", "old-image"],
 )
+
+
+@disks
 def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk: dict[str, int]) -> None:
     leading = Leading()
     leading.hear(2)
@@ -188,9 +191,41 @@ def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk:
     assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
 
 
-def test_a_lost_disk_must_wait_while_another_change_of_voters_is_open() -> None:
+@disks
+def test_a_lost_disk_must_wait_while_another_change_of_voters_is_open(disk: dict[str, int]) -> None:
     leading = Leading()
-    assert leading.join(2, is_blank=True, has_open_voters=True) == []
+    leading.hear(2)
+    assert leading.join(2, nonce=7, has_open_voters=True, **disk) == []  # type: ignore[arg-type]
+    leading.hear(2, accepted=0, stored=0, origin=bytes(9) + b"n")
+    entries = leading.join(2, nonce=7, **disk)  # type: ignore[arg-type]
+    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
+
+
+def test_a_disk_that_was_found_old_is_so_until_its_vote_is_removed_and_not_after_that() -> None:
+    leading = Leading()
+    leading.hear(2)
+    assert leading.join(2, nonce=7, accepted=19, has_open_voters=True) == []
+    entries = leading.join(2, nonce=7, accepted=20)
+    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined], "what it forgot, it may have promised"
+    leading.fold(*entries, VoterAdded(2), MemberLeft(2, bytes(9) + b"n", True))
+    assert [type(entry) for entry in leading.join(2, nonce=7, accepted=20)] == [MemberJoined]
+
+
+@disks
+def test_what_a_lost_disk_had_counts_for_nothing_though_its_vote_cannot_be_removed_yet(disk: dict[str, int]) -> None:
+    leading = Leading()
+    leading.hear_all(checkpoint=20)
+    later = 1.1 + TIMING.away_s
+    leading.hear(1, now=later)
+    leading.hear(2, now=later)
+    tip = leading.bench.ledger.state
+    assert leading.roster.in_sync_change(tip, later) == InSyncChanged((1, 2), 2)
+    assert leading.join(2, nonce=7, has_open_voters=True, **disk) == []  # type: ignore[arg-type]
+    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
+    standing = leading.roster.of(2)
+    assert standing is not None
+    assert (standing.checkpoint, standing.is_synchronised) == (0, False)
+    assert leading.roster.in_sync_change(tip, later) is None
 
 
 def test_the_last_voter_is_never_removed() -> None:

@@ -53,7 +53,17 @@ class Standing:
 class Roster:
     """The sequencer's memory of its members; begins empty with each epoch."""
 
-    __slots__ = ("_adopted", "_departed", "_joining", "_predecessor", "_station", "begun_at", "left", "standings")
+    __slots__ = (
+        "_adopted",
+        "_departed",
+        "_joining",
+        "_lost",
+        "_predecessor",
+        "_station",
+        "begun_at",
+        "left",
+        "standings",
+    )
 
     def __init__(self, station: Station, now: float) -> None:
         self._station = station
@@ -64,6 +74,7 @@ class Roster:
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
         self._joining: dict[int, Member] = {}  # runs whose join is open, as they asked
+        self._lost: dict[int, int] = {}  # runs (nonces) on a lost or old disk whose vote cannot be removed yet
 
     def of(self, number: int) -> Standing | None:
         """What is known of a member."""
@@ -147,11 +158,14 @@ class Roster:
         entries: list[SystemEntry] = []
         if is_configured and known is not None and (body.is_blank or self._is_old(body, known)):
             station.trace("disk-lost", f"member={number}")
+            # At once, whatever its vote must wait for: what it said was durable is not any more.
+            self._forget(number)
             if known.is_voter:
                 if has_open_voters or len(tip.voters) == 1:
+                    self._lost[number] = asked.nonce
                     return []
                 entries.append(VoterRemoved(number, False))
-            self._forget(number)
+            self._lost.pop(number, None)
         self._hear_run(number, asked.origin, now)
         self._joining[number] = asked
         member = msgspec.structs.replace(asked, number=number)
@@ -173,7 +187,7 @@ class Roster:
         """
         if body.member.nonce == known.nonce:
             return False
-        if body.member.incarnation <= known.incarnation:
+        if body.member.incarnation <= known.incarnation or self._lost.get(known.number) == body.member.nonce:
             return True
         standing = self.standings.get(known.number)
         return standing is not None and standing.origin != body.member.origin and body.accepted < standing.accepted
