@@ -1,7 +1,7 @@
 """Checkers of what must be on disk before something is said, and of what may be forgotten."""
 
 from alphorn.bus.entries import Assignment, Collected, InSyncChanged, IntervalChanged, SystemEntry
-from alphorn.bus.machine import DropThrough, Persist, SealCheckpoint
+from alphorn.bus.machine import DropThrough, Persist
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.watch import Violation
@@ -51,18 +51,16 @@ class CollectionWaits:
     data servers have stored it. That holds already when a sequencer decides on it: a checkpoint may not come.
     """
 
-    __slots__ = ("_facts", "_lifetimes", "_saved")
+    __slots__ = ("_facts", "_lifetimes")
     name = "collection never passes what is needed"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
-        self._saved: dict[int, int] = {}  # node → newest checkpoint it ever had on disk
         config = facts.simulation.config
         self._lifetimes = [config.lifetime, config.lifetime]  # the last two: a change may be open when one decides
         facts.claimed.append(self._on_claimed)
         facts.decided.append(self._on_decided)
         facts.simulation.watch.persisted.append(self._on_persisted)
-        facts.simulation.watch.durable.append(self._on_durable)
 
     def _on_claimed(
         self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
@@ -96,16 +94,11 @@ class CollectionWaits:
 
     def _look_for_checkpoints(self, sequence: int, through: int) -> None:
         copies = min(copies for _, copies in self._facts.in_sync_rules(sequence))
-        saved = sum(checkpoint >= through for checkpoint in self._saved.values())
+        saved = sum(checkpoint >= through for checkpoint in self._facts.saved.values())
         if saved < copies:
             raise Violation(
                 self.name, f"numbers through {through} are collected, and {saved} of {copies} disks have a checkpoint"
             )
-
-    def _on_durable(self, node: SimulatedNode, persist: Persist) -> None:
-        for write in persist.writes:
-            if isinstance(write, SealCheckpoint):
-                self._saved[node.index] = max(write.sequence, self._saved.get(node.index, 0))
 
     def _look_for_lagging(self, sequence: int, through: int) -> None:
         facts = self._facts
@@ -137,7 +130,8 @@ class RulesHold:
     that is committed before it in the log.
 
     Only so may a successor that finds it conclude from that set's denials that a number was never committed. A
-    sequencer decides in vain, and does no harm, when a higher epoch commits already.
+    sequencer decides in vain, and does no harm, when a higher epoch commits already. Nor does it when a disk was lost
+    that had it all, as entries or in a checkpoint: it may not have heard, and such a member denies nothing.
     """
 
     __slots__ = ("_facts", "_newest")
@@ -169,13 +163,13 @@ class RulesHold:
     def _look(self, sequence: int, entry: InSyncChanged) -> None:
         facts = self._facts
         servers = [facts.simulation.nodes[facts.index_of(number)] for number in entry.numbers]
-        saved = sorted((_saved_through(server) for server in servers), reverse=True)
+        saved = sorted((facts.saved.get(server.index, 0) for server in servers), reverse=True)
         for number in range(saved[entry.copies - 1] + 1, sequence):
             known = facts.committed.get(number)
             if known is None or known.system:
                 continue
             bits = facts.stored.get(number, {}).get(known.digest, 0)
-            holders = sum(bits >> server.index & 1 or _saved_through(server) >= number for server in servers)
+            holders = sum(bits >> server.index & 1 or facts.saved.get(server.index, 0) >= number for server in servers)
             if holders < entry.copies:
                 told = ",".join(server.name for server in servers)
                 raise Violation(
@@ -188,11 +182,6 @@ class RulesHold:
             number > sequence and isinstance(entry, InSyncChanged) and self._facts.has_majority(number, assignment)
             for number, assignment, entry in self._facts.changes
         )
-
-
-def _saved_through(node: SimulatedNode) -> int:
-    checkpoint = node.disk.durable.checkpoint
-    return checkpoint.sequence if checkpoint is not None else 0
 
 
 def _bits_of(indices: frozenset[int]) -> int:

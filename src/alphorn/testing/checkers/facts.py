@@ -18,7 +18,7 @@ from alphorn.bus.entries import (
     decode_system,
 )
 from alphorn.bus.frames import Commit, decode_all
-from alphorn.bus.machine import Deliver, Output, Persist, PutAssignments, PutEntry
+from alphorn.bus.machine import Deliver, Output, Persist, PutAssignments, PutEntry, SealCheckpoint
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.watch import Violation
@@ -44,6 +44,7 @@ class Facts:
         "committed",
         "decided",
         "last",
+        "saved",
         "simulation",
         "stored",
     )
@@ -57,6 +58,7 @@ class Facts:
         self.decided: list[Claimed] = []
         self.accepted: dict[int, dict[tuple[int, bytes], int]] = {}  # number → (epoch, id) → bits of members
         self.stored: dict[int, dict[int, int]] = {}  # number → digest → bits of members
+        self.saved: dict[int, int] = {}  # node → newest checkpoint it ever had on disk
         self.changes: list[tuple[int, Assignment, SystemEntry]] = []  # voters and in-sync set, assigned anywhere
         self.begun: dict[int, tuple[int, Assignment]] = {}  # epoch → its first number, once its sequencer chose it
         self._change_places: set[tuple[int, int]] = set()
@@ -175,3 +177,5 @@ class Facts:
             elif isinstance(write, PutEntry):
                 copies = self.stored.setdefault(write.sequence, {})
                 copies[write.digest] = copies.get(write.digest, 0) | bit
+            elif isinstance(write, SealCheckpoint):
+                self.saved[node.index] = max(write.sequence, self.saved.get(node.index, 0))
