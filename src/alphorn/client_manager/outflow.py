@@ -55,7 +55,7 @@ class Outflow:
             return
         self._slow.pop(connection, None)
         connection.unproven = 0
-        for consumer in list(connection.consumers.values()):
+        for consumer in [consumer for consumer in connection.consumers.values() if consumer.waiting]:
             self._go_on(consumer)
         if connection.is_writable and connection.is_slow_told:
             connection.is_slow_told = False
