@@ -80,6 +80,17 @@ def test_who_attaches_is_not_slow_until_it_is_said_again(stage: Stage) -> None:
     assert stage.deliver() == {"a": first_time(1, 1)}
 
 
+def test_what_its_last_client_manager_still_says_of_a_client_that_has_left_it_does_not_count(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.attach("a", queue, client_manager=OTHER_CM)
+    stage.dispatcher.regulate_client(SLOW, OTHER_CM, is_slow=True)
+    stage.publish(queue, 1)
+    slow(stage, is_slow=False)
+    assert stage.deliver() == {}
+    stage.dispatcher.regulate_client(SLOW, OTHER_CM, is_slow=False)
+    assert stage.deliver() == {"a": first_time(1, 1)}
+
+
 def test_the_word_of_a_client_manager_that_is_gone_does_not_count(stage: Stage) -> None:
     queue = stage.queue()
     stage.attach("a", queue, client_manager=CM)

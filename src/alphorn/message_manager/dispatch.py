@@ -219,7 +219,7 @@ class Dispatcher:
         if is_slow:
             self._slowness.begin(connection, client_manager)
         else:
-            self._settle_all(self._slowness.end(connection))
+            self._settle_all(self._slowness.end(connection, client_manager))
 
     def leave(self, number: int) -> None:
         """A Client Manager is gone: what it had not claimed at a change of primary may have been given out by it."""

@@ -32,11 +32,15 @@ class Slowness:
         """This client takes nothing now."""
         self._clients.setdefault(connection, _Client(client_manager))
 
-    def end(self, connection: bytes) -> list[Outlet]:
-        """It does again, or nobody says that it does not; gives where its consumers may be given something."""
-        client = self._clients.pop(connection, None)
-        if client is None:
+    def end(self, connection: bytes, client_manager: int | None = None) -> list[Outlet]:
+        """It does again, or (no Client Manager) nobody says any more that it does not.
+
+        Gives where its consumers may be given something. One that it has left does not speak for it.
+        """
+        client = self._clients.get(connection)
+        if client is None or client_manager not in (None, client.client_manager):
             return []
+        del self._clients[connection]
         for consumer, outlet in client.passed_over.items():
             consumer.is_slow = False
             if consumer.is_attached:
