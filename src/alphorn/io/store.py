@@ -88,10 +88,7 @@ class Store:
         self._apply_at = 0.0  # at the latest, then
         self._distrusted_until = 0.0
         self._is_closed = False
-        self._writer = StoreWriter(
-            self._parts, found.emptied, on_durable=on_durable, on_failure=on_failure, linger_s=linger_s
-        )
-        self._writer.retained = found.retained
+        self._writer = StoreWriter(self._parts, found, on_durable=on_durable, on_failure=on_failure, linger_s=linger_s)
         self._writer.start()
 
     def submit(self, persist: Persist) -> None:

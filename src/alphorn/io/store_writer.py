@@ -25,15 +25,15 @@ import msgspec
 from alphorn.bus.machine import Write
 from alphorn.io import store_files
 from alphorn.io.bodies import is_large
-from alphorn.io.retention import Emptied, last_outside
-from alphorn.io.store_opening import Parts
+from alphorn.io.retention import last_outside
+from alphorn.io.store_opening import Found, Parts
 from alphorn.io.store_writes import WriteTransaction, count_retained
 from alphorn.io.write_ahead import Record, encodable, encode_record
 from alphorn.model.ranges import RangeSet
 
 TRANSACTION_BYTES_MAX: Final = 16 << 20  # payload of one transaction, so that no fsync keeps all others waiting
 UNAPPLIED_BYTES_MAX: Final = 32 << 20  # payload that is kept in memory because LMDB has not got it
-AHEAD_BYTES_MAX: Final = 64 << 10  # payload that is written ahead at once; more is cheaper in LMDB alone
+GROUP_BYTES_MAX: Final = 64 << 10  # payload that the thread writes ahead at once; more is cheaper in LMDB alone
 SHARE_OF_TABLES: Final = 8  # the file of bodies leaves this fraction of the limit to them
 COMMITS_BETWEEN_READER_CHECKS: Final = 1024
 COMMITS_BETWEEN_RELEASES: Final = 64
@@ -65,14 +65,14 @@ class StoreWriter:
     def __init__(
         self,
         parts: Parts,
-        emptied: Emptied,
+        found: Found,
         *,
         on_durable: Callable[[int], None],
         on_failure: Callable[[str], None],
         linger_s: float,
     ) -> None:
         self._parts = parts
-        self._emptied = emptied
+        self._emptied = found.emptied
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._linger_s = linger_s
@@ -84,7 +84,7 @@ class StoreWriter:
         self.durable = 0  # number of the last job that the thread made durable,
         self.committed = 0  # and of the last that readers which begin now see
         self.failure = ""
-        self.retained = (0, 0)  # how many entries are outside the log, and their bytes
+        self.retained = found.retained  # how many entries are outside the log, and their bytes
         self.commits = 0  # of LMDB,
         self.syncs = 0  # and how often something became durable
         self.sync_cpu_s = 0.0  # writing and syncing: bodies, writes ahead, LMDB's commits
@@ -215,7 +215,7 @@ class StoreWriter:
 
     def _may_go_ahead(self, fresh: list[Job]) -> bool:
         is_possible = self._parts.ahead is not None and all(job.may_go_ahead for job in fresh) and not _has_large(fresh)
-        return is_possible and sum(job.small_bytes for job in fresh) <= AHEAD_BYTES_MAX
+        return is_possible and sum(job.small_bytes for job in fresh) <= GROUP_BYTES_MAX
 
     def _is_due(self) -> bool:
         """Whether LMDB gets everything now."""
