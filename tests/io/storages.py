@@ -1,15 +1,20 @@
 """The storages that must pass check_storage, each with what a test does to them."""
 
+import errno
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
+import pytest
 
 from alphorn.bus.machine import Persist
 from alphorn.bus.storage import Storage
 from alphorn.io import records
 from alphorn.io.store import Store
 from alphorn.io.store_files import DATA_FILE
+from alphorn.model.errors import Unavailable
 from alphorn.testing.disk import SimulatedDisk
 from alphorn.testing.schedule import Schedule
 
@@ -37,6 +42,39 @@ def flip_in_file(path: Path, record: bytes, offset: int, bit: int = 0, *, file: 
         data[start : start + len(record)] = spoiled
         start = data.find(record, start)
     (path / file).write_bytes(data)
+
+
+class Owner:
+    """A store with what it has told: as a node has one."""
+
+    def __init__(self, path: Path, *, map_bytes: int, ahead_bytes_max: int) -> None:
+        self.durable: list[int] = []
+        self.failures: list[str] = []
+        self.store = Store(
+            path,
+            on_durable=self.durable.append,
+            on_failure=self.failures.append,
+            map_bytes=map_bytes,
+            ahead_bytes_max=ahead_bytes_max,
+        )
+
+
+def check_failed_write(owner: Owner, put: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number 1 is durable; the disk does not take number 2, and the store takes no number 3."""
+    put(1)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", fail)
+        put(2)
+    assert owner.durable == [1]
+    assert len(owner.failures) == 1
+    assert "could not write" in owner.failures[0]
+    with pytest.raises(Unavailable, match="could not write"):
+        put(3)
+    owner.store.close()
 
 
 class RealStorage:

@@ -1,6 +1,5 @@
 """Large batches in their file beside LMDB: what is durable stays readable, and what is dropped makes room."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -17,30 +16,21 @@ from alphorn.io import bodies, records, store_writer
 from alphorn.io.bodies import BODIES_FILE, LARGE_BYTES
 from alphorn.io.direct_file import PAGE_BYTES
 from alphorn.io.inspect_store import inspect_store
-from alphorn.io.store import Store
 from alphorn.io.store_files import DATA_FILE
-from alphorn.model.errors import Unavailable
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.check_storage import make_payload, put_assignments, put_entry
-from tests.io.storages import flip_in_file
+from tests.io.storages import Owner as StoreOwner
+from tests.io.storages import check_failed_write, flip_in_file
 from tests.io.store_children import child_environment
 
 LARGE = 5 * PAGE_BYTES + 100  # six pages
 
 
-class Owner:
-    """A store as a node uses it, with writes ahead or without."""
+class Owner(StoreOwner):
+    """One that waits for each write, with writes ahead or without."""
 
     def __init__(self, path: Path, *, map_bytes: int = 256 << 20, ahead_bytes_max: int = 8 << 10) -> None:
-        self.durable: list[int] = []
-        self.failures: list[str] = []
-        self.store = Store(
-            path,
-            on_durable=self.durable.append,
-            on_failure=self.failures.append,
-            map_bytes=map_bytes,
-            ahead_bytes_max=ahead_bytes_max,
-        )
+        super().__init__(path, map_bytes=map_bytes, ahead_bytes_max=ahead_bytes_max)
         self._token = 0
 
     def put(self, *sequences: int, size: int = LARGE) -> None:
@@ -251,19 +241,7 @@ def test_the_file_leaves_room_for_the_tables_and_what_it_does_not_take_goes_ther
 
 def test_a_failed_write_of_a_body_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = Owner(tmp_path)
-    owner.put(1)
-
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(bodies.os, "pwrite", fail)
-    owner.put(2)
-    monkeypatch.undo()
-    assert owner.durable == [1]
-    assert len(owner.failures) == 1
-    with pytest.raises(Unavailable, match="could not write"):
-        owner.put(3)
-    owner.store.close()
+    check_failed_write(owner, owner.put, monkeypatch)
     owner = Owner(tmp_path)
     assert owner.store.assignment_bounds() == (1, 1)
     assert owner.has(1)

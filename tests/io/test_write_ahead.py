@@ -9,29 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alphorn.bus.machine import DropAfter, Persist, PutGroupState, PutMeta
-from alphorn.io import write_ahead
 from alphorn.io.inspect_store import inspect_store
 from alphorn.io.store import Store
 from alphorn.io.write_ahead import AHEAD_FILE, SLOT_BYTES, SLOTS, Record, WriteAhead, encode_record, read_ahead
-from alphorn.model.errors import Corruption, Misuse, Unavailable
+from alphorn.model.errors import Corruption, Misuse
 from alphorn.testing.check_storage import make_payload, put_entry, put_log
+from tests.io.storages import Owner as StoreOwner
+from tests.io.storages import check_failed_write
 
 RUN = 0x1234_5678_9ABC_DEF0
 
 
-class Owner:
-    """A store that writes ahead, as a node uses it."""
+class Owner(StoreOwner):
+    """One that writes ahead, with tokens of the test."""
 
     def __init__(self, path: Path, *, map_bytes: int = 64 << 20) -> None:
-        self.durable: list[int] = []
-        self.failures: list[str] = []
-        self.store = Store(
-            path,
-            on_durable=self.durable.append,
-            on_failure=self.failures.append,
-            map_bytes=map_bytes,
-            ahead_bytes_max=16 << 10,
-        )
+        super().__init__(path, map_bytes=map_bytes, ahead_bytes_max=16 << 10)
 
     def persist(self, token: int, *, size: int = 0) -> None:
         writes = put_log(token, token) if not size else [put_entry(token, bytes(size))]
@@ -254,20 +247,7 @@ def test_a_store_without_the_permission_still_finds_what_was_written_ahead(tmp_p
 
 def test_a_failed_write_ahead_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = Owner(tmp_path)
-    owner.persist(1)
-
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(write_ahead.os, "pwrite", fail)
-    owner.persist(2)
-    monkeypatch.undo()
-    assert owner.durable == [1]
-    assert len(owner.failures) == 1
-    assert "could not write" in owner.failures[0]
-    with pytest.raises(Unavailable, match="could not write"):
-        owner.persist(3)
-    owner.store.close()
+    check_failed_write(owner, owner.persist, monkeypatch)
     assert Owner(tmp_path).store.assignment_bounds() == (1, 1)
 
 
