@@ -31,6 +31,7 @@ from alphorn.io import records
 from alphorn.io.bodies import BODIES_FILE, LARGE_BYTES
 from alphorn.io.store import Store
 from alphorn.io.store_files import DATA_FILE
+from alphorn.io.store_writer import TRANSACTION_BYTES_MAX
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.check_retention import RETENTION_CHECKS
@@ -222,6 +223,25 @@ def test_writes_that_arrive_during_a_commit_share_the_next_one(tmp_path: Path) -
     store.close()
     assert tokens == [1, 39]
     assert commits == 2
+
+
+def test_an_entry_put_back_while_others_are_dropped_counts_as_retained(tmp_path: Path) -> None:
+    first_reported, may_go_on = threading.Event(), threading.Event()
+
+    def on_durable(_: int) -> None:
+        first_reported.set()
+        may_go_on.wait()
+
+    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=ignore, map_bytes=MAP_BYTES)
+    store.submit(Persist(1, put_log(1, 4)))
+    first_reported.wait()
+    filling = put_entry(5, make_payload(5, TRANSACTION_BYTES_MAX))  # so that this goes to disk alone
+    store.submit(Persist(2, [*put_log(5, 5), filling, Retain(4, RangeSet([(2, 2)])), DropThrough(4, True)]))
+    store.put_retained(3, b"back again", lambda: None)
+    may_go_on.set()
+    store.flush()
+    assert store.describe()["retained"] == 2
+    store.close()
 
 
 def test_a_checkpoint_written_by_the_upper_layer_is_durable_when_reported(real: RealStorage) -> None:

@@ -110,10 +110,8 @@ class Store:
 
     def put_retained(self, sequence: int, payload: bytes, on_written: Callable[[], None]) -> None:
         """Writes an entry that is missing or damaged here; `on_written` when it is durable."""
-        if self.entry(sequence) is None:
-            count, size = self._writer.retained
-            self._writer.retained = count + 1, size + len(payload)  # a figure for people; the next drop counts again
-        self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written)
+        is_missing = self.entry(sequence) is None
+        self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written, is_put_back=is_missing)
 
     def end_turn(self) -> None:
         """Gives back the turn's read transaction: views handed out before are no longer valid.
@@ -235,7 +233,14 @@ class Store:
             self._overlay.forget(committed)
         return self._reader
 
-    def _enqueue(self, token: int, writes: list[Write], on_written: Callable[[], None] | None = None) -> None:
+    def _enqueue(
+        self,
+        token: int,
+        writes: list[Write],
+        on_written: Callable[[], None] | None = None,
+        *,
+        is_put_back: bool = False,
+    ) -> None:
         if self._writer.failure:
             raise Unavailable(self._writer.failure)
         if self._is_closed:
@@ -252,7 +257,7 @@ class Store:
             size += taken
             small_bytes += 0 if is_large(write) else taken
         self._submitted = number
-        job = Job(number, token, judged, self._bounds, size, small_bytes, on_written)
+        job = Job(number, token, judged, self._bounds, size, small_bytes, on_written, is_put_back=is_put_back)
         if self._may_go_ahead(job):
             self._turn.append(job)
             return

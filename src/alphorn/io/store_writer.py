@@ -51,6 +51,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     small_bytes: int  # and as much of it as is not among the bodies
     on_written: Callable[[], None] | None = None
     is_durable: bool = False  # written ahead, and reported
+    is_put_back: bool = False  # an entry outside the log, which was missing
 
     @property
     def may_go_ahead(self) -> bool:
@@ -257,6 +258,9 @@ class StoreWriter:
             transaction.finish()
             if has_dropped:
                 self.retained = count_retained(txn, parts.tables, last_outside(jobs[-1].bounds))
+            else:
+                sizes = [job.size for job in jobs if job.is_put_back]
+                self.retained = self.retained[0] + len(sizes), self.retained[1] + sum(sizes)
         self.commits += 1
         parts.bodies.give_back(transaction.dropped_bodies)
         if self.commits % COMMITS_BETWEEN_READER_CHECKS == 0:
