@@ -60,6 +60,7 @@ class GroupState:
         "_departed",
         "_departed_max",
         "_newest_age",
+        "_voters",
         "collected",
         "copies",
         "epoch",
@@ -93,11 +94,14 @@ class GroupState:
         self._departed_max = departed_max
         self._ages: list[tuple[int, int]] = []
         self._newest_age = 0
+        self._voters: list[int] | None = None  # of `members` as they are; never changed, only made anew
 
     @property
     def voters(self) -> list[int]:
         """Commit servers, in order of number."""
-        return sorted(number for number, member in self.members.items() if member.is_voter)
+        if self._voters is None:
+            self._voters = sorted(number for number, member in self.members.items() if member.is_voter)
+        return self._voters
 
     @property
     def majority(self) -> int:
@@ -141,6 +145,7 @@ class GroupState:
         return None
 
     def _fold_system(self, sequence: int, entry: SystemEntry) -> None:
+        self._voters = None
         match entry:
             case EpochBegun():
                 self.epoch, self.primary = entry.epoch, entry.number

@@ -29,6 +29,7 @@ class Ledger:
         "_sequence_of",
         "_storage",
         "base",
+        "committed",
         "confirmed",
         "confirmed_epoch",
         "last",
@@ -47,16 +48,12 @@ class Ledger:
         """Starts anew from a state that a peer gave."""
         self.state = state
         self.base = self.last = self._floor = state.sequence
+        self.committed = state.sequence  # numbers through this one are final
         self._base_epoch = state.epoch  # every entry is of the epoch that began last before it
         self.confirmed = 0
         self.confirmed_epoch = 0
         self._recent: dict[int, Assignment] = {}
         self._sequence_of: dict[bytes, int] = {}
-
-    @property
-    def committed(self) -> int:
-        """Numbers through this one are final."""
-        return self.state.sequence
 
     @property
     def last_epoch(self) -> int:
@@ -164,6 +161,7 @@ class Ledger:
         for sequence in range(self.committed + 1, min(through, self.last) + 1):
             assignment = self._recent[sequence]
             entry = self.state.fold(sequence, assignment)
+            self.committed = sequence
             self.on_committed(sequence, assignment, entry)
 
     def trim(self, *, stored: int, needed: int) -> None:

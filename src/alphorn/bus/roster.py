@@ -61,6 +61,7 @@ class Roster:
         "_predecessor",
         "_station",
         "begun_at",
+        "has_news",
         "left",
         "standings",
     )
@@ -71,6 +72,7 @@ class Roster:
         self._departed: set[int] = set()  # members that said goodbye, until another run of them is heard
         self._predecessor = station.ledger.state.primary
         self.begun_at = now
+        self.has_news = False  # whether more is durable somewhere than when the sequencer last counted
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
         self._joining: dict[int, Member] = {}  # runs whose join is open, as they asked
@@ -94,9 +96,12 @@ class Roster:
 
     def acknowledge(self, standing: Standing, accepted: int, stored: int, now: float) -> None:
         """What a member of the current epoch says is durable."""
-        standing.accepted = max(standing.accepted, accepted)
+        if accepted > standing.accepted:
+            standing.accepted = accepted
+            self.has_news = True
         if stored > standing.stored:
             standing.stored, standing.stored_at = stored, now
+            self.has_news = True
 
     def on_status(self, frame: Frame, body: Status, epoch: int, now: float) -> None:
         """A member's own report."""

@@ -65,6 +65,7 @@ class Sequencer:
         "_beaten_at",
         "_begun_at",
         "_care_at",
+        "_counted",
         "_follower",
         "_heartbeat_at",
         "_higher",
@@ -98,6 +99,7 @@ class Sequencer:
         self._tip: GroupState = station.ledger.state
         self._submitted = 0
         self._written = 0  # the ledger through this number is handed to this member's disk
+        self._counted = 0  # how far the ledger went when it was last counted what is durable where
         self._left: deque[bytes] = deque(maxlen=64)
         self._higher = 0
         self._higher_at = 0.0  # since when a voter is known to follow a higher epoch
@@ -127,7 +129,7 @@ class Sequencer:
         for sequence, assignment in enumerate(ledger.slice(ledger.committed, ledger.last), ledger.committed + 1):
             self._fold(sequence, assignment)
         station.sequencer = station.number
-        self._submitted, self._written = ledger.committed, ledger.last
+        self._submitted, self._written, self._counted = ledger.committed, ledger.last, 0
         self.start = ledger.last + 1
         station.trace("begin", f"epoch={describe_epoch(epoch)} first={self.start}")
         station.tell(NewEpoch(ledger.last, ledger.last_epoch, station.address))
@@ -311,8 +313,9 @@ class Sequencer:
 
     def _commit(self, now: float) -> None:
         station, ledger, tip = self._station, self._station.ledger, self._tip
-        if ledger.committed == ledger.last:
+        if ledger.committed == ledger.last or not (self.roster.has_news or ledger.last > self._counted):
             return
+        self.roster.has_news, self._counted = False, ledger.last
         voters = tip.voters
         quorum = min(max(tip.majority, station.config.acknowledge_quorum), len(voters))
         accepted = nth_largest([self.roster.accepted(number) for number in voters], quorum)
