@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +44,7 @@ SENDER = MemberConfig(number=0, name="sender", address="sender", roles=Role.NONE
 CONFIG = GroupConfig(group=7, members=MEMBERS, copies=2, checkpoint_interval=1 << 40)
 BODY = bytes(200)
 HOP_S = 0.0001  # virtual time of one round: all that was sent before it arrives
+LIMIT_S = 10.0  # of virtual time, for whatever is waited for
 ROUNDS = 5
 
 
@@ -109,8 +111,7 @@ class Bench:
     def __init__(self) -> None:
         self.now = 0.0
         self.seats = [Seat(me, founding=True, now=self.now) for me in MEMBERS]
-        while not any(seat.endpoint.describe()["sequencer_role"]["active"] for seat in self.seats):  # type: ignore[index]
-            self.round()
+        self.until(lambda: any(_is_sequencer(seat) for seat in self.seats))
         self.sender = Seat(SENDER, founding=False, now=self.now)
         self.seats.append(self.sender)
 
@@ -128,12 +129,17 @@ class Bench:
                     if other is not seat and (is_heard or send.to == other.name):
                         other.inbox.append(Received(datagram))
 
+    def until(self, is_done: Callable[[], bool]) -> None:
+        end = self.now + LIMIT_S
+        while not is_done():
+            assert self.now < end, f"after {LIMIT_S} virtual seconds still not so"
+            self.round()
+
     def order(self, entries: int) -> None:
         for handle in range(1, entries + 1):
             wanted = self.sender.ordered + 1
             self.sender.inbox.append(Order(BODY, handle))
-            while self.sender.ordered < wanted:
-                self.round()
+            self.until(lambda wanted=wanted: self.sender.ordered >= wanted)  # type: ignore[misc]
 
     def count_calls(self, entries: int) -> dict[str, float]:
         """Calls of functions, in Python and in C, by member."""
@@ -160,6 +166,11 @@ class Bench:
         for seat in self.seats:
             del seat.turn  # type: ignore[method-assign]
         return {name: calls / entries for name, calls in counts.items()}
+
+
+def _is_sequencer(seat: Seat) -> bool:
+    role = seat.endpoint.describe()["sequencer_role"]
+    return isinstance(role, dict) and bool(role["active"])
 
 
 def measure(entries: int) -> dict[str, dict[str, float]]:
