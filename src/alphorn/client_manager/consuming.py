@@ -185,6 +185,8 @@ class Consuming:
             request, consumer.request = consumer.request, 0
             if answer.error:
                 self._forget(connection, consumer)
+            if answer.error == InvalidDestination.__name__:
+                self._desk.directory.doubt(consumer.place)
             if request:
                 self._answer(connection, request, answer)
             elif answer.error:

@@ -87,11 +87,20 @@ class Directory:
         listed = self._by_place.pop(place, None)
         self.audited.discard(place)
         if listed is not None:
-            self._by_name.pop(listed.destination, None)
+            self._doubt(listed)
             if listed.destination.is_temporary:
                 prefix = listed.destination.name[:_PREFIX_CHARACTERS]
                 self._temporaries.get(prefix, set()).discard(place)
         return listed
+
+    def doubt(self, place: int) -> None:
+        """The primary knows nothing at this place, and the log will say so: its name is to be looked up anew."""
+        if (listed := self._by_place.get(place)) is not None:
+            self._doubt(listed)
+
+    def _doubt(self, listed: Listed) -> None:
+        if self._by_name.get(listed.destination) is listed:  # it may be at another place by now
+            del self._by_name[listed.destination]
 
     def forget_connection(self, channel: int, connection: bytes) -> None:
         """A connection has ended, and its temporary destinations of this channel with it."""

@@ -162,13 +162,10 @@ class Session:
     async def _open(self, destination: Source, choices: dict[str, Any]) -> Inbox:
         name = check_destination(destination)
         consume = choose_consume(name, **choices)
-        is_known = name in self._line.core.places
         try:
             return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
         except InvalidDestination:
-            if not is_known:
-                raise
-            # It was deleted since this connection used it: looked up again, it is created anew.
+            # It may have been deleted since somebody here looked it up: looked up again, it is created anew.
             return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
 
     async def browser(self, queue: DestinationLike, selector: str | None = None) -> Browser:
