@@ -161,7 +161,7 @@ class Listener:
     def on_member(self, sequence, event, member):
         self.told.append(("member", sequence, event, member))
 
-    def on_primary(self, sequence, epoch, number, *, is_self):
+    def on_primary(self, sequence, epoch, number, *, is_self, members):
         self.told.append(("primary", sequence, epoch, number, is_self))
 
     def on_synchronised(self, *, is_synchronised):

@@ -18,7 +18,7 @@ from alphorn.bus.checkpoint_server import CheckpointServer
 from alphorn.bus.commit_server import CommitServer
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import Assignment, InSyncChanged, Member, MemberLeft, SystemEntry, describe_epoch
+from alphorn.bus.entries import Assignment, InSyncChanged, MemberLeft, SystemEntry, describe_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
@@ -166,10 +166,6 @@ class Endpoint:
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether it is soon enough to hear this together with what comes next."""
         return self._station.can_wait(datagram)
-
-    def members(self) -> list[Member]:
-        """Who is in the group, as far as this member has heard."""
-        return list(self._station.ledger.state.members.values())
 
     # --- the five verbs ---
 

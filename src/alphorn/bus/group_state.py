@@ -89,7 +89,7 @@ class GroupState:
         self.mark = 0
         self.collected = 0
         self.forgotten = 0  # the number by which a sender was last forgotten
-        self.left: Member | None = None  # who left by the newest `MemberLeft`, as it was before
+        self.left: Member | None = None  # who left by the newest `MemberLeft` or `MemberJoined`, as it was before
         self._departed: list[bytes] = []
         self._departed_max = departed_max
         self._ages: list[tuple[int, int]] = []
@@ -169,7 +169,9 @@ class GroupState:
 
     def _join(self, member: Member) -> None:
         known = self.members.get(member.number)
-        if known is not None and known.origin not in (member.origin, NO_ORIGIN):
+        is_replaced = known is not None and known.origin not in (member.origin, NO_ORIGIN)
+        self.left = known if is_replaced and known is not None and known.is_live else None
+        if is_replaced and known is not None:
             self._depart(known.origin)
         is_voter = known is not None and known.is_voter
         is_retired = known is not None and not known.has(Role.COMMIT)

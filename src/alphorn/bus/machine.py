@@ -138,12 +138,16 @@ class MemberChanged(Output, frozen=True, gc=False):
 
 
 class PrimaryChanged(Output, frozen=True, gc=False):
-    """From this number on `number` is sequencer and primary; `is_self` when that is this run of this member."""
+    """From this number on `number` is sequencer and primary; `is_self` when that is this run of this member.
+
+    `members` are those of the group at this place of the log, which may have gone on meanwhile.
+    """
 
     sequence: int
     epoch: int
     number: int
     is_self: bool
+    members: tuple[Member, ...] = ()
 
 
 class TakeCheckpoint(Output, frozen=True, gc=False):

@@ -91,8 +91,12 @@ class Receiver:
             case EpochBegun():
                 # A member that starts again hears of its own past epochs, and leads in none of them.
                 is_self = entry.number == station.number == station.sequencer and entry.epoch == station.epoch
-                events.append(PrimaryChanged(sequence, entry.epoch, entry.number, is_self))
+                events.append(
+                    PrimaryChanged(sequence, entry.epoch, entry.number, is_self, tuple(state.members.values()))
+                )
             case MemberJoined():
+                if state.left is not None:  # its earlier run
+                    events.append(MemberChanged(sequence, "failed", state.left))
                 events.append(MemberChanged(sequence, "joined", state.members[entry.member.number]))
             case MemberLeft():
                 if state.left is not None:

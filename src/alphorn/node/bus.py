@@ -90,8 +90,8 @@ class Upper(Protocol):
     def on_member(self, sequence: int, event: str, member: Member) -> None:
         """Someone joined, left or failed, or a voter was added or removed, at this place of the log."""
 
-    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
-        """Who is primary from this place of the log on."""
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
+        """Who is primary from this place of the log on, and who was in the group there."""
 
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """Whether this member follows the log closely."""
@@ -130,9 +130,6 @@ class BusMachine(Machine, Protocol):
     @property
     def origin(self) -> bytes:
         """The origin in all its frames."""
-
-    def members(self) -> list[Member]:
-        """Who is in the group."""
 
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether a datagram may be handed over together with the next."""
@@ -232,10 +229,6 @@ class BusNode:
     def origin(self) -> bytes:
         """This run of this member, once started: the first ten bytes of the ids of its batches."""
         return self._machine.origin
-
-    def members(self) -> list[Member]:
-        """Who is in the group, as far as this member has heard."""
-        return self._machine.members()
 
     async def start(self) -> None:
         """Opens disk and network and begins to take part.
@@ -358,8 +351,8 @@ class BusNode:
                 self._upper.on_refused(handle, reason, is_unknown=is_unknown)
             case MemberChanged(sequence, event, member):
                 self._upper.on_member(sequence, event, member)
-            case PrimaryChanged(sequence, epoch, number, is_self):
-                self._upper.on_primary(sequence, epoch, number, is_self=is_self)
+            case PrimaryChanged(sequence, epoch, number, is_self, members):
+                self._upper.on_primary(sequence, epoch, number, is_self=is_self, members=members)
             case SynchronisedChanged(is_synchronised):
                 self._upper.on_synchronised(is_synchronised=is_synchronised)
             case TakeCheckpoint(sequence, epoch, state):

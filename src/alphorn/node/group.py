@@ -115,7 +115,7 @@ class GroupMember:
     def on_member(self, sequence: int, event: str, member: Member) -> None:
         """See `Upper`."""
 
-    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
         """See `Upper`."""
         self._say(Primary(sequence=sequence, epoch=epoch, number=number, at=time.monotonic()))
 

@@ -141,7 +141,9 @@ class SimulatedNode:
             InstallCheckpoint: self._install_checkpoint,
             SynchronisedChanged: self._synchronised_changed,
             MemberChanged: lambda output: self.upper.on_member(output.event, output.member),
-            PrimaryChanged: lambda output: self.upper.on_primary(output.epoch, is_self=output.is_self),
+            PrimaryChanged: lambda output: self.upper.on_primary(
+                output.epoch, is_self=output.is_self, members=output.members
+            ),
             Stop: self._stop,
         }
 
@@ -422,6 +424,7 @@ class SimulatedNode:
 
     def _synchronised_changed(self, output: SynchronisedChanged) -> None:
         self.is_synchronised = output.is_synchronised
+        self.upper.on_synchronised(is_synchronised=output.is_synchronised)
 
     def _stop(self, output: Stop) -> None:
         self.last_words = output.reason

@@ -49,8 +49,11 @@ class Upper:
     def on_member(self, event: str, member: Member) -> None:
         """Someone came or went."""
 
-    def on_primary(self, epoch: int, *, is_self: bool) -> None:
-        """Who is primary from here on."""
+    def on_primary(self, epoch: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
+        """Who is primary from here on, and who was in the group then."""
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """Whether its member follows the log closely."""
 
     @property
     def keeps_state(self) -> bool:
