@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.absent import HOLD_S, RESUME_S
-from alphorn.message_manager.core import UNLINKED_S, MessageManager
+from alphorn.message_manager.awaited import UNLINKED_S
+from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.fullness import Space
 from alphorn.message_manager.machine import (
     Asked,
@@ -189,66 +190,6 @@ def test_a_client_manager_that_speaks_for_an_earlier_stream_does_not_take_the_co
     assert serving.delivered(2) == [(1, 1)]
 
 
-@pytest.mark.requirement("HA-9", "API-12")
-def test_clients_of_a_client_manager_that_died_with_the_primary_have_time_to_claim_what_they_hold_elsewhere() -> None:
-    serving = Serving()
-    serving.publish(1)
-    serving.receive(Promoted(2, ME, (FIRST,)))
-    serving.pass_time(UNLINKED_S / 2)
-    serving.introduce(2, SECOND)
-    serving.ask(2, link.Settled())
-    serving.ask(2, link.Attach(9, OTHER, QUEUE, 0, "", 10, [], 0))
-    serving.pass_time(UNLINKED_S / 2)
-    assert serving.delivered(2) == [], "its time begins anew when there is somebody to come back through"
-    serving.attach(2, held=(1, 1), resumption=1)
-    serving.publish(2)
-    serving.pass_time(UNLINKED_S)
-    assert serving.delivered(2) == [(2, 1)]
-
-
-@pytest.mark.requirement("HA-9", "HA-20")
-def test_what_was_there_at_the_change_waits_until_every_client_manager_has_answered_or_left() -> None:
-    serving = Serving()
-    serving.publish(1)
-    serving.introduce(2, SECOND)
-    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
-    serving.introduce(1, FIRST, CONNECTION)
-    serving.attach(1)
-    serving.ask(1, link.Settled())
-    serving.pass_time(2 * UNLINKED_S)
-    assert serving.delivered(1) == [], "the other one has a link, and may have a say"
-    serving.receive(ClientManagerLeft(SECOND))
-    assert serving.delivered(1) == [(1, 2)], "the one that left may have given it out"
-
-
-@pytest.mark.requirement("HA-9", "HA-20")
-def test_a_client_manager_that_died_with_the_primary_is_not_waited_for_until_it_is_evicted() -> None:
-    serving = Serving()
-    serving.publish(1)
-    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
-    serving.introduce(1, FIRST, CONNECTION)
-    serving.attach(1)
-    serving.ask(1, link.Settled())
-    serving.pass_time(UNLINKED_S / 2)
-    assert serving.delivered(1) == []
-    serving.pass_time(UNLINKED_S)
-    assert serving.delivered(1) == [(1, 2)]
-
-
-def test_a_client_manager_that_dies_before_it_has_answered_is_not_waited_for_either() -> None:
-    serving = Serving()
-    serving.publish(1)
-    serving.introduce(2, SECOND)
-    serving.receive(Promoted(2, ME, (FIRST, SECOND)))
-    serving.ask(2, link.Introduce("cm2", SECOND, 1, "", []))
-    serving.introduce(1, FIRST, CONNECTION)
-    serving.attach(1)
-    serving.ask(1, link.Settled())
-    serving.receive(LinkClosed(2))
-    serving.pass_time(UNLINKED_S)
-    assert serving.delivered(1) == [(1, 2)]
-
-
 def test_the_name_of_a_destination_is_told_by_its_number() -> None:
     serving = Serving()
     serving.introduce(1, FIRST)
@@ -360,6 +301,20 @@ def test_a_request_that_came_before_its_client_manager_had_a_link_is_answered_wh
     serving.introduce(2, SECOND)
     assert [(answer.request, answer.number) for answer in serving.answers(1)] == [(9, QUEUE)]
     assert serving.answers(2) == [], "nobody waits for answers to one that left"
+
+
+def test_a_client_manager_on_the_primarys_own_member_is_answered_and_not_taken_for_the_primary() -> None:
+    serving = Serving(known=(ME,))
+    serving.introduce(1, ME, CONNECTION)
+    serving.ask(1, link.Settled())
+    done: list[str] = []
+    serving.manager._order(Forget(OTHER[:16]), lambda: done.append("applied"))
+    create = CreateDestination(parse_destination("queue:q"), Policy())
+    serving.commit(Entry([create], [1]), ME)
+    assert [(answer.request, answer.number) for answer in serving.answers(1)] == [(1, QUEUE)]
+    serving.turn()
+    assert done == ["applied"]
+    assert len(serving.answers(1)) == 1, "what the primary asked of itself is nobody else's"
 
 
 def test_a_paused_consumer_gets_nothing_until_it_attaches_again_and_keeps_what_it_has() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.message_manager.absent import HOLD_S
-from alphorn.message_manager.core import UNLINKED_S
+from alphorn.message_manager.awaited import UNLINKED_S
 from alphorn.message_manager.farewells import LATELY_S
 from alphorn.message_manager.machine import ClientManagerLeft, Demoted, LinkClosed, LinkOpened, Promoted
 from alphorn.model import link, moving_link

@@ -8,9 +8,10 @@ Being primary ends without notice; nothing that only the primary knew is missed,
 from collections.abc import Callable
 from functools import partial
 
-from alphorn.message_manager.absent import HOLD_S, Absent
+from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.advertising import Advertising
 from alphorn.message_manager.answers import answers_to
+from alphorn.message_manager.awaited import Awaited
 from alphorn.message_manager.claiming import answer_claim, attach
 from alphorn.message_manager.claims import Claims
 from alphorn.message_manager.clock import Clock
@@ -39,7 +40,7 @@ from alphorn.message_manager.machine import (
     Supply,
     Tell,
 )
-from alphorn.message_manager.orders import Orders
+from alphorn.message_manager.orders import OWN_REQUESTS, Orders
 from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import Wish, answer_question, refusal
@@ -54,7 +55,6 @@ from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
 _NEVER = float("inf")
-UNLINKED_S = 0.5  # how long a new primary waits for a Client Manager without a link, and then for its clients elsewhere
 
 
 class MessageManager:
@@ -82,8 +82,7 @@ class MessageManager:
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
         self._untold = Untold()
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
-        self._awaited: set[bytes] = set()  # origins of Client Managers that were there when this one became primary
-        self._unlinked: dict[bytes, float] = {}  # those that have no link, and until when they are waited for
+        self._awaited = Awaited()
         self._absent = Absent()
         self._presence = Presence()
         self._doubts = Doubts()
@@ -158,7 +157,7 @@ class MessageManager:
             return
         self._advertising.on_time(now)
         self._presence.now = now
-        for origin in [origin for origin, until in self._unlinked.items() if until <= now]:
+        for origin in self._awaited.overdue(now):
             self._on_client_manager_left(origin)
         for consumer in self._absent.overdue_consumers(now):
             self._detach(consumer, None)
@@ -177,7 +176,7 @@ class MessageManager:
             return _NEVER
         if self._dispatcher.has_more:
             return 0.0
-        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), *self._unlinked.values())
+        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), self._awaited.next_deadline())
         deadline = min(deadline, self._doubts.next_deadline())
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
@@ -221,8 +220,9 @@ class MessageManager:
             self._answer(item.origin, entry, effects, now)
 
     def _answer(self, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
-        if origin == self._origin:
-            self._orders.on_applied(entry.requests)
+        if max(entry.requests) >= OWN_REQUESTS:  # a Client Manager may have the same origin
+            if origin == self._origin:
+                self._orders.on_applied(entry.requests)
             return
         for command, answered in answers_to(self.engine, entry, effects):
             self._advertising.answer(command, partial(self._tell_origin, origin, answered), now)
@@ -249,8 +249,7 @@ class MessageManager:
         self._link_of.clear()
         self._untold.forget_all()
         linked = {frame.origin for frame in self._links.values() if frame is not None}
-        self._awaited = set(item.client_managers)
-        self._unlinked = {origin: now + UNLINKED_S for origin in item.client_managers if origin not in linked}
+        self._awaited.on_promoted(item.client_managers, linked, now)
         known = [self._number_of(origin) for origin in item.client_managers]
         self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=self._farewells.is_recent(now))
         self.flow.begin(self.engine)
@@ -368,9 +367,7 @@ class MessageManager:
         self.flow.on_introduced(number)
         for untold in self._untold.take(frame.origin, number):
             self._tell(number, untold)
-        self._unlinked.pop(frame.origin, None)
-        for origin in self._unlinked:  # clients of the others come back through this one
-            self._unlinked[origin] = max(self._unlinked[origin], now + UNLINKED_S)
+        self._awaited.on_introduced(frame.origin, now)
         for connection in frame.connections:
             self._presence.enter(connection, number)
             self._absent.back(connection)
@@ -394,8 +391,7 @@ class MessageManager:
         dispatcher.introduce(client_manager)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
-        self._awaited.discard(origin)
-        self._unlinked.pop(origin, None)
+        self._awaited.leave(origin)
         self._presence.on_left(origin, is_linked=origin in self._link_of)
         if self._dispatcher is not None and origin in self._numbers:
             self._dispatcher.leave(self._numbers[origin])
@@ -433,12 +429,12 @@ class MessageManager:
         self._early.forget(number)
         if introduced is None:
             return
+        self._awaited.on_broken(introduced.origin, now)
         for connection in self._presence.leave_all(number, introduced.origin):
             self._absent.lose(connection, now)
         if self._link_of.get(introduced.origin) != number:
             return
-        # One that came since may have broken off before it was a member; then the log never says that it has left.
-        self._unlinked[introduced.origin] = now + (UNLINKED_S if introduced.origin in self._awaited else HOLD_S)
+        self._awaited.lose(introduced.origin, now)
         del self._link_of[introduced.origin]
         if self._dispatcher is not None:
             self._travelling.assign(self.engine)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 from alphorn.model.commands import AnyCommand, Entry, encode_entry
 
+OWN_REQUESTS = 1 << 48  # requests from here on are a Message Manager's own, and nobody else's
+
 
 class Orders:
     """Commands that wait for the end of the turn, and who waits for those that are ordered."""
@@ -17,7 +19,7 @@ class Orders:
         self._commands: list[AnyCommand] = []
         self._then: list[Callable[[], None] | None] = []
         self._waiting: dict[int, Callable[[], None]] = {}  # request of an own entry → what follows it
-        self._request = 0
+        self._request = OWN_REQUESTS
 
     def want(self, command: AnyCommand, then: Callable[[], None] | None = None) -> None:
         """Orders a command with this turn's entry; `then` is called when it has been applied."""
