@@ -3,6 +3,7 @@ import socket
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from alphorn.bus.config import Role
@@ -173,3 +174,56 @@ def test_the_example_is_a_cluster_file_with_an_odd_number_of_voters():
     config = file.group(0)
     config.check()
     assert [member.name for member in config.members if Role.COMMIT in member.roles] == ["mm1", "mm2", "cm1"]
+
+
+def test_together_a_client_manager_is_beside_each_message_manager_as_far_as_they_go_and_the_witness_apart(tmp_path):
+    file = made(tmp_path, client_managers=3, channels=2, together=True)
+    assert [[node.name for node in file.beside(name)] for name in ("cm1", "mm4", "cm3", "w1")] == [
+        ["mm1", "mm3", "cm1"],
+        ["mm2", "mm4", "cm2"],
+        ["cm3"],
+        ["w1"],
+    ]
+    for number in range(2):
+        config = file.group(number)
+        config.check()
+        assert sum(Role.COMMIT in member.roles for member in config.members) == 3
+    assert shape_of(file).together
+    assert [node.name for node in file.nodes if file.has_guest(node)] == [
+        "mm1",
+        "mm2",
+        "mm3",
+        "mm4",
+        "cm1",
+        "cm2",
+        "cm3",
+    ]
+    check_ports(file)
+
+
+def test_together_an_odd_number_of_message_managers_needs_no_witness(tmp_path):
+    file = made(tmp_path, backups=2, together=True)
+    assert [node.name for node in file.nodes] == ["mm1", "mm2", "mm3", "cm1"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_cluster_that_exists_is_not_put_together_or_taken_apart(tmp_path, *, before):
+    made(tmp_path, together=before)
+    with pytest.raises(Misuse, match=f"was made with --together {before}, which cannot become {not before}"):
+        made(tmp_path, together=not before)
+    assert made(tmp_path, client_managers=2).client_managers[1].name == "cm2"
+
+
+@pytest.mark.parametrize(
+    ("processes", "fault"),
+    [
+        ({"mm1": "a", "mm2": "a"}, "process a has two message_managers of one channel: both would be lost at once"),
+        ({"mm1": "a", "cm1": "a"}, "process a has a message_manager and a witness: both would be lost at once"),
+        ({"cm1": "a", "cm2": "a"}, "process a has two client_managers: one of them is enough"),
+    ],
+)
+def test_nodes_that_must_not_die_together_do_not_share_a_process(tmp_path, processes, fault):
+    file = lay_out(tmp_path, LocalShape(client_managers=2))
+    nodes = tuple(msgspec.structs.replace(node, process=processes.get(node.name, "")) for node in file.nodes)
+    with pytest.raises(Misuse, match=fault):
+        msgspec.structs.replace(file, nodes=nodes).check()

@@ -43,9 +43,9 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def supervised(directory, *, does=(), quick_deaths_max=3, **settings):
+async def supervised(directory, *, does=(), quick_deaths_max=3, together=False, **settings):
     path = directory / FILE_NAME
-    write_cluster_file(path, lay_out(directory, LocalShape(client_managers=1), host=HOST))
+    write_cluster_file(path, lay_out(directory, LocalShape(client_managers=1, together=together), host=HOST))
     for name, what in does:
         (directory / f"{name}.does").write_text(what)
     heard = Heard()
@@ -76,6 +76,27 @@ def test_a_cluster_that_is_started_serves_and_stops_client_managers_first(tmp_pa
         stops = (tmp_path / "stops").read_text().split()
         assert stops[0] == "cm1"
         assert sorted(stops[1:]) == ["mm1", "mm2"]
+
+    run(test)
+
+
+def test_nodes_of_one_process_are_started_killed_and_started_again_as_one(tmp_path):
+    async def test():
+        async with supervised(tmp_path, together=True) as (supervisor, heard):
+            await supervisor.start()
+            assert [node.name for node in supervisor.processes] == ["mm1+cm1", "mm2", "w1"]
+            node = supervisor.nodes["cm1"]
+            assert supervisor.nodes["mm1"] is node
+            await node.until_started()
+            before = node.pid
+            os.kill(before, signal.SIGKILL)
+            await heard.until("mm1+cm1 was ended by SIGKILL")
+            await heard.until("mm1+cm1 starts again")
+            await node.until_started()
+            assert node.pid not in (0, before)
+        stops = (tmp_path / "stops").read_text().split()
+        assert stops.index("cm1") < stops.index("mm1"), "nothing clients ordered is left unanswered"
+        assert stops[-1] == "w1"
 
     run(test)
 

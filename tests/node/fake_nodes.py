@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class FakeNode:
-    """Either kind."""
+    """Any kind."""
 
-    def __init__(self, file: ClusterFile, name: str, *, founding: bool) -> None:
+    def __init__(self, file: ClusterFile, name: str, *, founding: bool, beside: object = ()) -> None:
         self._file = file
         self._me = file.node(name)
         self._founding = founding
@@ -41,7 +41,7 @@ class FakeNode:
             raise Unavailable(f"{self._me.name} cannot start on this disk; replace it")
         if self._does == "hang":
             await loop.create_future()
-        host, _, port = (self._me.clients or self._me.link).rpartition(":")
+        host, _, port = (self._me.clients or self._me.link or self._me.witness).rpartition(":")
         self._server = await loop.create_server(self._accept, host, int(port))
         if self._does == "fall":
             loop.call_soon(self.stopped.set_result, "fsync failed")

@@ -180,6 +180,16 @@ def test_several_nodes_share_a_process_and_stop_client_managers_first(path):
         assert {line["node"] for line in log_of(path, name)} == {name}
 
 
+@pytest.mark.parametrize("name", ["mm1", "cm1"])
+def test_to_name_one_node_of_a_process_starts_all_of_it_with_the_message_manager_first(tmp_path, name):
+    path = tmp_path / FILE_NAME
+    write_cluster_file(path, lay_out(tmp_path, LocalShape(together=True), host=HOST))
+    process = start(path, name)
+    assert until_started(process) == ["mm1", "cm1"]
+    assert stop(process) == (0, b"")
+    assert (tmp_path / "stops").read_text() == "cm1\nmm1\n"
+
+
 def test_a_taken_port_is_one_sentence(path):
     first = start(path, "cm1")
     until_started(first)

@@ -24,7 +24,7 @@ from alphorn.node.main import run_process
 
 SERVING_S = 120.0
 DIRECTORY = Path("alphorn-single")
-SHAPE = LocalShape(client_managers=1, backups=0, channels=1)
+SHAPE = LocalShape(client_managers=1, backups=0, channels=1, together=True)
 
 
 def register(app: typer.Typer) -> None:

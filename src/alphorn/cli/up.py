@@ -69,6 +69,14 @@ def up(
             show_default=str(BASE_PORT),
         ),
     ] = None,
+    together: Annotated[
+        bool | None,
+        typer.Option(
+            "--together",
+            help="A Client Manager and a Message Manager share a process: less work for each message, fewer processes.",
+            show_default=False,
+        ),
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Send a trickle of demonstration traffic, run Spark on it, and tell of both.")
     ] = False,
@@ -89,7 +97,9 @@ def up(
         raise Misuse("the console is not there yet; leave --console out")
     lock = take_directory(directory)
     try:
-        wish = Wish(client_managers=client_managers, backups=backups, channels=channels, base_port=base_port)
+        wish = Wish(
+            client_managers=client_managers, backups=backups, channels=channels, base_port=base_port, together=together
+        )
         path, is_new = open_local_cluster(directory, wish, default=LocalShape())
         file = read_cluster_file(path)
         say(f"{'a new cluster' if is_new else 'the cluster'} in {directory}: {describe_shape(file)}")
@@ -169,7 +179,7 @@ async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
                 if has_demo:
                     tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")
                     tasks.start(run_pipeline(url_of(file), path.parent / "spark", say), name="demonstration pipeline")
-                await events.until_down(len(file.nodes))  # It serves on while any node is left.
+                await events.until_down(len(supervisor.processes))  # It serves on while any node is left.
     finally:
         await supervisor.stop()
     if events.is_killed:

@@ -17,21 +17,21 @@ from alphorn.model.link import Answered
 class Auditing:
     """One trail for each channel that has anything to say."""
 
-    __slots__ = ("_asking", "_channels", "_directory", "_name", "_numbers", "_offset_ms", "_runs", "_trails")
+    __slots__ = ("_asking", "_channels", "_directory", "_name", "_numbers", "_offset_ms", "_run", "_trails")
 
     def __init__(self, name: str, directory: Directory, channels: list[Channel], *, wall_offset_ms: int) -> None:
         self._name = name
         self._directory = directory
         self._channels = channels
         self._offset_ms = wall_offset_ms
-        self._runs: list[bytes] = []
+        self._run = b""
         self._trails: dict[int, AuditTrail] = {}
         self._numbers: dict[int, int] = {}  # of the topic, by channel
         self._asking: set[int] = set()
 
-    def begin(self, runs: list[bytes]) -> None:
-        """The origins of this node's members name this run of it."""
-        self._runs = list(runs)
+    def begin(self, run: bytes) -> None:
+        """What names this run of this node."""
+        self._run = run
 
     def covers(self, place: int) -> bool:
         """Whether the destination at this place is audited."""
@@ -114,7 +114,7 @@ class Auditing:
         channel = parts_of(place)[0]
         trail = self._trails.get(channel)
         if trail is None:
-            trail = self._trails[channel] = AuditTrail(self._name, self._runs[channel])
+            trail = self._trails[channel] = AuditTrail(self._name, self._run)
         trail.add(event)
 
     def _destination(self, place: int) -> str:

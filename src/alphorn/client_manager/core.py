@@ -54,8 +54,9 @@ class ClientManager:
 
     def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
         self._origins = list(origins)  # of this node's member of each channel
+        self._run = ids.origin
         self._desk = Desk(settings, ids)
-        self._desk.auditing.begin(self._origins)
+        self._desk.auditing.begin(ids.origin)
         self._moving = Moving(self._desk)
         self._carrying = Carrying(self._desk)
         finding = Finding(self._desk, self._moving)
@@ -121,7 +122,7 @@ class ClientManager:
             case Lost():
                 self._on_lost(item)
             case Logged():
-                self._administration.on_logged(self._origins[0], item)
+                self._administration.on_logged(self._run, item)
             case Joined():
                 self._on_joined(item)
 

@@ -37,10 +37,18 @@ from alphorn.model.errors import Misuse
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
-NodeKind = Literal["message_manager", "client_manager"]
+NodeKind = Literal["message_manager", "client_manager", "witness"]
+START_ORDER = ("witness", "message_manager", "client_manager")
+NEEDED = {
+    "message_manager": ("channel", "bus", "link"),
+    "client_manager": ("clients",),
+    "witness": ("witness",),
+}
 LogPlace = Literal["file", "standard_error"]
 BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
 MESSAGE_MANAGER_TAG = "message_manager"
+CLIENT_MANAGER_TAG = "client_manager"
+SHARED_TAG = "message_manager+client_manager"  # of a member that both stand on
 WITNESS_TAG = "witness"
 LIMIT_BYTES_MIN = 64 << 10
 CHANNEL_BYTES_MAX = 16 << 20
@@ -82,7 +90,8 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """One node."""
 
     name: str  # also of its folder below the cluster's directory
-    kind: NodeKind  # "message_manager" or "client_manager"
+    kind: NodeKind  # "message_manager", "client_manager" or "witness"
+    process: str = ""  # nodes with the same word here run in one process; empty for a process of its own
     channel: str = ""  # of a Message Manager
     bus: str = ""  # "host:port" of a Message Manager's member, on the first bus of its channel
     further_buses: tuple[str, ...] = ()  # the same on the further buses of its channel, in their order
@@ -118,6 +127,21 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             f"the cluster {self.name} has no node named {name!r}; it has {', '.join(n.name for n in self.nodes)}"
         )
 
+    def beside(self, name: str) -> list[NodeTable]:
+        """The nodes of this one's process, itself included, in the order in which they start."""
+        me = self.node(name)
+        nodes = [node for node in self.nodes if node is me or (me.process and node.process == me.process)]
+        return sorted(nodes, key=lambda node: START_ORDER.index(node.kind))
+
+    def has_guest(self, node: NodeTable) -> bool:
+        """Whether a Client Manager shares a Message Manager's process."""
+        return any(other.kind == "client_manager" for other in self.beside(node.name))
+
+    @property
+    def key_path(self) -> Path | None:
+        """The file of the cluster's key, if it has one."""
+        return Path(self.cluster_key) if self.cluster_key else None
+
     def message_managers(self, channel: str) -> list[NodeTable]:
         """The Message Managers of a channel."""
         return [node for node in self.nodes if node.kind == "message_manager" and node.channel == channel]
@@ -142,7 +166,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
             for place, node in enumerate(servers, 1)
         ]
-        for node in self.client_managers:
+        for node in self.nodes:
             if node.witness:
                 host, _, port = node.witness.rpartition(":")
                 host = topology.host_on(self, node, number)[0] if self.buses else host
@@ -190,7 +214,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not channels:
             faults.append("there is no channel")
         for node in self.nodes:
-            needed = ("channel", "bus", "link") if node.kind == "message_manager" else ("clients",)
+            needed = NEEDED[node.kind]
             faults += [f"node {node.name} needs {field}" for field in needed if not getattr(node, field)]
             if node.channel and node.channel not in channels:
                 faults.append(f"node {node.name} is of channel {node.channel}, which is not listed")
@@ -205,11 +229,26 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 if channel.removed:
                     fault = "is removed and has a message_manager"
                 faults.append(f"channel {channel.name} {fault}")
+        faults += self._process_faults()
         faults += topology.faults_of(self)
         if not self.client_managers:
             faults.append("there is no client_manager")
         if faults:
             raise Misuse(f"the cluster file of {self.name} does not fit: {'; '.join(faults)}")
+
+    def _process_faults(self) -> list[str]:
+        """Nodes that must not share a process, because they would die together or be taken for each other."""
+        faults = []
+        for process in dict.fromkeys(node.process for node in self.nodes if node.process):
+            nodes = [node for node in self.nodes if node.process == process]
+            channels = [node.channel for node in nodes if node.kind == "message_manager"]
+            if len(channels) > len(set(channels)):
+                faults.append(f"process {process} has two message_managers of one channel: both would be lost at once")
+            if channels and any(node.witness for node in nodes):
+                faults.append(f"process {process} has a message_manager and a witness: both would be lost at once")
+            if sum(node.kind == "client_manager" for node in nodes) > 1:
+                faults.append(f"process {process} has two client_managers: one of them is enough")
+        return faults
 
     def _limit_faults(self, node: NodeTable) -> list[str]:
         """Limits that leave no room to work in."""

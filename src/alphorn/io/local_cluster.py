@@ -6,7 +6,7 @@ layout of ports, from the base port on:
     + 0 ... 19   native door of each Client Manager
     +20 ... 39   bus of each Message Manager (UDP and TCP)
     +40 ... 59   link of each Message Manager
-    +60 ... 79   the first Client Manager's witness of each channel (UDP and TCP)
+    +60 ... 79   the witness of each channel (UDP and TCP)
     +80 ... 99   nothing yet
    +100 ...119   HTTP port of each Client Manager
 
@@ -50,6 +50,7 @@ class LocalShape(msgspec.Struct, frozen=True, kw_only=True):
     backups: int = 1  # of each channel, besides its primary
     channels: int = 1
     base_port: int = BASE_PORT
+    together: bool = False  # a Client Manager and a Message Manager share a process, as they would share a machine
 
     def check(self) -> None:
         """Raises `Misuse` that names every fault."""
@@ -75,6 +76,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     backups: int | None = None
     channels: int | None = None
     base_port: int | None = None
+    together: bool | None = None
 
     def shape(self, default: LocalShape) -> LocalShape:
         """The shape that is wished for."""
@@ -87,6 +89,9 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
 
     The number of voters of a channel is odd: where primary and backups are even in number, the first Client Manager
     hosts a witness. A second witness would make no more failures bearable.
+
+    Together, the first Client Manager shares a process with the first Message Manager of each channel, the second with
+    the second, and so on. A witness must not die with one of those, so it is a node of its own.
     """
     shape.check()
     channels = tuple(
@@ -94,6 +99,11 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
         for number in range(1, shape.channels + 1)
     )
     replicas = 1 + shape.backups
+    witness = f"{host}:{shape.base_port + WITNESS_PORTS}" if replicas % 2 == 0 else ""
+
+    def shared_process(place: int) -> str:
+        return f"together-{place + 1}" if shape.together else ""
+
     nodes = [
         NodeTable(
             name=f"mm{place + 1}",
@@ -102,6 +112,7 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
             bus=f"{host}:{shape.base_port + BUS_PORTS + place}",
             link=f"{host}:{shape.base_port + LINK_PORTS + place}",
             rank=place % replicas + 1,
+            process=shared_process(place % replicas) if place % replicas < shape.client_managers else "",
         )
         for place in range(shape.channels * replicas)
     ]
@@ -111,10 +122,13 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
             kind="client_manager",
             clients=f"{host}:{shape.base_port + place}",
             http=f"{host}:{shape.base_port + HTTP_PORTS + place}",
-            witness=f"{host}:{shape.base_port + WITNESS_PORTS}" if place == 0 and replicas % 2 == 0 else "",
+            witness=witness if place == 0 and not shape.together else "",
+            process=shared_process(place) if place < replicas else "",
         )
         for place in range(shape.client_managers)
     ]
+    if witness and shape.together:
+        nodes.append(NodeTable(name="w1", kind="witness", witness=witness))
     return ClusterFile(name=directory.name or "local", directory=".", channels=channels, nodes=tuple(nodes))
 
 
@@ -125,6 +139,7 @@ def shape_of(file: ClusterFile) -> LocalShape:
         backups=len(file.message_managers(file.channels[0].name)) - 1,
         channels=len(file.channels),
         base_port=int(file.client_managers[0].clients.rpartition(":")[2]),
+        together=any(node.process for node in file.nodes),
     )
 
 
@@ -142,7 +157,7 @@ def open_local_cluster(directory: Path, wish: Wish, *, default: LocalShape, host
     found = shape_of(file)
     wanted = wish.shape(found)
     wanted.check()
-    for field in ("backups", "channels", "base_port"):
+    for field in ("backups", "channels", "base_port", "together"):
         has, wants = getattr(found, field), getattr(wanted, field)
         if has != wants:
             option = f"--{field.replace('_', '-')}"

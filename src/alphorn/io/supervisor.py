@@ -48,11 +48,14 @@ def node_command(path: Path, name: str) -> list[str]:
 
 
 class NodeProcess:
-    """One node: its process, where there is one."""
+    """One node, or those that share a process: the process, where there is one."""
 
-    def __init__(self, table: NodeTable, directory: NodeDirectory, command: Sequence[str], tasks: Tasks) -> None:
-        self.table = table
-        self.directory = directory
+    def __init__(
+        self, tables: Sequence[NodeTable], directories: Sequence[NodeDirectory], command: Sequence[str], tasks: Tasks
+    ) -> None:
+        self.tables = tables
+        self.directories = directories
+        self.directory = directories[0]
         self.starts = 0
         self._has_started = asyncio.Event()  # the newest process takes part, or has ended
         self.reason = ""  # why it fell silent, if it said
@@ -66,7 +69,7 @@ class NodeProcess:
     @property
     def name(self) -> str:
         """As the cluster file has it."""
-        return self.table.name
+        return "+".join(table.name for table in self.tables)
 
     @property
     def pid(self) -> int:
@@ -212,19 +215,21 @@ class Supervisor:
         self._policy = policy
         self._tasks = Tasks()
         self._is_stopping = False
-        self.nodes = {
-            node.name: NodeProcess(
-                node, NodeDirectory(Path(file.directory), node.name), command(path, node.name), self._tasks
-            )
-            for node in file.nodes
-        }
+        self.nodes: dict[str, NodeProcess] = {}  # those of one process have the same
+        for node in file.nodes:
+            if node.name not in self.nodes:
+                tables = file.beside(node.name)
+                directories = [NodeDirectory(Path(file.directory), table.name) for table in tables]
+                process = NodeProcess(tables, directories, command(path, node.name), self._tasks)
+                self.nodes |= {table.name: process for table in tables}
+        self.processes = list(dict.fromkeys(self.nodes.values()))
 
     async def until_free(self, *, wait_s: float = EARLIER_S) -> None:
         """Waits for nodes of an earlier run, which end by themselves once their parent is gone; raises `Misuse`."""
         deadline = time.monotonic() + wait_s
-        for node in self.nodes.values():
+        for node in self.processes:
             said = False
-            while holder := node.directory.holder():
+            while holder := next(filter(None, (directory.holder() for directory in node.directories)), 0):
                 if not said:
                     self._say(f"waiting for {node.name} of an earlier run to end (pid {holder})")
                     said = True
@@ -234,7 +239,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts every node, and waits for none."""
-        for node in self.nodes.values():
+        for node in self.processes:
             await node.start()
             self._say(f"{node.name} starts, pid {node.pid}")
             if self._restarts:
@@ -243,8 +248,8 @@ class Supervisor:
     async def stop(self) -> None:
         """Stops all in good order, Client Managers first."""
         self._is_stopping = True
-        for kind in ("client_manager", "message_manager"):
-            nodes = [node for node in self.nodes.values() if node.table.kind == kind]
+        for kind in ("client_manager", "message_manager", "witness"):
+            nodes = [node for node in self.processes if node.tables[0].kind == kind]
             outcomes = await asyncio.gather(*(node.stop() for node in nodes))
             for node, was_orderly in zip(nodes, outcomes, strict=True):
                 if not was_orderly:
@@ -254,7 +259,7 @@ class Supervisor:
     def kill(self) -> None:
         """Ends all at once; `stop` then returns soon."""
         self._is_stopping = True
-        for node in self.nodes.values():
+        for node in self.processes:
             node.signal(signal.SIGKILL)
 
     async def _keep(self, node: NodeProcess) -> None:

@@ -65,7 +65,7 @@ def link_hosts(server: "NodeTable") -> list[str]:
 
 def host_on(file: "ClusterFile", node: "NodeTable", number: int) -> tuple[str, int]:
     """A Client Manager's address on the first of a channel's buses that it is on, and which of them that is."""
-    hosts = node.hosts or (node.clients.rpartition(":")[0],)
+    hosts = node.hosts or ((node.clients or node.witness).rpartition(":")[0],)
     for place, bus in enumerate(buses_of(file, number)):
         for host in hosts:
             if is_on(host, bus):
@@ -120,7 +120,7 @@ def _faults_of_members(file: "ClusterFile", channel: "ChannelTable", buses: "Seq
                     f"a primary and its backups are on the same buses"
                 )
     for node in file.client_managers:
-        hosts = node.hosts or (node.clients.rpartition(":")[0],)
+        hosts = node.hosts or ((node.clients or node.witness).rpartition(":")[0],)
         if buses and not any(is_on(host, bus) for host in hosts for bus in buses):
             faults.append(f"node {node.name} is on no bus that carries channel {channel.name}; name one in its hosts")
     return faults

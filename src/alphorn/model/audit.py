@@ -103,7 +103,7 @@ class AuditTrail:
     __slots__ = ("_counter", "_key", "_node", "_waiting", "dropped")
 
     def __init__(self, node: str, run: bytes) -> None:
-        """`run` names this run of this node: the origin of its member."""
+        """`run` names this run of this node, unlike any other in the cluster."""
         self._node = node
         self._key = key_of(bytes(CONNECTION_BYTES), zlib.crc32(b"audit" + run))
         self._counter = 0

@@ -21,7 +21,7 @@ class LogLines:
     __slots__ = ("_counter", "_key", "_waiting", "dropped")
 
     def __init__(self, run: bytes) -> None:
-        """`run` names this run of this node: the origin of its member."""
+        """`run` names this run of this node, unlike any other in the cluster."""
         self._key = key_of(bytes(CONNECTION_BYTES), zlib.crc32(run))
         self._counter = 0
         self._waiting: list[str] = []

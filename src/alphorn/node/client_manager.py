@@ -9,32 +9,26 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
-from alphorn.bus.config import Budget, MemberConfig, Role
-from alphorn.bus.entries import Assignment, Member
+from alphorn.bus.config import Budget
 from alphorn.client_manager.channel import ENTRY_BYTES
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.machine import (
     Ask,
     Closed,
-    Committed,
     Gauge,
     Hang,
     Input,
-    Joined,
     Log,
     Logged,
-    Lost,
     Opened,
     Order,
     Output,
     Reply,
     Said,
-    Window,
     Writable,
 )
 from alphorn.doors import native
@@ -44,21 +38,18 @@ from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
-from alphorn.io.topology import link_from, seat_of
+from alphorn.io.topology import link_from
 from alphorn.io.tunnel import TunnelStream
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
-from alphorn.model.ranges import RangeSet
-from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.bus import BusNode
 from alphorn.node.links import Link
+from alphorn.node.message_manager import MessageManagerNode
+from alphorn.node.reader import Guest, Reader, make_witness
 
 UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
-# A witness decides only while a data server is away. Until then nobody waits for its votes, and one fsync for many of
-# them leaves disk and processor to those that are waited for.
-WITNESS_LINGER_S = 0.02
-CLIENT_MANAGER_TAG = "client_manager"
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
 
@@ -68,10 +59,9 @@ _log = logging.getLogger(__name__)
 class ClientManagerNode:
     """One Client Manager, from its clients' sockets to the log."""
 
-    def __init__(self, file: ClusterFile, name: str, *, founding: bool) -> None:
+    def __init__(self, file: ClusterFile, name: str, *, founding: bool, beside: Sequence[object] = ()) -> None:
         self._file = file
         self._me = file.node(name)
-        self._founding = founding
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._gauged: list[int] = []
@@ -81,9 +71,14 @@ class ClientManagerNode:
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
-        self._channels = [_Reader(self, number) for number, channel in enumerate(file.channels) if not channel.removed]
+        hosts = [node for node in beside if isinstance(node, MessageManagerNode)]
+        self._hosts = {host.table.name: host for host in hosts}
+        used = [number for number, channel in enumerate(file.channels) if not channel.removed]
+        self._channels = [self._make_seat(number, hosts) for number in used]
         self._by_number = {channel.number: channel for channel in self._channels}
-        self._witnesses = self._make_witnesses()
+        self._witnesses = [
+            make_witness(self, file, self._me, number, founding=founding) for number in used if self._me.witness
+        ]
 
     async def start(self) -> None:
         """Takes part, and opens its door once it is a member of every channel's group."""
@@ -93,9 +88,10 @@ class ClientManagerNode:
         await self._listen(self._me.clients, self._accept)
         if self._me.http:
             await self._listen(self._me.http, self._accept_tunnel)
-        started: list[BusNode] = []
+        members: list[BusNode | Reader] = [*self._witnesses, *self._channels]
+        started: list[BusNode | Reader] = []
         try:
-            for member in (*self._witnesses, *(channel.bus for channel in self._channels)):
+            for member in members:
                 await member.start()
                 started.append(member)
         except BaseException:
@@ -103,8 +99,6 @@ class ClientManagerNode:
             for member in started:
                 await member.stop()
             raise
-        for channel in self._channels:
-            channel.origin = channel.bus.origin
         self._machine = ClientManager(
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
@@ -116,9 +110,11 @@ class ClientManagerNode:
         )
         self._driver.start()
         for channel in self._channels:
+            channel.listen()
             for node in self._file.message_managers(self._file.channels[channel.number].name):
+                beside = self._hosts.get(node.name)
                 address = link_from(self._file, self._me, node, channel.number)
-                keeper = Link(self, channel.number, node.name, address)
+                keeper = Link(self, channel.number, node.name, address, accept=beside.accept if beside else None)
                 channel.links[node.name] = keeper
                 self._tasks.start(keeper.keep(), name=f"link to {node.name}")
         for server in self._servers:
@@ -132,8 +128,10 @@ class ClientManagerNode:
             stream.close("the node stops")
         self._driver.close()
         await self._tasks.close()
-        for member in (*(channel.bus for channel in self._channels), *self._witnesses):
-            await member.stop()
+        for channel in self._channels:
+            await channel.stop()
+        for witness in self._witnesses:
+            await witness.stop()
 
     def publish_log(self, lines: list[str]) -> None:
         """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
@@ -185,28 +183,12 @@ class ClientManagerNode:
             channel_bytes_max=self._file.channel_bytes_max,
         )
 
-    def _make_witnesses(self) -> list[BusNode]:
-        if not self._me.witness:
-            return []
-        found = []
-        for number in self._by_number:
-            config = self._file.group(number)
-            me = next(member for member in config.members if member.name == self._me.name)
-            seat = seat_of(self._file, self._me, number)
-            settings = BusSettings(
-                config=config,
-                me=me,
-                store=Path(self._file.directory) / self._me.name / f"witness-{number}",
-                founding=self._founding,
-                reads=False,
-                linger_s=WITNESS_LINGER_S,
-                data_address=seat.home.data,
-                control_address=seat.home.control,
-                aliases=seat.aliases,
-                cluster_key=_key(self._file),
-            )
-            found.append(BusNode(settings, _Witness(self)))
-        return found
+    def _make_seat(self, number: int, hosts: Sequence[MessageManagerNode]) -> Reader:
+        channel = self._file.channels[number].name
+        for host in hosts:
+            if host.table.channel == channel:
+                return Guest(self, self._file, self._me, number, host)
+        return Reader(self, self._file, self._me, number)
 
     # --- clients ---
 
@@ -335,118 +317,3 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 def _send_away(stream: FrameStream, reason: str) -> None:
     stream.send(native.encode(Goodbye(PeerViolation.__name__, reason)))
     stream.close(reason)
-
-
-def _key(file: ClusterFile) -> Path | None:
-    return Path(file.cluster_key) if file.cluster_key else None
-
-
-class _Witness:
-    """The upper layer of a commit server that serves nobody: it votes, and is given no batches."""
-
-    def __init__(self, node: ClientManagerNode) -> None:
-        self._node = node
-
-    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
-        """Never: it does not read."""
-
-    def on_ordered(self, handle: int, sequence: int) -> None:
-        """Never: it orders nothing."""
-
-    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
-        """Never."""
-
-    def on_window(self, *, is_open: bool) -> None:
-        """See `Upper`."""
-
-    def on_member(self, sequence: int, event: str, member: Member) -> None:
-        """See `Upper`."""
-
-    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
-        """See `Upper`."""
-
-    def on_synchronised(self, *, is_synchronised: bool) -> None:
-        """See `Upper`."""
-
-    def give_checkpoint(self, sequence: int) -> Iterable[bytes]:
-        """It is no checkpoint server."""
-        return ()
-
-    def retained(self, sequence: int) -> RangeSet:
-        """It needs nothing."""
-        return RangeSet()
-
-    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
-        """It keeps no state."""
-
-    def on_stop(self, reason: str) -> None:
-        """See `Upper`."""
-        self._node.halt(f"its witness stopped: {reason}")
-
-
-class _Reader(_Witness):
-    """This node's member of one channel: orders what clients want, hears everything that is committed."""
-
-    def __init__(self, node: ClientManagerNode, number: int) -> None:
-        super().__init__(node)
-        self.number = number
-        self.links: dict[str, Link] = {}
-        self._handles: dict[int, int] = {}  # the bus's to the machine's
-        self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
-        self._delivered = 0
-        self.origin = b""  # as the machine knows it
-        file, me = node._file, node._me
-        seat = seat_of(file, me, number)
-        self.bus = BusNode(
-            BusSettings(
-                config=file.group(number),
-                me=MemberConfig(number=0, name=me.name, address=seat.address, roles=Role.NONE, tag=CLIENT_MANAGER_TAG),
-                data_address=seat.home.data,
-                control_address=seat.home.control,
-                aliases=seat.aliases,
-                history=False,
-                cluster_key=_key(file),
-            ),
-            self,
-        )
-
-    def order(self, handle: int, payload: bytes) -> None:
-        """Puts an entry into the log."""
-        self._handles[self.bus.order(payload)] = handle
-
-    def _tell(self, item: Input) -> None:
-        """Hands something over; a member that the group had given up joined again, under another origin."""
-        if self.bus.origin != self.origin:
-            self.origin = self.bus.origin
-            self._node.receive(Joined(self.number, self.origin))
-        self._node.receive(item)
-
-    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
-        """See `Upper`."""
-        self._delivered = sequence
-        handle = self._ordered.pop(sequence, 0)
-        self._tell(Committed(self.number, sequence, handle, bytes(payload)))
-
-    def on_ordered(self, handle: int, sequence: int) -> None:
-        """See `Upper`."""
-        mine = self._handles.pop(handle)
-        if sequence > self._delivered:
-            self._ordered[sequence] = mine
-        else:
-            self._tell(Committed(self.number, sequence, mine, b""))
-
-    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
-        """See `Upper`."""
-        self._tell(Lost(self.number, self._handles.pop(handle), reason))
-
-    def on_window(self, *, is_open: bool) -> None:
-        """See `Upper`."""
-        self._tell(Window(self.number, is_open))
-
-    def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
-        """It was cut off for so long that the log went on without it; what it knew of destinations may be old."""
-        self._node.halt("it missed more of the log than is kept; start it again")
-
-    def on_stop(self, reason: str) -> None:
-        """See `Upper`."""
-        self._node.halt(reason)

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from alphorn.client_manager.machine import Input, Linked, Told
+from alphorn.io import local_streams
 from alphorn.io.streams import FrameStream
 from alphorn.model import link
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import Asked
 
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
+
+MakeStream = Callable[..., FrameStream]
+Accept = Callable[[MakeStream], FrameStream]
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +29,17 @@ class Owner(Protocol):
 
 
 class Link:
-    """The link to one Message Manager, kept up."""
+    """The link to one Message Manager, kept up.
 
-    def __init__(self, owner: Owner, channel: int, name: str, address: str) -> None:
+    `accept` makes the other end of the link to one that is in this process.
+    """
+
+    def __init__(self, owner: Owner, channel: int, name: str, address: str, *, accept: Accept | None = None) -> None:
         self._owner = owner
         self._channel = channel
         self._name = name
         self._address = address
+        self._accept = accept
         self._stream: FrameStream | None = None
 
     def send(self, frame: Asked) -> None:
@@ -52,7 +60,10 @@ class Link:
         while True:
             closed: asyncio.Future[str] = loop.create_future()
             try:
-                await loop.create_connection(self._maker(closed), host, int(port))
+                if self._accept is not None:
+                    local_streams.connect(self._accept, self._maker(closed))
+                else:
+                    await loop.create_connection(self._maker(closed), host, int(port))
             except OSError:
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
                 wait_s = min(2 * wait_s, longest_s)
@@ -63,7 +74,7 @@ class Link:
             _log.info("event=link_lost to=%s reason=%s", self._name, reason)
             self._owner.receive(Linked(self._channel, self._name, False))
 
-    def _maker(self, closed: "asyncio.Future[str]") -> Callable[[], FrameStream]:
+    def _maker(self, closed: "asyncio.Future[str]") -> MakeStream:
         def on_open(stream: FrameStream) -> None:
             # Before the first frame is heard: what is said in answer to it must find the stream.
             self._stream = stream
@@ -73,7 +84,7 @@ class Link:
             if not closed.done():
                 closed.set_result(reason)
 
-        return lambda: FrameStream(
+        return lambda make=FrameStream: make(
             on_frames=self._on_frames, on_closed=on_closed, on_open=on_open, frame_bytes_max=link.FRAME_BYTES_MAX
         )
 

@@ -35,8 +35,9 @@ from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, S
 KINDS = {  # imported when a process runs one
     "message_manager": "alphorn.node.message_manager:MessageManagerNode",
     "client_manager": "alphorn.node.client_manager:ClientManagerNode",
+    "witness": "alphorn.node.witness:WitnessNode",
 }
-STOP_ORDER = ("client_manager", "message_manager")  # so that nothing clients ordered is left unanswered
+STOP_ORDER = ("client_manager", "message_manager", "witness")  # so that nothing clients ordered is left unanswered
 
 _log = logging.getLogger("alphorn.node.main")  # also when it is the main module
 _decode_word: Callable[[bytes], NodeWord] = msgspec.json.Decoder(NodeWord).decode
@@ -66,8 +67,8 @@ class Node(Protocol):
 class MakeNode(Protocol):
     """How a node is made."""
 
-    def __call__(self, file: ClusterFile, name: str, *, founding: bool) -> Node:
-        """A node of the cluster that has not started."""
+    def __call__(self, file: ClusterFile, name: str, *, founding: bool, beside: Sequence[Node] = ()) -> Node:
+        """A node of the cluster that has not started; those beside it in its process have."""
 
 
 def find_kind(kind: str) -> MakeNode:
@@ -82,7 +83,8 @@ class NodeRunner:
     def __init__(self, file: ClusterFile, names: Sequence[str], *, find: Callable[[str], MakeNode] = find_kind) -> None:
         self._file = file
         self._find = find
-        self.tables = [file.node(name) for name in dict.fromkeys(names)]
+        named = [table.name for name in names for table in file.beside(name)]
+        self.tables = [file.node(name) for name in dict.fromkeys(named)]
         self.directories = {table.name: NodeDirectory(Path(file.directory), table.name) for table in self.tables}
         self.logs: dict[str, LogTask] = {}
         self._files: list[LogFile] = []
@@ -140,7 +142,8 @@ class NodeRunner:
 
     async def _start_node(self, table: NodeTable, *, found: bool) -> None:
         founding = self._decide_founding(table, found=found)
-        node = self._find(table.kind)(self._file, table.name, founding=founding)
+        beside = [self._running[other.name] for other in self._file.beside(table.name) if other.name in self._running]
+        node = self._find(table.kind)(self._file, table.name, founding=founding, beside=beside)
         try:
             await node.start()
         except OSError as error:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
-from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG, ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
 from alphorn.io.streams import FrameStream
@@ -51,13 +53,15 @@ from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
 from alphorn.node.completing import complete
 from alphorn.node.fetching import fetch_entries
+from alphorn.node.links import MakeStream
+from alphorn.node.reader import Guest
 
 REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
 MEASURE_BYTES = 1 << 20  # of the log, after which the disk is measured
 MEASURE_S = 0.1  # and this often
-CLIENT_MANAGER_TAG = "client_manager"
 
+_CLIENT_MANAGERS = (CLIENT_MANAGER_TAG, SHARED_TAG)
 _log = logging.getLogger(__name__)
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -65,13 +69,15 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 class MessageManagerNode:
     """One Message Manager."""
 
-    def __init__(self, file: ClusterFile, name: str, *, founding: bool) -> None:
+    def __init__(self, file: ClusterFile, name: str, *, founding: bool, beside: object = ()) -> None:
         self._file = file
-        self._me = file.node(name)
+        self._me = self.table = file.node(name)
+        self._guest: Guest | None = None  # the Client Manager in this process
         self._channel = next(i for i, channel in enumerate(file.channels) if channel.name == self._me.channel)
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
+        self._is_synchronised = False
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
         config = file.group(self._channel)
@@ -80,10 +86,13 @@ class MessageManagerNode:
         self._snapshot: Snapshot | None = None  # of which a checkpoint is being made
         self._unmeasured = 0
         seat = seat_of(file, self._me, self._channel)
-        self._bus = BusNode(
+        me = next(member for member in config.members if member.name == name)
+        if file.has_guest(self._me):
+            me = msgspec.structs.replace(me, tag=SHARED_TAG)
+        self.bus = self._bus = BusNode(
             BusSettings(
                 config=config,
-                me=next(member for member in config.members if member.name == name),
+                me=me,
                 store=Path(file.directory) / name / "log",
                 store_bytes_max=self._me.store_bytes_max,
                 founding=founding,
@@ -115,7 +124,7 @@ class MessageManagerNode:
         )
         port = int(self._me.link.rpartition(":")[2])
         try:
-            self._server = await loop.create_server(self._accept, link_hosts(self._me), port, start_serving=False)
+            self._server = await loop.create_server(self.accept, link_hosts(self._me), port, start_serving=False)
         except OSError as error:
             raise Unavailable(
                 f"{self._me.name} cannot listen for Client Managers at {self._me.link}: {error.strerror}; "
@@ -151,11 +160,18 @@ class MessageManagerNode:
         """For tests: kills the process when it has applied this step of a transaction as primary."""
         self._crash_points.arm(step, count)
 
+    def lodge(self, guest: Guest) -> None:
+        """A Client Manager of this process takes part by this one's member from now on."""
+        self._guest = guest
+        guest.on_synchronised(is_synchronised=self._is_synchronised)
+
     # --- the upper layer of the bus ---
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
         self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
+        if self._guest is not None:
+            self._guest.on_deliver(sequence, assignment, payload)
         self._consolidation.on_entry(sequence, len(payload))
         self._unmeasured += len(payload)
         if self._unmeasured >= MEASURE_BYTES:
@@ -165,29 +181,39 @@ class MessageManagerNode:
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`. The machine hears of its own entries as of all others."""
+        if self._guest is not None and self._guest.is_mine(handle):
+            self._guest.on_ordered(handle, sequence)
 
     def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`. Whoever is primary next orders what must be."""
+        if self._guest is not None and self._guest.is_mine(handle):
+            self._guest.on_refused(handle, reason, is_unknown=is_unknown)
+            return
         _log.warning("event=order_refused node=%s reason=%s", self._me.name, reason)
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`. What the primary orders is little."""
+        if self._guest is not None:
+            self._guest.on_window(is_open=is_open)
 
     def on_member(self, sequence: int, event: str, member: Member) -> None:
         """See `Upper`."""
-        if member.tag == CLIENT_MANAGER_TAG and event in ("left", "failed"):
+        if member.tag in _CLIENT_MANAGERS and event in ("left", "failed"):
             self._driver.receive(ClientManagerLeft(member.origin))
 
-    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool) -> None:
+    def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
         """See `Upper`."""
         if is_self:
-            origins = tuple(m.origin for m in self._bus.members() if m.tag == CLIENT_MANAGER_TAG and m.is_live)
+            origins = tuple(m.origin for m in members if m.tag in _CLIENT_MANAGERS and m.is_live)
             self._driver.receive(Promoted(epoch, self._bus.origin, origins))
         else:
             self._driver.receive(Demoted(epoch))
 
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
+        self._is_synchronised = is_synchronised
+        if self._guest is not None:
+            self._guest.on_synchronised(is_synchronised=is_synchronised)
 
     def give_checkpoint(self, sequence: int) -> Iterator[bytes]:
         """See `Upper`."""
@@ -212,6 +238,8 @@ class MessageManagerNode:
         if self._snapshot is not None:
             self._snapshot.close()
             self._snapshot = None
+        if self._guest is not None:
+            self._guest.install_checkpoint(sequence, iter(()))
         engine = Engine.restore(chunks)
         needed = engine.retained()
         if not needed:
@@ -228,6 +256,8 @@ class MessageManagerNode:
         """See `Upper`."""
         if not self.stopped.done():
             self.stopped.set_result(reason)
+        if self._guest is not None:
+            self._guest.on_stop(reason)
 
     # --- the disk ---
 
@@ -251,10 +281,11 @@ class MessageManagerNode:
 
     # --- links ---
 
-    def _accept(self) -> FrameStream:
+    def accept(self, make: MakeStream = FrameStream) -> FrameStream:
+        """A Client Manager calls."""
         self._next_link += 1
         number = self._next_link
-        return FrameStream(
+        return make(
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number),

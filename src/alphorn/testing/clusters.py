@@ -52,6 +52,7 @@ def cluster(
     client_managers: int = 1,
     backups: int = 1,
     channels: int = 1,
+    together: bool = False,
     directory: Path | str | None = None,
     deadline_s: float = DEADLINE_S,
     checkpoint_interval: int | None = None,
@@ -61,12 +62,13 @@ def cluster(
 ) -> "Iterator[Cluster]":
     """Starts a cluster, waits until it serves with all its nodes, and ends it afterwards, whatever the body does.
 
+    `together` lets a Client Manager and a Message Manager share a process; who kills one of them kills both.
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
     that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
     checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of its nodes:
     `store_bytes_max`, `session_bytes_max` and the like. Raises `Unavailable` when the cluster does not serve in time.
     """
-    shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels)
+    shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels, together=together)
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-cluster-")))
@@ -123,6 +125,10 @@ class Cluster:
         """The names of all Message Managers."""
         return [node.name for node in self._file.nodes if node.kind == "message_manager"]
 
+    def beside(self, name: str) -> list[str]:
+        """The names of the nodes that share a node's process, its own included."""
+        return [table.name for table in self._file.beside(name)]
+
     @property
     def endings(self) -> dict[str, str]:
         """Of each node that is down, how it ended, as a clause."""
@@ -171,6 +177,14 @@ class Cluster:
         if not nodes:
             raise Unavailable(f"channel {wanted} has no primary at the moment; wait for one")
         return str(max(nodes, key=lambda node: int(node["epoch"]))["name"])
+
+    def make_primary(self, name: str) -> None:
+        """Lets a Message Manager be primary, of a channel that has two: the other one is restarted if it is now."""
+        self.wait_in_sync()
+        primary = self.primary(self._file.node(name).channel)
+        if primary != name:
+            self.restart(primary)
+            self.wait_in_sync()
 
     def wait_in_sync(self) -> None:
         """Waits until every channel has all its copies again, so that any one Message Manager may be lost.
@@ -222,7 +236,7 @@ class Cluster:
     async def _start(self) -> None:
         await self._supervisor.until_free()
         await self._supervisor.start()
-        for node in self._supervisor.nodes.values():
+        for node in self._supervisor.processes:
             await self._until_started(node)
         await until_serving(self._file, deadline_s=self._deadline_s, whole=True)
 
@@ -248,13 +262,13 @@ class Cluster:
             await node.ended()
 
     async def _kill_together(self, names: Sequence[str]) -> None:
-        nodes = [self._node(name) for name in names]
+        nodes = self._processes(names)
         for node in nodes:
             node.signal(signal.SIGKILL)
         await asyncio.gather(*(node.ended() for node in nodes))
 
     async def _start_together(self, names: Sequence[str]) -> None:
-        nodes = [self._node(name) for name in names]
+        nodes = self._processes(names)
         for node in nodes:
             await node.start()
         await asyncio.gather(*(node.until_started() for node in nodes))
@@ -278,6 +292,9 @@ class Cluster:
     def _node(self, name: str) -> NodeProcess:
         self._file.node(name)
         return self._supervisor.nodes[name]
+
+    def _processes(self, names: Sequence[str]) -> list[NodeProcess]:
+        return list(dict.fromkeys(self._node(name) for name in names))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
