@@ -1,8 +1,9 @@
 """Very large messages: throughput, memory of every process, and what small messages on the same connection notice.
 
-    python benchmarks/large.py [--gigabytes 1] [--rate 100] [--idle 10] [--directory DIR] [--json]
+    python benchmarks/large.py [--gigabytes 1] [--rate 100] [--idle 10] [--directory DIR] [--together] [--json]
 
-A cluster of real processes (one Client Manager, a primary and a backup, each with its store) gets one message of so
+A cluster of real processes (one Client Manager, in a process of its own or in the primary's, a primary and a backup,
+each with its store) gets one message of so
 many bytes by `send_stream`, and gives it back by `message.open()`. Meanwhile the same connection sends small messages,
 so many a second, and receives them; the time from `send` to receipt is measured, and before that with nothing else
 going on. Memory is the largest resident size seen meanwhile, less that after a warm-up. The yardstick is `cat` of a
@@ -213,12 +214,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, help="small messages a second")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds to measure small messages alone")
     parser.add_argument("--directory", type=Path, help="where stores and files are made; its disk is what is measured")
+    parser.add_argument("--together", action="store_true", help="the Client Manager is in the primary's process")
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args()
     size = int(options.gigabytes * (1 << 30))
     with tempfile.TemporaryDirectory(prefix="alphorn-large-", dir=options.directory) as folder:
         plain = yardstick(size, Path(folder))
-        with alphorn.testing.cluster(directory=Path(folder) / "cluster") as cluster:
+        with alphorn.testing.cluster(directory=Path(folder) / "cluster", together=options.together) as cluster:
+            if options.together:
+                cluster.make_primary("mm1")
             found = measure(cluster, size, rate=options.rate, idle_s=options.idle)
     found["cat_mb_s"] = round(plain / 1e6, 1)
     found["send_to_cat"] = round(found["send_mb_s"] / found["cat_mb_s"], 2)

@@ -179,8 +179,8 @@ def plan() -> ClusterPlan:
         budget=Budget(),
         client_managers=1,
         clients=(
-            ClientPlan(name="C1", client_id="", home=3, targets=(QUEUE,), readings=()),
-            ClientPlan(name="C2", client_id="", home=3, targets=(), readings=(reading,)),
+            ClientPlan(name="C1", client_id="", home=0, targets=(QUEUE,), readings=()),
+            ClientPlan(name="C2", client_id="", home=0, targets=(), readings=(reading,)),
         ),
         limits=LimitsPlan(max_lengths={}, session_bytes_max=1 << 20, consumer_bytes_max=1 << 20),
         faults=(),

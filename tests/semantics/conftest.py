@@ -8,11 +8,21 @@ import alphorn
 import alphorn.testing
 from tests.semantics.waiting import WAIT_S
 
+# What depends on how Client Managers and Message Managers speak to each other is tried in both layouts.
+BOTH_LAYOUTS = ("every_client_manager", "messages", "redelivery", "streams", "subscriptions", "transactions")
+
+
+def pytest_generate_tests(metafunc):
+    name = metafunc.module.__name__.rpartition(".test_")[2]
+    if name in BOTH_LAYOUTS and "cluster" in metafunc.fixturenames:
+        metafunc.parametrize("cluster", ["apart", "together"], indirect=True, scope="session")
+
 
 @pytest.fixture(scope="session")
-def cluster():
-    """Two Client Managers, a primary and a backup, each a process."""
-    with alphorn.testing.cluster(client_managers=2) as made:
+def cluster(request):
+    """Two Client Managers, a primary and a backup, each a process, or two processes of one each."""
+    is_together = getattr(request, "param", "apart") == "together"
+    with alphorn.testing.cluster(client_managers=2, together=is_together) as made:
         yield made
 
 

@@ -23,6 +23,7 @@ class MessagesReport(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: str
     load: float  # of the machine when the run began: anything above 0.2 disturbs the figures
+    together: bool  # the Client Manager was in the primary's process
     works: tuple[WorkResult, ...]
 
 
@@ -33,17 +34,22 @@ def messages(
     seconds: Annotated[float, typer.Option(help="How long latency (W2) is measured.", min=0.01)] = 10.0,
     connections: Annotated[int, typer.Option(help="Idle connections of W7.", min=1)] = 10_000,
     destinations: Annotated[int, typer.Option(help="How many destinations are many.", min=10)] = 10_000,
+    together: Annotated[
+        bool, typer.Option("--together", help="The Client Manager shares a process with the primary.")
+    ] = False,
     directory: Annotated[Path | None, typer.Option(help="Where stores are made; its disk is what is measured.")] = None,
     limit: Annotated[bool, typer.Option(help="Run the yardstick beside each figure that it can measure.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Send and receive messages through real processes, with fsync on two copies, and print what it cost."""
     check_directory(directory)
-    scale = Scale(messages=count or 0, seconds=seconds, connections=connections, destinations=destinations)
+    scale = Scale(
+        messages=count or 0, seconds=seconds, connections=connections, destinations=destinations, together=together
+    )
     console = Console(stderr=as_json)
     load = os.getloadavg()[0]
     found = _measure(console, _choose(work), scale, directory, has_limit=limit)
-    report = MessagesReport(machine=describe_machine(), load=load, works=found)
+    report = MessagesReport(machine=describe_machine(), load=load, together=together, works=found)
     if as_json:
         print(msgspec.json.encode(report).decode())
     else:
@@ -84,7 +90,8 @@ def _print(console: Console, report: MessagesReport) -> None:
 
 
 def _figure_table(report: MessagesReport) -> Table:
-    title = "primary, 1 backup and 1 Client Manager with a witness; two durable copies"
+    apart = "primary, 1 backup and 1 Client Manager with a witness"
+    title = f"{'primary with a Client Manager, 1 backup, witness' if report.together else apart}; two durable copies"
     table = Table("work", "figure", "value", "target", "yardstick", "ratio", title=title)
     for result in report.works:
         for number, found in enumerate(result.figures):

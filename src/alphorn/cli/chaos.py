@@ -37,6 +37,10 @@ def chaos(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="A whole cluster with producers and consumers, not the log alone.")
     ] = False,
+    together: Annotated[
+        bool,
+        typer.Option("--together", help="With --cluster: Client Managers and Message Managers share processes."),
+    ] = False,
     kills: Annotated[
         int,
         typer.Option(
@@ -61,6 +65,8 @@ def chaos(
         raise Misuse("nodes of a whole cluster do not trace the protocol; leave --trace or --cluster out")
     if transfers and (cluster or minutes or trace):
         raise Misuse("transfers have a cluster and kills of their own; leave --cluster, --minutes and --trace out")
+    if together and not cluster:
+        raise Misuse("--together is about a whole cluster; add --cluster")
     console = Console(stderr=as_json)
     directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
     drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
@@ -68,7 +74,7 @@ def chaos(
     if transfers:
         result = _run_transfers(console, directory, transfers=transfers, kills=kills, seed=drawn)
     elif cluster:
-        result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn)
+        result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn, together=together)
     else:
         result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
     is_well = not result.faults
@@ -81,7 +87,7 @@ def chaos(
     else:
         _print(console, result)
     if minutes:
-        options = f"{'--cluster ' * cluster}--minutes {minutes:g} --seed {drawn}"
+        options = f"{'--cluster ' * cluster}{'--together ' * together}--minutes {minutes:g} --seed {drawn}"
         console.print(f"repeat the choice of faults with: alphorn chaos {options}", soft_wrap=True)
     if is_well and not keep:
         shutil.rmtree(directory)
@@ -101,7 +107,9 @@ def _run(console: Console, directory: Path, *, kills: int, minutes: float, seed:
         return asyncio.run(kill_primaries(directory, kills=kills, step=step, trace=trace))
 
 
-def _run_cluster(console: Console, directory: Path, *, kills: int, minutes: float, seed: int) -> ClusterChaosResult:
+def _run_cluster(
+    console: Console, directory: Path, *, kills: int, minutes: float, seed: int, together: bool
+) -> ClusterChaosResult:
     kills = kills or KILLS
     with _progress(console, total=None if minutes else kills + 1) as step:
 
@@ -109,8 +117,8 @@ def _run_cluster(console: Console, directory: Path, *, kills: int, minutes: floa
             step(fault)
 
         if minutes:
-            return mix_cluster_faults(directory, seconds=minutes * 60, seed=seed, step=on_fault)
-        return kill_in_turn(directory, kills=kills, step=on_fault)
+            return mix_cluster_faults(directory, seconds=minutes * 60, seed=seed, step=on_fault, together=together)
+        return kill_in_turn(directory, kills=kills, step=on_fault, together=together)
 
 
 def _run_transfers(console: Console, directory: Path, *, transfers: int, kills: int, seed: int) -> TransferChaosResult:

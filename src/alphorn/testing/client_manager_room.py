@@ -1,8 +1,10 @@
-"""A Client Manager on simulated groups: one process with a seat, which is a member, in each channel's group.
+"""A Client Manager on simulated groups: one process with a seat in each channel's group.
 
-Its members end and start together, as parts of one process do. Each has links to the Message Managers of its channel.
+A seat is a member of its own, or that of a Message Manager in the same process. Its members end and start together, as
+parts of one process do. Each has links to the Message Managers of its channel.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,16 +14,17 @@ from alphorn.client_manager import machine as cm
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.doors import native
+from alphorn.io.cluster_file import CLIENT_MANAGER_TAG
 from alphorn.model import frame_kinds, link
 from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource
 from alphorn.testing.cluster_plan import LimitsPlan
 from alphorn.testing.node import SimulatedNode
-from alphorn.testing.rooms import CLIENT_MANAGER_TAG, MessageManagerRoom
+from alphorn.testing.rooms import GuestUpper, MessageManagerRoom
 from alphorn.testing.schedule import Schedule
 from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.streams import StreamEnd
-from alphorn.testing.upper import Turns, Upper
+from alphorn.testing.upper import Turns
 
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
 CACHE_BYTES = 4_000  # so little that bodies are often fetched from a backup
@@ -32,11 +35,18 @@ class ClientManagerRoom:
 
     __slots__ = ("_channel_names", "_clients", "_limits", "_next_stream", "_schedule", "_seats", "machine", "turns")
 
-    def __init__(self, name: str, channels: list[SimulatedChannel], limits: LimitsPlan) -> None:
+    def __init__(
+        self, name: str, channels: list[SimulatedChannel], limits: LimitsPlan, hosts: Sequence[MessageManagerRoom] = ()
+    ) -> None:
+        """`hosts` are the Message Managers of its process, one of each channel; without any it has members."""
         self._channel_names = tuple(channel.name for channel in channels)
         self._limits = limits
         self._schedule: Schedule = channels[0].simulation.schedule
-        self._seats = [Seat(self, channel, name) for channel in channels]
+        if hosts:
+            pairs = zip(channels, hosts, strict=True)
+            self._seats: list[Seat] = [GuestSeat(self, channel, host) for channel, host in pairs]
+        else:
+            self._seats = [Seat(self, channel, _add_member(channel, name)) for channel in channels]
         self.turns: Turns | None = None
 
     @property
@@ -142,19 +152,26 @@ class ClientManagerRoom:
                 self.node.tell_input(event, details)
 
 
-class Seat(Upper):
+def _add_member(channel: SimulatedChannel, name: str) -> SimulatedNode:
+    me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
+    return channel.simulation.add_node(me)
+
+
+class Seat(GuestUpper):
     """The process's member of one channel's group, and its links there."""
 
     __slots__ = ("_channel", "_delivered", "_handles", "_links", "_ordered", "_room", "node", "number", "origin")
 
-    def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, name: str) -> None:
+    def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, node: SimulatedNode) -> None:
         self._room = room
         self._channel = channel
         self.number = channel.number
-        me = MemberConfig(number=0, name=name, address=name, roles=Role.NONE, tag=CLIENT_MANAGER_TAG)
-        self.node = channel.simulation.add_node(me)
-        self.node.upper = self
+        self.node = node
         self.origin = b""
+        self._sit_down()
+
+    def _sit_down(self) -> None:
+        self.node.upper = self
 
     def begin(self, turns: Turns) -> None:
         """The process is whole, and new."""
@@ -262,3 +279,53 @@ class Seat(Upper):
         end.on_closed = on_closed
         self._links[name] = end
         turns.receive(cm.Linked(number, name, True))
+
+
+class GuestSeat(Seat):
+    """The seat of a Client Manager beside a Message Manager, as `alphorn.node.reader.Guest`."""
+
+    __slots__ = ("_has_begun", "_host")
+
+    def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, host: MessageManagerRoom) -> None:
+        self._host = host
+        super().__init__(room, channel, host.node)
+
+    def _sit_down(self) -> None:
+        self._host.lodge(self)
+
+    def begin(self, turns: Turns) -> None:
+        """See `Seat`."""
+        self._has_begun = False
+        super().begin(turns)
+
+    @property
+    def keeps_state(self) -> bool:
+        """See `Upper`: before it has begun it misses nothing."""
+        return not self._has_begun
+
+    def is_mine(self, handle: int) -> bool:
+        """See `GuestUpper`."""
+        return handle in self._handles
+
+    def on_ended(self) -> None:
+        """See `Upper`. The disk is the host's."""
+        self._room.on_ended()
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """See `Upper`."""
+        self._has_begun = self._has_begun or is_synchronised
+
+    def on_deliver(self, output: Deliver) -> None:
+        """See `Upper`."""
+        if self._has_begun:
+            super().on_deliver(output)
+            return
+        self._delivered = output.sequence
+        handle = self._ordered.pop(output.sequence, 0)
+        if handle:
+            self._receive(cm.Committed(self.number, 0, handle, b""))
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """See `Upper`."""
+        is_passed = sequence <= self._delivered and not self._has_begun
+        super().on_ordered(handle, 0 if is_passed else sequence)

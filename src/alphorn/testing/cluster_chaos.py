@@ -92,7 +92,7 @@ class ClusterChaos:
         if fault in FREEZES:
             self._freeze(victims, pause_s)
         elif fault in _STOPS:
-            for name in victims:
+            for name in dict.fromkeys(victims):
                 self.cluster.restart(name)
         else:
             self.cluster.kill_together(victims)
@@ -126,7 +126,7 @@ class ClusterChaos:
         client_manager = self._random.choice(self.cluster.client_managers)
         match fault:
             case ClusterFault.KILL_ALL:
-                return [*self.cluster.client_managers, *self.cluster.message_managers]
+                return list(self.cluster.nodes)
             case ClusterFault.KILL_MESSAGE_MANAGERS:
                 return self.cluster.message_managers
             case ClusterFault.KILL_BOTH:
@@ -146,17 +146,25 @@ class ClusterChaos:
             self.cluster.kill(name, signal.SIGCONT)
 
     def _heal(self, fault: ClusterFault, victims: list[str]) -> None:
-        """Everything is up and every flow goes on. Only a Client Manager that slept too long may have to start anew."""
+        """Everything is up and every flow goes on. Only a Client Manager that slept too long may have to start anew.
+
+        Together, any node that is frozen may be one.
+        """
         try:
             self.cluster.wait()
             self.traffic.until_all_receive()
         finally:
             for name, how in self.cluster.endings.items():
-                is_allowed = fault is ClusterFault.FREEZE_CLIENT_MANAGER and name in victims
+                is_allowed = fault in FREEZES and self._is_client_manager(name) and self._is_among(name, victims)
                 if not is_allowed:
                     self.traffic.account.blame(f"after {fault}: {name} {how}")
-        for name in self.cluster.endings:
-            self.cluster.restart(name)
+        self.cluster.start_together(list(self.cluster.endings))
+
+    def _is_client_manager(self, name: str) -> bool:
+        return bool(set(self.cluster.beside(name)) & set(self.cluster.client_managers))
+
+    def _is_among(self, name: str, victims: list[str]) -> bool:
+        return bool(set(self.cluster.beside(name)) & set(victims))
 
     def _leftovers(self) -> dict[str, int]:
         deadline = time.monotonic() + EMPTY_S
@@ -168,18 +176,27 @@ class ClusterChaos:
             time.sleep(LOOK_S)
 
 
-def kill_in_turn(directory: Path, *, kills: int, step: Step | None = None, per_s: float = 100.0) -> ClusterChaosResult:
+def kill_in_turn(
+    directory: Path, *, kills: int, step: Step | None = None, per_s: float = 100.0, together: bool = False
+) -> ClusterChaosResult:
     """kill -9 of a primary, a backup, a Client Manager, and so on, so many times; at last of all nodes at once."""
     faults = [SINGLE_KILLS[number % len(SINGLE_KILLS)] for number in range(kills)]
     every = [(fault, 0.0) for fault in (*faults, ClusterFault.KILL_ALL)]
-    return _run(directory, every, Shape(per_s=per_s), seed=0, step=step)
+    return _run(directory, every, Shape(per_s=per_s), seed=0, step=step, together=together)
 
 
 def mix_cluster_faults(
-    directory: Path, *, seconds: float, seed: int, step: Step | None = None, per_s: float = 100.0
+    directory: Path,
+    *,
+    seconds: float,
+    seed: int,
+    step: Step | None = None,
+    per_s: float = 100.0,
+    together: bool = False,
 ) -> ClusterChaosResult:
     """Faults of every kind, one after the other, for so long."""
-    return _run(directory, _draw(random.Random(seed), seconds), Shape(per_s=per_s), seed=seed, step=step)
+    faults = _draw(random.Random(seed), seconds)
+    return _run(directory, faults, Shape(per_s=per_s), seed=seed, step=step, together=together)
 
 
 def kill_primaries_of_cluster(
@@ -197,10 +214,19 @@ def _draw(drawn: random.Random, seconds: float) -> Iterator[tuple[ClusterFault, 
 
 
 def _run(
-    directory: Path, faults: Iterable[tuple[ClusterFault, float]], shape: Shape, *, seed: int, step: Step | None
+    directory: Path,
+    faults: Iterable[tuple[ClusterFault, float]],
+    shape: Shape,
+    *,
+    seed: int,
+    step: Step | None,
+    together: bool = False,
 ) -> ClusterChaosResult:
     with cluster(
-        client_managers=CLIENT_MANAGERS, directory=directory, checkpoint_interval=CHECKPOINT_INTERVAL
+        client_managers=CLIENT_MANAGERS,
+        directory=directory,
+        checkpoint_interval=CHECKPOINT_INTERVAL,
+        together=together,
     ) as running:
         chaos = ClusterChaos(running, shape, seed=seed, step=step)
         try:

@@ -31,7 +31,7 @@ class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     client_id: str
-    home: int  # place of its Client Manager's machine: partitions treat both alike
+    home: int  # which Client Manager's machine it is on: partitions treat both alike
     targets: tuple[str, ...]
     late: tuple[str, ...] = ()  # what it sends to later on, and nobody had before
     readings: tuple[Reading, ...]
@@ -64,6 +64,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     units: int = 0
     jobs: int = 0  # clients that publish in stages
     channels: int = 1  # each has such a group
+    together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
 
     @property
     def job_targets(self) -> tuple[str, ...]:
@@ -73,8 +74,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """One line for people."""
         names = ",".join(member.name for member in self.config.members)
+        managers = f"{self.client_managers} Client Managers{' beside them' * self.together}"
         return (
-            f"seed {self.seed}: a cluster of {names}, {self.client_managers} Client Managers and "
+            f"seed {self.seed}: a cluster of {names}, {managers} and "
             f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
             f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
             f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
@@ -86,13 +88,12 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     stream = Streams(seed).plan
     servers, witnesses = stream.choice(SHAPES)
     managers = stream.randint(2, 3)
-    members = servers + witnesses
     count = stream.randint(FAULT_CLASSES_MIN, len(CLUSTER_FAULTS))
     bank = Random(f"{seed}/bank")
     config = msgspec.structs.replace(
         draw_config(stream, servers, witnesses), checkpoint_interval=stream.choice((8, 32, 100))
     )
-    clients = _draw_clients(stream, [members + place for place in range(managers)])
+    clients = _draw_clients(stream, list(range(managers)))
     clients = _with_patterns(clients, Random(f"{seed}/patterns"))
     jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
@@ -119,14 +120,20 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         tellers=bank.choice((0, 1, 2)),
         units=bank.randint(3, 12),
         jobs=jobs.choice((0, 1, 2)),
+        together=Random(f"{seed}/together").random() < 0.4,
     )
 
 
 def make_channel_plan(seed: int) -> ClusterPlan:
-    """Draws the plan of a seed for several channels. Tellers and jobs stay away: what they use is on one."""
+    """Draws the plan of a seed for several channels. Tellers and jobs stay away: what they use is on one.
+
+    So does what is together: a process of several members would end by the faults of several groups.
+    """
     plan = make_cluster_plan(seed)
     faults = (*plan.faults, *[MOVE] * MOVES)
-    return msgspec.structs.replace(plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0, jobs=0)
+    return msgspec.structs.replace(
+        plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0, jobs=0, together=False
+    )
 
 
 def _draw_clients(stream: Random, homes: list[int]) -> tuple[ClientPlan, ...]:

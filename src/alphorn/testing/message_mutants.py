@@ -12,6 +12,7 @@ from alphorn.client_manager.wildcards import Wildcards
 from alphorn.message_manager import checkpoint, engine, publishing
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
@@ -23,7 +24,7 @@ from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import publish_staged
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
-from alphorn.model.commands import Publish, PublishStaged
+from alphorn.model.commands import Entry, Publish, PublishStaged
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
 from alphorn.model.messages import BATCH_MESSAGES_MAX
@@ -160,6 +161,18 @@ def _batch_not_remembered() -> list[Patch]:
     return [(engine, "_APPLY", {**engine.__dict__["_APPLY"], PublishStaged: publish_and_forget})]
 
 
+def _guest_not_answered() -> list[Patch]:
+    original = MessageManager._answer
+
+    def answer(self: Any, origin: bytes, entry: Entry, effects: list[Effect], now: float) -> None:
+        if origin == self._origin:
+            self._orders.on_applied(entry.requests)
+        else:
+            original(self, origin, entry, effects, now)
+
+    return [(MessageManager, "_answer", answer)]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -183,6 +196,7 @@ MESSAGE_MUTANTS = tuple(
         ("limit-not-kept", "A full destination that blocks takes what comes.", _limit_not_kept),
         ("release-not-told", "Producers do not hear that a destination has room again.", _release_not_told),
         ("batch-not-remembered", "A staged batch that is published again is seen again.", _batch_not_remembered),
+        ("guest-not-answered", "A primary takes its guest's requests for its own.", _guest_not_answered),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )

@@ -6,8 +6,11 @@ disk. Links from Client Managers (client_manager_room.py) are simulated streams.
 
 from typing import Any
 
+import msgspec
+
 from alphorn.bus.entries import Member
 from alphorn.bus.machine import Deliver
+from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG
 from alphorn.message_manager import machine as mm
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
@@ -21,7 +24,7 @@ from alphorn.testing.streams import StreamEnd
 from alphorn.testing.upper import Turns, Upper
 from alphorn.testing.workload import Workload
 
-CLIENT_MANAGER_TAG = "client_manager"
+CLIENT_MANAGER_TAGS = (CLIENT_MANAGER_TAG, SHARED_TAG)
 SUPPLY_BYTES_MAX = 500  # so little that an answer often holds a part of what was asked
 
 
@@ -48,13 +51,24 @@ class EngineReplica(Replica):
         self._room.restore(Engine.restore([content]))
 
 
-class MessageManagerRoom(Upper):
-    """One Message Manager on its member."""
+class GuestUpper(Upper):
+    """What else stands on a Message Manager's member: a Client Manager of the same process."""
 
-    __slots__ = ("_ends", "_next_link", "_workload", "machine", "node", "turns")
+    __slots__ = ()
+
+    def is_mine(self, handle: int) -> bool:
+        """Whether the guest ordered it, and not the host."""
+        raise NotImplementedError
+
+
+class MessageManagerRoom(Upper):
+    """One Message Manager on its member, alone or with a guest."""
+
+    __slots__ = ("_ends", "_guest", "_next_link", "_workload", "machine", "node", "turns")
 
     def __init__(self, node: SimulatedNode, workload: Workload) -> None:
         self.node = node
+        self._guest: GuestUpper | None = None
         self._workload = workload
         self._begin()
 
@@ -66,6 +80,11 @@ class MessageManagerRoom(Upper):
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.machine.restore(engine)
+
+    def lodge(self, guest: GuestUpper) -> None:
+        """Lets a Client Manager take part by this one's member; before its first start."""
+        self._guest = guest
+        self.node.me = msgspec.structs.replace(self.node.me, tag=SHARED_TAG)
 
     def accept(self, end: StreamEnd) -> bool:
         """A Client Manager connects; False where nobody listens."""
@@ -83,27 +102,63 @@ class MessageManagerRoom(Upper):
         """See `Upper`."""
         self._begin()
         self.turns.finish_soon()
+        if self._guest is not None:
+            self._guest.on_started()
+
+    def on_ended(self) -> None:
+        """See `Upper`."""
+        if self._guest is not None:
+            self._guest.on_ended()
 
     def on_resumed(self) -> None:
         """See `Upper`."""
         self.turns.resume()
+        if self._guest is not None:
+            self._guest.on_resumed()
 
     def on_deliver(self, output: Deliver) -> None:
         """See `Upper`."""
         self.turns.receive(mm.Committed(output.sequence, origin_of(output.assignment.id), output.payload))
+        if self._guest is not None:
+            self._guest.on_deliver(output)
+
+    def on_ordered(self, handle: int, sequence: int) -> None:
+        """See `Upper`."""
+        if self._guest is not None and self._guest.is_mine(handle):
+            self._guest.on_ordered(handle, sequence)
+
+    def on_refused(self, handle: int, reason: str) -> None:
+        """See `Upper`."""
+        if self._guest is not None and self._guest.is_mine(handle):
+            self._guest.on_refused(handle, reason)
+
+    def on_window(self, *, is_open: bool) -> None:
+        """See `Upper`."""
+        if self._guest is not None:
+            self._guest.on_window(is_open=is_open)
+
+    def on_synchronised(self, *, is_synchronised: bool) -> None:
+        """See `Upper`."""
+        if self._guest is not None:
+            self._guest.on_synchronised(is_synchronised=is_synchronised)
+
+    @property
+    def keeps_state(self) -> bool:
+        """See `Upper`."""
+        return self._guest is None or self._guest.keeps_state
 
     def on_member(self, event: str, member: Member) -> None:
         """See `Upper`."""
-        if member.tag == CLIENT_MANAGER_TAG and event in ("left", "failed"):
+        if member.tag in CLIENT_MANAGER_TAGS and event in ("left", "failed"):
             self.turns.receive(mm.ClientManagerLeft(member.origin))
 
-    def on_primary(self, epoch: int, *, is_self: bool) -> None:
+    def on_primary(self, epoch: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
         """See `Upper`."""
         if not is_self:
             self.turns.receive(mm.Demoted(epoch))
             return
         endpoint: Any = self.node.machine
-        known = tuple(m.origin for m in endpoint.members() if m.tag == CLIENT_MANAGER_TAG and m.is_live)
+        known = tuple(m.origin for m in members if m.tag in CLIENT_MANAGER_TAGS and m.is_live)
         self.turns.receive(mm.Promoted(epoch, endpoint.origin, known))
 
     def _begin(self) -> None:

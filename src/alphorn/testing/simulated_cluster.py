@@ -50,9 +50,7 @@ class SimulatedCluster:
             channel = SimulatedChannel(plan, number, schedule, is_tracing=is_tracing, is_even=is_even)
             self.channels.append(channel)
         self.message_managers = [room for channel in self.channels for room in channel.message_managers]
-        self.client_managers = [
-            ClientManagerRoom(f"M{number + 1}", self.channels, plan.limits) for number in range(plan.client_managers)
-        ]
+        self.client_managers = [self._make_client_manager(number) for number in range(plan.client_managers)]
         self.book = Book(*(channel.simulation.watch for channel in self.channels))
         for channel in self.channels:
             channel.book = self.book
@@ -63,11 +61,17 @@ class SimulatedCluster:
         self.jobs = [self._make_job(number) for number in range(plan.jobs)]
         self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
 
+    def _make_client_manager(self, number: int) -> ClientManagerRoom:
+        """In a process of its own, or beside the so-manieth Message Manager of each channel where there is one."""
+        beside = [channel.message_managers[number : number + 1] for channel in self.channels]
+        hosts = [room for rooms in beside for room in rooms] if self.plan.together else []
+        return ClientManagerRoom(f"M{number + 1}", self.channels, self.plan.limits, hosts)
+
     def _make_client(self, client: ClientPlan) -> SimulatedClient:
         made = SimulatedClient(
             client.name,
             client_id=client.client_id,
-            place=client.home,
+            place=self.client_managers[client.home].place,
             book=self.book,
             streams=self.channels[0].streams,
             stream=Random(f"{self.plan.seed}/{client.name}"),
@@ -123,9 +127,11 @@ class SimulatedCluster:
         """Starts every Message Manager and witness for the very first time, then every Client Manager and client."""
         for channel in self.channels:
             for node in channel.simulation.servers():
-                node.start(founding=True)
+                if not node.is_up:
+                    node.start(founding=True)
         for room in self.client_managers:
-            room.node.start()
+            if not room.node.is_up:
+                room.node.start()
         for program in self.programs:
             program.start()
 

@@ -13,6 +13,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 10.0  # W2, which is paced and takes at most as long
     connections: int = 10_000  # W7
     destinations: int = 10_000  # how many "many" are
+    together: bool = False  # the Client Manager is in the primary's process
 
     @property
     def warm_up(self) -> int:

@@ -47,4 +47,7 @@ def run_clients(cluster: Cluster, tasks: Sequence[Produce | Consume | Pace]) -> 
 
 
 def _look(cluster: Cluster) -> dict[str, float]:
-    return {name: cpu_s(pid) for name, pid in cluster.nodes.items()}
+    processes: dict[int, list[str]] = {}
+    for name, pid in cluster.nodes.items():
+        processes.setdefault(pid, []).append(name)
+    return {"+".join(names): cpu_s(pid) for pid, names in processes.items()}

@@ -1,7 +1,8 @@
 """The works that `alphorn bench messages` knows, by name, and how one is measured.
 
 Every work runs in a cluster of its own: primary, one backup, and one Client Manager, which hosts a witness, each a
-process; two copies are on stable storage before anything is confirmed.
+process; two copies are on stable storage before anything is confirmed. Together, the Client Manager is in the primary's
+process, and the witness in one of its own.
 """
 
 import tempfile
@@ -63,5 +64,7 @@ def measure(work: Work, scale: Scale, limit: Limit | None, directory: Path | Non
     """Runs a work in a new cluster, whose files are made in `directory` and removed; raises an `Error`."""
     sized = msgspec.structs.replace(scale, work=work.name, messages=scale.messages or work.messages, size=work.size)
     temporary = tempfile.TemporaryDirectory(prefix="alphorn-bench-", dir=directory)
-    with temporary as folder, cluster(directory=Path(folder)) as made:
+    with temporary as folder, cluster(directory=Path(folder), together=scale.together) as made:
+        if scale.together:
+            made.make_primary(made.beside(made.client_managers[0])[0])
         return work.measure(made, sized, limit)
