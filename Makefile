@@ -52,6 +52,7 @@ sparkchaos: $(READY) ## kill drivers, workers and primaries under a Spark job: m
 bench: $(READY) ## measure the log and the message cluster on this machine
 	@$(BIN)/alphorn bench log
 	@$(BIN)/alphorn bench messages
+	@$(BIN)/alphorn bench messages --together
 
 requirements: $(READY) ## which requirements have a test that proves them
 	@$(BIN)/python -m tools.requirements
