@@ -44,10 +44,9 @@ from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead,
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
-from alphorn.node.bus import BusNode
 from alphorn.node.links import Link
 from alphorn.node.message_manager import MessageManagerNode
-from alphorn.node.reader import Guest, Reader, make_witness
+from alphorn.node.reader import Guest, Reader, make_witness, start_all
 
 UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 
@@ -88,16 +87,10 @@ class ClientManagerNode:
         await self._listen(self._me.clients, self._accept)
         if self._me.http:
             await self._listen(self._me.http, self._accept_tunnel)
-        members: list[BusNode | Reader] = [*self._witnesses, *self._channels]
-        started: list[BusNode | Reader] = []
         try:
-            for member in members:
-                await member.start()
-                started.append(member)
+            await start_all([*self._witnesses, *self._channels])
         except BaseException:
             self._close_doors()
-            for member in started:
-                await member.stop()
             raise
         self._machine = ClientManager(
             self._settings(),

@@ -4,7 +4,7 @@ Where a Message Manager of the channel runs in the same process the Client Manag
 of its own, and what it orders goes by the Message Manager's origin (decision 35).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -234,6 +234,19 @@ class Guest(Reader):
         self._delivered = through
         for sequence in [sequence for sequence in self._ordered if sequence <= through]:
             self._tell(Committed(self.number, 0, self._ordered.pop(sequence), b""))
+
+
+async def start_all(members: Sequence[BusNode | Reader]) -> None:
+    """Starts these in turn; where one cannot start those before it are stopped, and its error is raised."""
+    started: list[BusNode | Reader] = []
+    try:
+        for member in members:
+            await member.start()
+            started.append(member)
+    except BaseException:
+        for member in started:
+            await member.stop()
+        raise
 
 
 def make_witness(node: Halting, file: ClusterFile, me: NodeTable, number: int, *, founding: bool) -> BusNode:

@@ -4,13 +4,9 @@ Two machines with a Message Manager each need a third vote, and whoever gives it
 """
 
 import asyncio
-import logging
 
 from alphorn.io.cluster_file import ClusterFile
-from alphorn.node.bus import BusNode
-from alphorn.node.reader import make_witness
-
-_log = logging.getLogger(__name__)
+from alphorn.node.reader import make_witness, start_all
 
 
 class WitnessNode:
@@ -24,15 +20,7 @@ class WitnessNode:
     async def start(self) -> None:
         """Takes part in every channel's group."""
         self.stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        started: list[BusNode] = []
-        try:
-            for member in self._members:
-                await member.start()
-                started.append(member)
-        except BaseException:
-            for member in started:
-                await member.stop()
-            raise
+        await start_all(self._members)
 
     async def stop(self) -> None:
         """Leaves the groups in good order."""
