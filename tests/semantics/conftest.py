@@ -9,7 +9,7 @@ import alphorn.testing
 from tests.semantics.waiting import WAIT_S
 
 # What depends on how Client Managers and Message Managers speak to each other is tried in both layouts.
-BOTH_LAYOUTS = ("every_client_manager", "messages", "redelivery", "streams", "subscriptions", "transactions")
+BOTH_LAYOUTS = ("every_client_manager", "redelivery", "streams", "transactions")
 
 
 def pytest_generate_tests(metafunc):

@@ -14,6 +14,7 @@ from rich.console import Console
 from alphorn.spark.jobs.manifest import Manifest
 from alphorn.spark.jobs.runners import Surroundings, run_archive
 from alphorn.spark.jobs.starting import start_spark
+from tests.spark.jobs.small import make_small
 
 TOPIC = "topic:killed"
 BATCH = 100
@@ -33,5 +34,7 @@ def commit_and_die(self: Manifest, *args: Any, **options: Any) -> Manifest:
 
 
 Manifest.commit = commit_and_die  # type: ignore[method-assign]
-around = Surroundings(start_spark("tests", "local[2]"), url, Console(quiet=True), lambda sentence: None)
+spark = start_spark("tests", "local[2]")
+make_small(spark)
+around = Surroundings(spark, url, Console(quiet=True), lambda sentence: None)
 run_archive(around, Path(folder), TOPIC, batch=BATCH)

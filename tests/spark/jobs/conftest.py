@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-SMALL = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+from tests.spark.jobs.small import SMALL, make_small
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -20,8 +15,7 @@ def small_tables(spark: SparkSession) -> Iterator[None]:
     source = str(Path(__file__).parents[3] / "src")
     os.environ["PYTHONPATH"] = f"{source}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     before = {name: spark.conf.get(name) for name in SMALL}
-    for name, value in SMALL.items():
-        spark.conf.set(name, value)
+    make_small(spark)
     yield
     for name, value in before.items():
         spark.conf.set(name, value)

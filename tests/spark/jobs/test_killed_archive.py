@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.spark, pytest
 
 def run_driver(url: str, root: Path, moment: str, version: int) -> int:
     arguments = [sys.executable, str(DRIVER), url, str(root), moment, str(version)]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     quiet = subprocess.DEVNULL  # no pipes: Spark's workers outlive the driver for a moment
     process = subprocess.Popen(arguments, start_new_session=True, env=environment, stdout=quiet, stderr=quiet)
     return process.wait(PATIENCE_S)
