@@ -71,9 +71,9 @@ class MessageManagerNode:
 
     def __init__(self, file: ClusterFile, name: str, *, founding: bool, beside: object = ()) -> None:
         self._file = file
-        self._me = self.table = file.node(name)
+        self.table = file.node(name)
         self._guest: Guest | None = None  # the Client Manager in this process
-        self._channel = next(i for i, channel in enumerate(file.channels) if channel.name == self._me.channel)
+        self._channel = next(i for i, channel in enumerate(file.channels) if channel.name == self.table.channel)
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._next_link = 0
@@ -85,16 +85,16 @@ class MessageManagerNode:
         self._consolidation = Consolidation(config.checkpoint_interval)
         self._snapshot: Snapshot | None = None  # of which a checkpoint is being made
         self._unmeasured = 0
-        seat = seat_of(file, self._me, self._channel)
+        seat = seat_of(file, self.table, self._channel)
         me = next(member for member in config.members if member.name == name)
-        if file.has_guest(self._me):
+        if file.has_guest(self.table):
             me = msgspec.structs.replace(me, tag=SHARED_TAG)
-        self.bus = self._bus = BusNode(
+        self.bus = BusNode(
             BusSettings(
                 config=config,
                 me=me,
                 store=Path(file.directory) / name / "log",
-                store_bytes_max=self._me.store_bytes_max,
+                store_bytes_max=self.table.store_bytes_max,
                 founding=founding,
                 further=seat.further,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
@@ -105,9 +105,9 @@ class MessageManagerNode:
         self._about = About(
             name=name,
             pid=os.getpid(),
-            address=self._me.link,
-            channel=self._me.channel,
-            rank=self._me.rank,
+            address=self.table.link,
+            channel=self.table.channel,
+            rank=self.table.rank,
             run=time.time_ns().to_bytes(8, "big"),
         )
 
@@ -117,21 +117,21 @@ class MessageManagerNode:
         self.stopped: asyncio.Future[str] = loop.create_future()
         offset_ms = time.time() * 1000 - loop.time() * 1000
         self._machine = MessageManager(
-            self._about, wall_ms=lambda now: int(offset_ms + now * 1000), read=self._bus.read_entry
+            self._about, wall_ms=lambda now: int(offset_ms + now * 1000), read=self.bus.read_entry
         )
         self._driver: Driver[Input, Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
-        port = int(self._me.link.rpartition(":")[2])
+        port = int(self.table.link.rpartition(":")[2])
         try:
-            self._server = await loop.create_server(self.accept, link_hosts(self._me), port, start_serving=False)
+            self._server = await loop.create_server(self.accept, link_hosts(self.table), port, start_serving=False)
         except OSError as error:
             raise Unavailable(
-                f"{self._me.name} cannot listen for Client Managers at {self._me.link}: {error.strerror}; "
+                f"{self.table.name} cannot listen for Client Managers at {self.table.link}: {error.strerror}; "
                 "end what uses the port, or choose another"
             ) from None
         try:
-            await self._bus.start()
+            await self.bus.start()
         except BaseException:
             self._server.close()
             raise
@@ -143,18 +143,18 @@ class MessageManagerNode:
         """Leaves in good order: another replica takes over at once."""
         self._driver.close()
         await self._tasks.close()
-        await self._bus.stop()
+        await self.bus.stop()
         self._server.close()
         for stream in list(self._streams.values()):
             stream.close("the node stops")
 
     def publish_log(self, lines: list[str]) -> None:
         """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
-        self._driver.receive(Logged(self._bus.origin, lines))
+        self._driver.receive(Logged(self.bus.origin, lines))
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
-        return {"message_manager": self._machine.describe(), "bus": self._bus.describe()}
+        return {"message_manager": self._machine.describe(), "bus": self.bus.describe()}
 
     def die_at(self, step: str, count: int) -> None:
         """For tests: kills the process when it has applied this step of a transaction as primary."""
@@ -189,7 +189,7 @@ class MessageManagerNode:
         if self._guest is not None and self._guest.is_mine(handle):
             self._guest.on_refused(handle, reason, is_unknown=is_unknown)
             return
-        _log.warning("event=order_refused node=%s reason=%s", self._me.name, reason)
+        _log.warning("event=order_refused node=%s reason=%s", self.table.name, reason)
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`. What the primary orders is little."""
@@ -205,7 +205,7 @@ class MessageManagerNode:
         """See `Upper`."""
         if is_self:
             origins = tuple(m.origin for m in members if m.tag in _CLIENT_MANAGERS and m.is_live)
-            self._driver.receive(Promoted(epoch, self._bus.origin, origins))
+            self._driver.receive(Promoted(epoch, self.bus.origin, origins))
         else:
             self._driver.receive(Demoted(epoch))
 
@@ -248,8 +248,8 @@ class MessageManagerNode:
         return self._complete(engine, needed)
 
     async def _complete(self, engine: Engine, needed: RangeSet) -> None:
-        peers = [node for node in self._file.message_managers(self._me.channel) if node.name != self._me.name]
-        await complete(self._bus, needed, lambda missing: fetch_entries(peers, missing))
+        peers = [node for node in self._file.message_managers(self.table.channel) if node.name != self.table.name]
+        await complete(self.bus, needed, lambda missing: fetch_entries(peers, missing))
         self._machine.restore(engine)
 
     def on_stop(self, reason: str) -> None:
@@ -268,7 +268,7 @@ class MessageManagerNode:
 
     def _measure(self) -> None:
         self._unmeasured = 0
-        used, limit = self._bus.store_bytes()
+        used, limit = self.bus.store_bytes()
         space = Space(used=used, limit=limit, reserve=self._file.reserve_bytes(limit))
         self._driver.receive(Measured(space))
         if self._snapshot is None:  # its weight is not known before, nor what it frees
@@ -277,7 +277,7 @@ class MessageManagerNode:
 
     def _set_interval(self, interval: int | None) -> None:
         if interval is not None and self._machine.is_primary:
-            self._bus.tell(ChangeInterval(interval, self._lifetime))
+            self.bus.tell(ChangeInterval(interval, self._lifetime))
 
     # --- links ---
 
@@ -315,7 +315,7 @@ class MessageManagerNode:
             case Tell(number, frame):
                 self._say(number, frame)
             case Order(payload):
-                self._bus.order(payload)
+                self.bus.order(payload)
             case Supply(number, request, sequences):
                 self._supply(number, request, sequences)
             case Break(number, reason):
@@ -339,7 +339,7 @@ class MessageManagerNode:
         size = 0
         for sequence in sequences:
             # What is not applied here may be something that was never committed.
-            payload = self._bus.read_entry(sequence) if sequence <= self._machine.engine.sequence else None
+            payload = self.bus.read_entry(sequence) if sequence <= self._machine.engine.sequence else None
             if payload is not None:
                 found.append((sequence, memoryview(payload)))
                 size += len(payload)
@@ -353,5 +353,5 @@ class MessageManagerNode:
         self._dirty.clear()
 
     def _on_failure(self, error: BaseException) -> None:
-        _log.error("event=machine_failed node=%s", self._me.name, exc_info=error)
+        _log.error("event=machine_failed node=%s", self.table.name, exc_info=error)
         self.on_stop(f"{type(error).__name__}: {error}")

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from alphorn.bus.config import MemberConfig, Role
 from alphorn.bus.entries import Assignment, Member
-from alphorn.client_manager.machine import Committed, Input, Joined, Lost, Window
+from alphorn.client_manager.hearing import Hearing
+from alphorn.client_manager.machine import Input, Joined, Window
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, ClusterFile, NodeTable
 from alphorn.io.streams import FrameStream
 from alphorn.io.topology import seat_of
@@ -96,15 +97,15 @@ class Voter:
 class Reader(Voter):
     """This node's member of one channel: orders what clients want, hears everything that is committed."""
 
+    _begins_at_once = True
+
     def __init__(self, owner: Owner, file: ClusterFile, me: NodeTable, number: int) -> None:
         super().__init__(owner)
         self._owner = owner
         self.number = number
         self.links: dict[str, Link] = {}
         self.origin = b""  # as the machine knows it
-        self._handles: dict[int, int] = {}  # the bus's to the machine's
-        self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
-        self._delivered = 0
+        self._hearing = Hearing(number, has_begun=self._begins_at_once)
         self.bus = self._find_member(file, me)
 
     def _find_member(self, file: ClusterFile, me: NodeTable) -> BusNode:
@@ -136,32 +137,27 @@ class Reader(Voter):
 
     def order(self, handle: int, payload: bytes) -> None:
         """Puts an entry into the log."""
-        self._handles[self.bus.order(payload)] = handle
+        self._hearing.order(self.bus.order(payload), handle)
 
-    def _tell(self, item: Input) -> None:
-        """Hands something over; a member that the group had given up joined again, under another origin."""
-        if self.bus.origin != self.origin:
+    def _tell(self, *items: Input) -> None:
+        """Hands things over; a member that the group had given up joined again, under another origin."""
+        if items and self.bus.origin != self.origin:
             self.origin = self.bus.origin
             self._owner.receive(Joined(self.number, self.origin))
-        self._owner.receive(item)
+        for item in items:
+            self._owner.receive(item)
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
-        self._delivered = sequence
-        handle = self._ordered.pop(sequence, 0)
-        self._tell(Committed(self.number, sequence, handle, bytes(payload)))
+        self._tell(*self._hearing.on_deliver(sequence, payload))
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`."""
-        mine = self._handles.pop(handle)
-        if sequence > self._delivered:
-            self._ordered[sequence] = mine
-        else:
-            self._tell(Committed(self.number, sequence, mine, b""))
+        self._tell(*self._hearing.on_ordered(handle, sequence))
 
     def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`."""
-        self._tell(Lost(self.number, self._handles.pop(handle), reason))
+        self._tell(*self._hearing.on_refused(handle, reason))
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
@@ -180,13 +176,13 @@ class Guest(Reader):
     """The seat of a Client Manager beside a Message Manager of the channel.
 
     A Message Manager replays the log's past when it starts. A guest begins like any Client Manager, at the newest
-    number: when its host first follows the log closely. What it ordered before then is answered as something whose past
-    nobody has heard.
+    number: when its host first follows the log closely.
     """
+
+    _begins_at_once = False
 
     def __init__(self, owner: Owner, file: ClusterFile, me: NodeTable, number: int, host: Host) -> None:
         self._host = host
-        self._has_begun = False
         super().__init__(owner, file, me, number)
 
     def _find_member(self, file: ClusterFile, me: NodeTable) -> BusNode:
@@ -205,35 +201,18 @@ class Guest(Reader):
 
     def is_mine(self, handle: int) -> bool:
         """Whether the guest ordered it, and not the host."""
-        return handle in self._handles
+        return self._hearing.is_mine(handle)
 
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
-        self._has_begun = self._has_begun or is_synchronised
-
-    def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
-        """See `Upper`."""
-        if self._has_begun:
-            super().on_deliver(sequence, assignment, payload)
-        else:
-            self._pass_over(sequence)
-
-    def on_ordered(self, handle: int, sequence: int) -> None:
-        """See `Upper`."""
-        is_passed = sequence <= self._delivered and not self._has_begun
-        super().on_ordered(handle, 0 if is_passed else sequence)
+        self._hearing.has_begun = self._hearing.has_begun or is_synchronised
 
     def install_checkpoint(self, sequence: int, chunks: Iterator[bytes]) -> None:
         """See `Upper`."""
-        if self._has_begun:
+        if self._hearing.has_begun:
             super().install_checkpoint(sequence, chunks)
         else:
-            self._pass_over(sequence)
-
-    def _pass_over(self, through: int) -> None:
-        self._delivered = through
-        for sequence in [sequence for sequence in self._ordered if sequence <= through]:
-            self._tell(Committed(self.number, 0, self._ordered.pop(sequence), b""))
+            self._tell(*self._hearing.pass_over(sequence))
 
 
 async def start_all(members: Sequence[BusNode | Reader]) -> None:

@@ -13,6 +13,7 @@ from alphorn.bus.machine import Deliver
 from alphorn.client_manager import machine as cm
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
+from alphorn.client_manager.hearing import Hearing
 from alphorn.doors import native
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG
 from alphorn.model import frame_kinds, link
@@ -160,7 +161,8 @@ def _add_member(channel: SimulatedChannel, name: str) -> SimulatedNode:
 class Seat(GuestUpper):
     """The process's member of one channel's group, and its links there."""
 
-    __slots__ = ("_channel", "_delivered", "_handles", "_links", "_ordered", "_room", "node", "number", "origin")
+    _begins_at_once = True
+    __slots__ = ("_channel", "_hearing", "_links", "_room", "node", "number", "origin")
 
     def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, node: SimulatedNode) -> None:
         self._room = room
@@ -176,9 +178,7 @@ class Seat(GuestUpper):
     def begin(self, turns: Turns) -> None:
         """The process is whole, and new."""
         self._links: dict[str, StreamEnd] = {}
-        self._handles: dict[int, int] = {}  # the bus's to the machine's
-        self._ordered: dict[int, int] = {}  # sequence → the machine's handle, until it is delivered
-        self._delivered = 0
+        self._hearing = Hearing(self.number, has_begun=self._begins_at_once)
         for manager in self._channel.message_managers:
             self._open_link(turns, manager, RELINK_S[0])
 
@@ -202,23 +202,25 @@ class Seat(GuestUpper):
         """See `Upper`."""
         self._room.on_resumed(self)
 
+    def is_mine(self, handle: int) -> bool:
+        """See `GuestUpper`."""
+        return self._hearing.is_mine(handle)
+
+    def on_restored(self, sequence: int) -> None:
+        """See `GuestUpper`."""
+        self._receive(*self._hearing.pass_over(sequence))
+
     def on_deliver(self, output: Deliver) -> None:
         """See `Upper`."""
-        self._delivered = output.sequence
-        handle = self._ordered.pop(output.sequence, 0)
-        self._receive(cm.Committed(self.number, output.sequence, handle, bytes(output.payload)))
+        self._receive(*self._hearing.on_deliver(output.sequence, output.payload))
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`."""
-        mine = self._handles.pop(handle)
-        if sequence > self._delivered:
-            self._ordered[sequence] = mine
-        else:
-            self._receive(cm.Committed(self.number, sequence, mine, b""))
+        self._receive(*self._hearing.on_ordered(handle, sequence))
 
     def on_refused(self, handle: int, reason: str) -> None:
         """See `Upper`."""
-        self._receive(cm.Lost(self.number, self._handles.pop(handle), reason))
+        self._receive(*self._hearing.on_refused(handle, reason))
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
@@ -227,7 +229,7 @@ class Seat(GuestUpper):
     def order(self, handle: int, payload: bytes) -> None:
         """Puts an entry into the log."""
         workload = self._channel.workload
-        self._handles[workload.next_handle] = handle
+        self._hearing.order(workload.next_handle, handle)
         workload.order_payload(self.node, payload)
 
     def ask(self, name: str, asked: frame_kinds.Asked) -> None:
@@ -236,14 +238,15 @@ class Seat(GuestUpper):
         if end is not None:
             end.send(link.encode(asked))
 
-    def _receive(self, item: cm.Input) -> None:
+    def _receive(self, *items: cm.Input) -> None:
         turns = self._room.turns
         assert turns is not None, "its members start and end together"
         endpoint: Any = self.node.machine
         if endpoint.origin != self.origin:
             self.origin = endpoint.origin
             turns.receive(cm.Joined(self.number, self.origin))
-        turns.receive(item)
+        for item in items:
+            turns.receive(item)
 
     # --- links ---
 
@@ -284,7 +287,8 @@ class Seat(GuestUpper):
 class GuestSeat(Seat):
     """The seat of a Client Manager beside a Message Manager, as `alphorn.node.reader.Guest`."""
 
-    __slots__ = ("_has_begun", "_host")
+    _begins_at_once = False
+    __slots__ = ("_host",)
 
     def __init__(self, room: ClientManagerRoom, channel: SimulatedChannel, host: MessageManagerRoom) -> None:
         self._host = host
@@ -293,19 +297,10 @@ class GuestSeat(Seat):
     def _sit_down(self) -> None:
         self._host.lodge(self)
 
-    def begin(self, turns: Turns) -> None:
-        """See `Seat`."""
-        self._has_begun = False
-        super().begin(turns)
-
     @property
     def keeps_state(self) -> bool:
         """See `Upper`: before it has begun it misses nothing."""
-        return not self._has_begun
-
-    def is_mine(self, handle: int) -> bool:
-        """See `GuestUpper`."""
-        return handle in self._handles
+        return not self._hearing.has_begun
 
     def on_ended(self) -> None:
         """See `Upper`. The disk is the host's."""
@@ -313,19 +308,4 @@ class GuestSeat(Seat):
 
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
-        self._has_begun = self._has_begun or is_synchronised
-
-    def on_deliver(self, output: Deliver) -> None:
-        """See `Upper`."""
-        if self._has_begun:
-            super().on_deliver(output)
-            return
-        self._delivered = output.sequence
-        handle = self._ordered.pop(output.sequence, 0)
-        if handle:
-            self._receive(cm.Committed(self.number, 0, handle, b""))
-
-    def on_ordered(self, handle: int, sequence: int) -> None:
-        """See `Upper`."""
-        is_passed = sequence <= self._delivered and not self._has_begun
-        super().on_ordered(handle, 0 if is_passed else sequence)
+        self._hearing.has_begun = self._hearing.has_begun or is_synchronised

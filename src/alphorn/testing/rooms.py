@@ -4,6 +4,7 @@ Its member has the real engine as its replica, so its checkpoints, and the entri
 disk. Links from Client Managers (client_manager_room.py) are simulated streams.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
@@ -51,14 +52,18 @@ class EngineReplica(Replica):
         self._room.restore(Engine.restore([content]))
 
 
-class GuestUpper(Upper):
+class GuestUpper(Upper, ABC):
     """What else stands on a Message Manager's member: a Client Manager of the same process."""
 
     __slots__ = ()
 
+    @abstractmethod
+    def on_restored(self, sequence: int) -> None:
+        """The host goes on from a checkpoint."""
+
+    @abstractmethod
     def is_mine(self, handle: int) -> bool:
         """Whether the guest ordered it, and not the host."""
-        raise NotImplementedError
 
 
 class MessageManagerRoom(Upper):
@@ -80,6 +85,8 @@ class MessageManagerRoom(Upper):
     def restore(self, engine: Engine) -> None:
         """Goes on from a checkpoint."""
         self.machine.restore(engine)
+        if self._guest is not None:
+            self._guest.on_restored(engine.sequence)
 
     def lodge(self, guest: GuestUpper) -> None:
         """Lets a Client Manager take part by this one's member; before its first start."""
