@@ -1,6 +1,6 @@
 """One message under way at a time: how long it takes, and what each process does for it.
 
-    python benchmarks/round_trip.py [--messages 2000] [--pause 0.003] [--json]
+    python benchmarks/round_trip.py [--messages 2000] [--pause 0.003] [--together] [--json]
 
 `send`, `receive`, a pause where one is wanted, and again, through a cluster of real processes. For each process:
 processor microseconds for a message, and how often it went to sleep; for all of them: log entries for a message. With a
@@ -39,9 +39,11 @@ def entries(cluster: Cluster) -> int:
     return int(cluster.status()["channels"][0]["sequence"])
 
 
-def measure(messages: int, pause_s: float) -> dict[str, Any]:
+def measure(messages: int, pause_s: float, *, together: bool) -> dict[str, Any]:
     """The figures of a cluster and of this process."""
-    with alphorn.testing.cluster() as cluster, cluster.connect() as connection:
+    with alphorn.testing.cluster(together=together) as cluster, cluster.connect() as connection:
+        if together:
+            cluster.make_primary(cluster.beside(cluster.client_managers[0])[0])
         producer = connection.session().producer("queue:there-and-back")
         consumer = connection.session().consumer("queue:there-and-back")
         pids = {**cluster.nodes, "client": os.getpid()}
@@ -62,6 +64,7 @@ def measure(messages: int, pause_s: float) -> dict[str, Any]:
     return {
         "messages": messages,
         "pause_s": pause_s,
+        "together": together,
         "ms": {name: round(1000 * times[int(share * len(times))], 2) for name, share in (("p50", 0.5), ("p99", 0.99))},
         "entries": round(ordered / messages, 2),
         "processes": {name: {"cpu_us": round(cpu), "sleeps": round(slept, 1)} for name, (cpu, slept) in each.items()},
@@ -72,9 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two of them")
+    parser.add_argument("--together", action="store_true", help="the Client Manager in the primary's process")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = measure(arguments.messages, arguments.pause)
+    found = measure(arguments.messages, arguments.pause, together=arguments.together)
     if arguments.json:
         print(json.dumps(found))
         return

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from alphorn.bus.config import Budget, GroupConfig
+from alphorn.bus.config import Budget, GroupConfig, Role
 from alphorn.bus.entries import MemberJoined, digest_of
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import CommitAcknowledge, DataReport, Held, Prepare, Status
@@ -19,13 +19,25 @@ def held(counter: int) -> Held:
 
 
 class Leading:
-    """Member 1 has just become sequencer; servers 1 to 3 and a client are members; its own disk is quick."""
+    """Member 1 has just become sequencer; servers 1 to 3 and a client are members; its own disk is quick.
 
-    def __init__(self, config: GroupConfig | None = None, *, has_open_number: bool = False, **budget: int) -> None:
+    The client may have roles, which makes it a fourth server.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        *,
+        client_roles: Role = Role.NONE,
+        has_open_number: bool = False,
+        **budget: int,
+    ) -> None:
         self.bench = Bench(config or make_config(), budget=Budget(datagram_bytes=1200, **budget))
         self.bench.join(1, 2, 3)
         client = joined(self.bench.config, 1).member
-        client = msgspec.structs.replace(client, number=0x8000, name="c", address="c", roles=0, origin=SENDER)
+        client = msgspec.structs.replace(
+            client, number=0x8000, name="c", address="c", roles=int(client_roles), origin=SENDER
+        )
         self.bench.fold(system(MemberJoined(client)))
         if has_open_number:
             self.bench.ledger.append(numbered(1, EPOCH - (1 << 16)))

@@ -5,8 +5,8 @@ import pytest
 from alphorn.bus.config import Budget
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.frames import Data
-from alphorn.bus.machine import DATA_GROUP, Ordered, Refused, WindowChanged
-from alphorn.bus.sender import Sender
+from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP, Ordered, Refused, WindowChanged
+from alphorn.bus.sender import LITTLE_BYTES, Sender
 from alphorn.model.ids import Kind, counter_of, kind_of, make_id, origin_of
 from tests.bus.stations import EPOCH, Bench, numbered
 
@@ -49,6 +49,25 @@ def test_a_batch_is_sent_once_to_the_group_however_many_members_it_has() -> None
     sent = bench.sent(Data)
     assert {to for to, _ in sent} == {DATA_GROUP}
     assert b"".join(data.payload for _, data in sent) == b"x" * 2500
+
+
+def test_a_sequencers_own_batch_goes_where_its_number_goes_unless_it_is_large() -> None:
+    bench = Bench(budget=Budget())
+    bench.join(1)
+    machine = Sender(bench.station)
+    bench.station.sequencer = bench.station.number
+    machine.order(b"x" * LITTLE_BYTES, 1)
+    machine.order(b"x" * (LITTLE_BYTES + 1), 2)
+    flush(machine, 1.0)
+    assert [to for to, _ in bench.sent(Data)] == [CONTROL_GROUP, DATA_GROUP]
+
+
+def test_a_batch_that_leaves_no_room_for_its_number_does_not_go_with_it() -> None:
+    bench, machine = sender()
+    bench.station.sequencer = bench.station.number
+    machine.order(b"x" * (BUDGET.datagram_bytes // 2 + 1), 1)
+    flush(machine, 1.0)
+    assert [to for to, _ in bench.sent(Data)] == [DATA_GROUP]
 
 
 @pytest.mark.requirement("BUS-27")

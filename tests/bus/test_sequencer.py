@@ -2,7 +2,7 @@
 
 import pytest
 
-from alphorn.bus.config import Timing
+from alphorn.bus.config import Role, Timing
 from alphorn.bus.entries import EpochBegun, InSyncChanged, MemberLeft, decode_system
 from alphorn.bus.frames import (
     AssignmentAnswer,
@@ -160,6 +160,44 @@ def test_a_number_is_committed_with_a_majority_of_commit_servers_and_enough_copi
     commits = [commit for _, commit in leading.bench.sent(Commit)]
     assert [(commit.first, commit.committed) for commit in commits] == [(6, 6)]
     assert [assignment.id for assignment in commits[0].assignments] == [batch_id(1)]
+
+
+@pytest.mark.parametrize(
+    ("roles", "is_told"), [(Role.NONE, True), (Role.DATA, False), (Role.COMMIT, False), (Role.DATA | Role.READER, True)]
+)
+def test_a_commit_is_told_at_once_where_somebody_waits_for_it(roles: Role, is_told: bool) -> None:
+    leading = Leading(client_roles=roles)
+    leading.open_epoch()
+    leading.report(2, 1)
+    leading.acknowledge(1, 6, 6)
+    leading.acknowledge(2, 6, 6)
+    assert leading.committed == 6
+    assert len(leading.bench.sent(Commit)) == is_told
+
+
+def test_those_who_only_keep_the_log_hear_of_a_commit_with_the_next_submit_or_heartbeat() -> None:
+    leading = Leading(client_roles=Role.DATA)
+    leading.open_epoch()
+    leading.report(2, 1)
+    leading.acknowledge(1, 6, 6)
+    leading.acknowledge(2, 6, 6)
+    leading.bench.station.outbox.clear()
+    leading.report(2, 2)
+    assert [submit.committed for _, submit in leading.bench.sent(CommitSubmit)] == [6]
+    leading.acknowledge(1, 7, 7)
+    leading.acknowledge(2, 7, 7)
+    leading.sequencer.on_time(TIMING.heartbeat_busy_s)
+    assert [beat.committed for to, beat in leading.bench.sent(Heartbeat) if to == CONTROL_GROUP] == [7]
+
+
+def test_what_the_group_says_of_itself_is_told_to_all_at_once() -> None:
+    leading = Leading(client_roles=Role.DATA)
+    leading.open_epoch()
+    assert leading.sequencer.change_interval(16, 0)
+    leading.flush()
+    leading.acknowledge(1, 6, 6)
+    leading.acknowledge(2, 6, 6)
+    assert [(commit.first, commit.committed) for _, commit in leading.bench.sent(Commit)] == [(6, 6)]
 
 
 def test_copies_without_a_majority_commit_nothing() -> None:

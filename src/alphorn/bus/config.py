@@ -22,6 +22,7 @@ class Role(enum.IntFlag):
     DATA = 2  # stores entries
     COMMIT = 4  # votes: stores assignments and promises
     CHECKPOINT = 8  # consolidates entries into checkpoints
+    READER = 16  # somebody waits there for what is committed, as at every member without another role
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,11 @@ from collections import deque
 
 from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.frames import fragment_batch
-from alphorn.bus.machine import DATA_GROUP, Ordered, Refused, WindowChanged
+from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP, Ordered, Refused, WindowChanged
 from alphorn.bus.station import Station
 from alphorn.model.ids import Kind, counter_of, make_id
+
+LITTLE_BYTES = 4 << 10  # a sequencer's own batch that takes less travels with its number, in one datagram
 
 
 class _Pending:
@@ -106,8 +108,11 @@ class Sender:
         station.holdings.put_own(batch, pending.payload, timestamp, digest)
         self.whole.append(batch)
         limit = station.budget.datagram_bytes
+        # Everybody else needs both before there is something to do, and is woken once.
+        is_little = len(pending.payload) <= min(LITTLE_BYTES, limit // 2)
+        to = CONTROL_GROUP if is_little and station.sequencer == station.number else DATA_GROUP
         for data in fragment_batch(batch, pending.payload, digest=digest, timestamp=timestamp, limit=limit):
-            station.send(DATA_GROUP, data)
+            station.send(to, data)
 
     def on_committed(self, sequence: int, assignment: Assignment) -> None:
         """A number became final; if the batch is this member's, its owner is told."""

@@ -336,12 +336,25 @@ class Sequencer:
         if through >= first:
             self._progress_at = now
             ledger.commit(through)
-            self._tell_committed(first, through)
+            if self._is_awaited(first, through):
+                self._tell_committed(first, through)
             self.roster.welcome_joined()
             # While commits follow one another, the next one shows the loss of the one before.
             self._heartbeat_at = min(
                 self._beaten_at + station.timing.heartbeat_s, now + station.timing.heartbeat_busy_s
             )
+
+    def _is_awaited(self, first: int, through: int) -> bool:
+        """Whether some other member waits to hear that these are committed.
+
+        For batches those that only keep the log do not: they have done what the group needs before, and hear of it with
+        the next submit, or by the heartbeat that follows when there is none.
+        """
+        own = self._station.number
+        return any(
+            number != own and member.is_live and (not member.roles or member.has(Role.READER))
+            for number, member in self._tip.members.items()
+        ) or any(assignment.system for assignment in self._station.ledger.slice(first - 1, through))
 
     def _tell_committed(self, first: int, through: int) -> None:
         while first <= through:

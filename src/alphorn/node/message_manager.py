@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from alphorn.bus.config import Timing
+from alphorn.bus.config import Role, Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG, ClusterFile
@@ -88,7 +88,7 @@ class MessageManagerNode:
         seat = seat_of(file, self.table, self._channel)
         me = next(member for member in config.members if member.name == name)
         if file.has_guest(self.table):
-            me = msgspec.structs.replace(me, tag=SHARED_TAG)
+            me = msgspec.structs.replace(me, tag=SHARED_TAG, roles=me.roles | Role.READER)
         self.bus = BusNode(
             BusSettings(
                 config=config,

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from alphorn.bus.config import Role
 from alphorn.bus.entries import Member
 from alphorn.bus.machine import Deliver
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG
@@ -91,7 +92,8 @@ class MessageManagerRoom(Upper):
     def lodge(self, guest: GuestUpper) -> None:
         """Lets a Client Manager take part by this one's member; before its first start."""
         self._guest = guest
-        self.node.me = msgspec.structs.replace(self.node.me, tag=SHARED_TAG)
+        me = self.node.me
+        self.node.me = msgspec.structs.replace(me, tag=SHARED_TAG, roles=me.roles | Role.READER)
 
     def accept(self, end: StreamEnd) -> bool:
         """A Client Manager connects; False where nobody listens."""
