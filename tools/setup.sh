@@ -9,39 +9,41 @@ fail() {
     exit 1
 }
 
-find_python() {
-    for name in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
-        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$name"
-            return
-        fi
-    done
-}
-
 # Installs Debian packages where this user may; elsewhere the caller's own check says what is missing.
 try_apt() {
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "set-up: installing $* with apt-get"
+        echo "set-up: installing $* with apt-get" >&2
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@"; } >/dev/null || true
     fi
+}
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
 has_venv() {
     "$1" -c 'import ensurepip, venv' 2>/dev/null
 }
 
+# The system's own comes first: distributions build it with profile-guided optimisation, and others often do without.
+find_python() {
+    for name in ${PYTHON:-/usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11}; do
+        if is_new_enough "$name"; then
+            has_venv "$name" || try_apt "$("$name" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+            if has_venv "$name"; then
+                command -v "$name"
+                return
+            fi
+        fi
+    done
+}
+
 python=$(find_python)
-if [ -z "$python" ]; then
+if [ -z "$python" ] && [ -z "${PYTHON:-}" ]; then
     try_apt python3 python3-venv
     python=$(find_python)
 fi
-[ -n "$python" ] || fail "no Python 3.11 or newer was found; install python3 and python3-venv, or name one with PYTHON=/path/to/python"
-
-if ! has_venv "$python"; then
-    try_apt python3-venv
-    has_venv "$python" || try_apt "$("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
-fi
-has_venv "$python" || fail "$python has no venv module; install the package python3-venv"
+[ -n "$python" ] || fail "no Python 3.11 or newer with its module venv was found; install python3 and python3-venv, or name one with PYTHON=/path/to/python"
 
 # Spark runs on Java; everything else works without, so its absence stops nobody here.
 has_java() {
@@ -57,7 +59,7 @@ if [ -e .venv ]; then
         rm -rf .venv
     fi
 fi
-[ -e .venv ] || { echo "set-up: making .venv with $("$python" --version)"; "$python" -m venv .venv; }
+[ -e .venv ] || { echo "set-up: making .venv with $python, $("$python" --version)"; "$python" -m venv .venv; }
 
 echo "set-up: installing what requirements/ pins"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt ||

@@ -25,8 +25,8 @@ from alphorn.model.conversation import AbandonStream, Publish, SendFragment
 from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
-FRAGMENT_BYTES = 1 << 20  # a fragment costs every member the same work, whatever is in it
-WINDOW_BYTES = 3 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
+FRAGMENT_BYTES = 512 << 10  # larger ones cost less, and every small message that meets one waits longer
+WINDOW_BYTES = 3 << 20  # of one body, sent and not confirmed: more is faster, and small messages wait longer
 
 _HEAD_BYTES = 64  # of a frame before its bulk, at most
 _BUFFER_BYTES = _HEAD_BYTES + FRAGMENT_BYTES

@@ -38,7 +38,7 @@ from alphorn.model.messages import Flag
 ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large
 LITTLE_BYTES = 16 << 10  # commands that take less wait for the entry that is under way
 BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients,
-BULK_BYTES_SHARED = 1 << 20  # and where something else has left within
+BULK_BYTES_SHARED = 512 << 10  # and where something else has left within
 QUIET_S = 1.0
 _COMMAND_BYTES = 64
 _POSITION_BYTES = 9  # at most
