@@ -1,6 +1,7 @@
 """One Spark and one cluster for all tests here; each test has destinations of its own.
 
-Whoever wants Spark gets it in one worker of pytest only (`xdist_group`), because two of them would be two Javas.
+Whoever wants this Spark gets it in one worker of pytest only (`xdist_group`), because two of them would be two Javas.
+Tests that start drivers of their own may run beside it.
 """
 
 import os

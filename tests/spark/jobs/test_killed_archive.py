@@ -17,7 +17,7 @@ PATIENCE_S = 600.0  # generous: only what hangs meets it
 ROOT = Path(__file__).parents[3]
 DRIVER = Path(__file__).parent / "archive_driver.py"
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.spark]
 
 
 def run_driver(url: str, root: Path, moment: str, version: int) -> int:
