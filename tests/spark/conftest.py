@@ -14,6 +14,9 @@ import alphorn.testing
 
 TIMEOUT = "30"
 
+# Every Java that starts from here on lives for seconds: compiling well costs it more than it brings.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
