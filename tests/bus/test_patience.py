@@ -65,17 +65,15 @@ def test_whoever_keeps_a_log_hears_of_commits_later_and_of_submits_at_once(numbe
     assert not bench.station.can_wait(datagram(Commit(1, 1, []), Heartbeat(1, 1, 0, 0)))
 
 
-def test_whoever_keeps_no_log_hears_of_commits_at_once_and_of_batches_and_submits_later() -> None:
+def test_whoever_keeps_no_log_hears_of_commits_at_once_and_of_submits_later() -> None:
     bench = settled(2, roles=Role(0))
-    (batch,) = fragment_batch(bytes(16), bytes(100), digest=1, timestamp=0, limit=400)
     assert bench.station.can_wait(datagram(CommitSubmit(0, 0, 0, [numbered(1)])))
-    assert bench.station.can_wait(datagram(batch))
-    assert bench.station.can_wait(datagram(batch, CommitSubmit(0, 0, 0, [numbered(1)])))
     assert not bench.station.can_wait(datagram(Commit(1, 1, [numbered(1)])))
 
 
-def test_parts_of_a_batch_wait_for_the_last_of_them_where_they_are_stored() -> None:
-    station = settled(2, roles=Role.DATA).station
+@pytest.mark.parametrize("roles", [Role.DATA, Role(0)])
+def test_parts_of_a_batch_wait_for_the_last_of_them(roles: Role) -> None:
+    station = settled(2, roles=roles).station
     *parts, last = fragment_batch(bytes(16), bytes(1000), digest=1, timestamp=0, limit=400)
     assert len(parts) == 3
     assert all(station.can_wait(datagram(part)) for part in parts)

@@ -14,7 +14,7 @@ from alphorn.bus.entries import (
     decode_system,
     encode_system,
 )
-from alphorn.bus.frames import COMMIT_TYPE, DATA_TYPE, SUBMIT_TYPE, Body, Data, Frame, encode, is_part, says_only
+from alphorn.bus.frames import COMMIT_TYPE, SUBMIT_TYPE, Body, Data, Frame, encode, is_part, says_only
 from alphorn.bus.holdings import Holdings
 from alphorn.bus.journal import Journal
 from alphorn.bus.ledger import Ledger
@@ -22,7 +22,7 @@ from alphorn.bus.machine import CONTROL_GROUP, Output, PutMeta, Send, Trace
 from alphorn.bus.storage import Meta, Storage
 from alphorn.model.ids import Kind, Origin, make_id
 
-_OPEN = frozenset((DATA_TYPE, SUBMIT_TYPE))
+_SUBMIT = frozenset((SUBMIT_TYPE,))
 _COMMIT = frozenset((COMMIT_TYPE,))
 
 
@@ -131,11 +131,11 @@ class Station:
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether nobody waits for what this member does when it hears this.
 
-        One without a log can do nothing with a batch, or with its number, before the commit; one with a log has done
-        what the group needs before it hears of that. And with a part of a batch nothing can be done before the
+        One without a log learns nothing from a submit that the commit does not tell again; one with a log has done
+        what the group needs before it hears of the commit. And with a part of a batch nothing can be done before the
         rest has come, which is under way.
         """
-        return is_part(datagram) or says_only(datagram, _COMMIT if self.keeps_log else _OPEN, self.epoch)
+        return is_part(datagram) or says_only(datagram, _COMMIT if self.keeps_log else _SUBMIT, self.epoch)
 
     def as_member(self) -> Member:
         """This member as it asks to join."""
