@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from alphorn.client_manager.desk import KnownNode
 from alphorn.client_manager.machine import Linked, Told
 from alphorn.client_manager.picturing import Part, merge_status
 from alphorn.model import link
@@ -187,3 +188,21 @@ def test_where_two_believe_that_they_are_primary_the_newer_one_is_believed() -> 
     assert [row["name"] for row in status["destinations"]] == ["queue:one.1", "queue:one.2"]
     assert cursor == place_of(0, 4)
     assert [node["name"] for node in status["nodes"]] == ["mm1", "mm2"]
+
+
+def test_nodes_of_the_cluster_file_that_nobody_spoke_of_are_unreachable() -> None:
+    answer = described(link.Describe(1, 6), "one", [1], name="mm1")
+    state = msgspec.json.decode(answer.data)
+    state["witnesses"] = [{"name": "w1", "kind": "witness", "role": "witness", "pid": 7, "channel": ""}]
+    known = [
+        KnownNode("mm1", "message_manager", "host:1", "one"),
+        KnownNode("mm2", "message_manager", "host:2", "one"),
+        KnownNode("w1", "witness", "host:3"),
+        KnownNode("w2", "witness", "host:4"),
+    ]
+    status, _ = merge_status([Part(0, "mm1", state, 0)], ("one",), known)
+    roles = {node["name"]: node["role"] for node in status["nodes"]}
+    assert roles == {"mm1": "primary", "w1": "witness", "mm2": "unreachable", "w2": "unreachable"}
+    [absent] = [node for node in status["nodes"] if node["name"] == "mm2"]
+    assert (absent["kind"], absent["channel"], absent["address"]) == ("message_manager", "one", "host:2")
+    assert (absent["pid"], absent["lag"]) == (None, None), "nobody can tell"

@@ -7,7 +7,7 @@ import pytest
 
 from alphorn.message_manager.engine import DESCRIBED_MAX
 from alphorn.message_manager.guarded import Guarded
-from alphorn.message_manager.machine import Demoted, Promoted
+from alphorn.message_manager.machine import Demoted, Promoted, Witness, WitnessesChanged
 from alphorn.model import link
 from alphorn.model.commands import CreateDestination, DeleteDestination
 from alphorn.model.destinations import Policy, parse_destination
@@ -44,7 +44,7 @@ def serving() -> Serving:
 def test_destinations_come_in_pages_and_all_else_with_the_first(serving: Serving) -> None:
     described = serving.describe(maximum=4)
     first = msgspec.json.decode(described.data)
-    assert first.keys() == {"node", "channel", "client_managers", "readers", "moves", "destinations"}
+    assert first.keys() == {"node", "channel", "client_managers", "witnesses", "readers", "moves", "destinations"}
     assert (first["node"]["role"], first["channel"]["destinations"]) == ("primary", 9)
     assert names_of(described) == ["queue:q", "queue:q2", "queue:q3", "queue:q4"]
     assert rest_of(serving, described, maximum=4) == [["queue:q5", "queue:q6", "queue:q7", "queue:q8"], ["queue:q9"]]
@@ -91,6 +91,13 @@ def test_a_replica_that_is_primary_again_does_not_go_on_with_what_it_knew_before
     create(serving, "queue:while.another.was.primary")
     serving.receive(Promoted(3, ME, ()))
     assert names_of(serving.describe(after=9)) == ["queue:while.another.was.primary"]
+
+
+def test_witnesses_are_told_while_the_group_has_them(serving: Serving) -> None:
+    here, gone = Witness("w1", "host:1", 4711, is_live=True), Witness("w2", "host:2", 0, is_live=False)
+    serving.receive(WitnessesChanged((here, gone)))
+    [row] = msgspec.json.decode(serving.describe().data)["witnesses"]
+    assert (row["name"], row["kind"], row["role"], row["pid"]) == ("w1", "witness", "witness", 4711)
 
 
 def test_one_that_is_not_primary_tells_of_itself_and_has_no_pages(serving: Serving) -> None:

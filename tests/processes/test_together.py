@@ -75,13 +75,24 @@ def test_a_cluster_that_is_killed_whole_goes_on_with_what_it_had_through_every_c
         assert receive(url_of(running, "cm2"), 50) == list(range(50, 100))
 
 
+def witness_of(running: Cluster) -> tuple[str, int | None]:
+    """Role and process of the witness, as `alphorn status` tells them."""
+    [found] = [node for node in running.status()["nodes"] if node["kind"] == "witness"]
+    return found["role"], found["pid"]
+
+
 @pytest.mark.requirement("HA-5")
 def test_a_witness_that_is_a_node_of_its_own_votes_and_may_be_lost():
     with alphorn.testing.cluster(together=True) as running:
         assert running.beside("cm1") == ["mm1", "cm1"]
         assert running.nodes["mm1"] == running.nodes["cm1"] != running.nodes["w1"]
+        here, gone = ("witness", running.nodes["w1"]), ("unreachable", None)
+        while (seen := witness_of(running)) != here:
+            assert seen == gone, "each look is a question to the cluster, which notices in a moment"
         running.kill("w1")
         send(running.url, range(10))
+        while (seen := witness_of(running)) != gone:
+            assert seen == here
         running.restart("w1")
         running.make_primary("mm1")
         running.kill("mm2")

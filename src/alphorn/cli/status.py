@@ -20,6 +20,7 @@ COLUMNS = {
     "moves": ("name", "from", "to", "stage"),
 }
 
+COLOURS = {"primary": "green", "unreachable": "red"}  # by role
 WIDTH = 160  # where there is no terminal to ask
 SHOWN_MAX = 1_000  # destinations in a table
 
@@ -77,4 +78,5 @@ def _cell(column: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     text = str(value).replace("_", " ") if column == "kind" else str(value)
-    return f"[green]{text}[/]" if (column, text) == ("role", "primary") else text.replace("[", "\\[")
+    colour = COLOURS.get(text) if column == "role" else None
+    return f"[{colour}]{text}[/]" if colour else text.replace("[", "\\[")

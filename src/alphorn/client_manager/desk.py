@@ -20,6 +20,15 @@ from alphorn.model.messages import BATCH_BYTES_MAX
 LATER_S = 0.05
 
 
+class KnownNode(msgspec.Struct, frozen=True):
+    """A node of the cluster file."""
+
+    name: str
+    kind: str
+    address: str
+    channel: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One Client Manager."""
 
@@ -32,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()  # of all Client Managers, for clients that must look for another
     servers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of each channel: its name, and the names and
     # link addresses of its Message Managers
+    nodes: tuple[KnownNode, ...] = ()  # of the whole cluster
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
     prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.desk import Desk, KnownNode
 from alphorn.model import link
 from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
 from alphorn.model.errors import PeerViolation, Unavailable
 
+UNREACHABLE = "unreachable"
 NO_DESTINATIONS = b'{"destinations":[]}'
 
 
@@ -127,8 +128,9 @@ class Picturing:
 
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
+        settings = self._desk.settings
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            status, cursor = merge_status(gathering.parts, self._desk.settings.channel_names)
+            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes)
             answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)
             self._desk.reply(gathering.connection.stream, answer)
 
@@ -145,11 +147,13 @@ class _Gathering:
         self.parts: list[Part] = []
 
 
-def merge_status(parts: list[Part], names: Sequence[str] = ()) -> tuple[dict[str, Any], int]:
+def merge_status(
+    parts: list[Part], names: Sequence[str] = (), known: Sequence[KnownNode] = ()
+) -> tuple[dict[str, Any], int]:
     """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations.
 
-    With it comes the cursor: destinations are told channel by channel, to the end of the first page of one that has
-    more.
+    Nodes that the cluster file has and nobody spoke of are there too, as unreachable. With it comes the cursor:
+    destinations are told channel by channel, to the end of the first page of one that has more.
     """
     primaries = _primaries(parts)
     nodes: dict[str, dict[str, Any]] = {}
@@ -172,12 +176,14 @@ def merge_status(parts: list[Part], names: Sequence[str] = ()) -> tuple[dict[str
             {"name": move["name"], "from": state["channel"]["name"], "to": names[move["to"]], "stage": move["stage"]}
             for move in state.get("moves", ())
         ]
-        for other in state["client_managers"]:
+        for other in (*state["client_managers"], *state.get("witnesses", ())):
             nodes.setdefault(other["name"], other)
     newest = {channel["name"]: channel["sequence"] for channel in channels.values()}
     for node in nodes.values():
         if node["role"] == "backup":
             node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
+    for absent in known:
+        nodes.setdefault(absent.name, _unreachable(absent))
     picture = {
         "nodes": list(nodes.values()),
         "channels": list(channels.values()),
@@ -186,6 +192,20 @@ def merge_status(parts: list[Part], names: Sequence[str] = ()) -> tuple[dict[str
         "moves": moves,
     }
     return picture, cursor
+
+
+def _unreachable(node: KnownNode) -> dict[str, Any]:
+    """It has ended, or its links are broken: from here nobody can tell."""
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "pid": None,
+        "address": node.address,
+        "channel": node.channel,
+        "role": UNREACHABLE,
+        "epoch": None,
+        "lag": None,
+    }
 
 
 def _primaries(parts: list[Part]) -> dict[int, Part]:

@@ -49,7 +49,7 @@ BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
 MESSAGE_MANAGER_TAG = "message_manager"
 CLIENT_MANAGER_TAG = "client_manager"
 SHARED_TAG = "message_manager+client_manager"  # of a member that both stand on
-WITNESS_TAG = "witness"
+WITNESS_TAG = "witness"  # a running one adds its process, as "witness:4711"
 LIMIT_BYTES_MIN = 64 << 10
 CHANNEL_BYTES_MAX = 16 << 20
 

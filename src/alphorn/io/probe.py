@@ -67,7 +67,7 @@ async def missing_of(file: ClusterFile, *, whole: bool = False) -> str:
         if len(primaries) < len(wanted):
             lacking = wanted - {str(n["channel"]) for n in primaries}
             return f"{node.name} knows no primary of {', '.join(sorted(lacking))}"
-        if whole and (away := servers - {n["name"] for n in status["nodes"]}):
+        if whole and (away := servers - {n["name"] for n in status["nodes"] if n["role"] in ("primary", "backup")}):
             return f"{node.name} has no link to {', '.join(sorted(away))}"
     return ""
 

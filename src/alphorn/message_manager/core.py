@@ -39,6 +39,7 @@ from alphorn.message_manager.machine import (
     Promoted,
     Supply,
     Tell,
+    WitnessesChanged,
 )
 from alphorn.message_manager.orders import OWN_REQUESTS, Orders
 from alphorn.message_manager.own_log import OwnLog
@@ -129,6 +130,8 @@ class MessageManager:
                 self._on_promoted(item, now)
             case Demoted():
                 self._on_demoted(item.epoch)
+            case WitnessesChanged():
+                self._picture.witnesses = item.witnesses
             case Logged():
                 self._own_log.add(item.run, item.lines)
                 if self._epoch:  # while nobody is primary they wait

@@ -43,6 +43,21 @@ class ClientManagerLeft(Input, frozen=True, gc=False):
     origin: bytes
 
 
+class Witness(msgspec.Struct, frozen=True, gc=False):
+    """A node that votes, as the group knows it."""
+
+    name: str
+    address: str
+    pid: int  # 0 where it is not known
+    is_live: bool
+
+
+class WitnessesChanged(Input, frozen=True, gc=False):
+    """Who votes in this channel and keeps no messages; only told about."""
+
+    witnesses: tuple[Witness, ...]
+
+
 class Logged(Input, frozen=True, gc=False):
     """This node wrote log lines, which belong on the `_LOG` topic too; `run` names this run of the node."""
 

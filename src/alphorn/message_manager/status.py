@@ -9,6 +9,7 @@ import msgspec
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.flow import FlowControl
+from alphorn.message_manager.machine import Witness
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
@@ -34,11 +35,12 @@ class Picture:
     Whatever is there from the first page to the last is in one of them, once, whatever else comes and goes meanwhile.
     """
 
-    __slots__ = ("_about", "_epoch", "_flow", "_numbers")
+    __slots__ = ("_about", "_epoch", "_flow", "_numbers", "witnesses")
 
     def __init__(self, about: About, flow: FlowControl) -> None:
         self._about = about
         self._flow = flow
+        self.witnesses: tuple[Witness, ...] = ()
         self._numbers: list[int] = []  # of all destinations when somebody began with the first: sorting takes its time
         self._epoch = 0  # in which that was: after another one's, others may have been created
 
@@ -93,6 +95,7 @@ class Picture:
                 "closed": engine.moves.is_closed,
             },
             "client_managers": [_client_manager(frame) for frame in introduced],
+            "witnesses": [_witness(witness) for witness in self.witnesses if witness.is_live],
             "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
             "moves": _moves(engine),
         }
@@ -133,6 +136,19 @@ def _client_manager(frame: Introduce) -> dict[str, Any]:
         "address": frame.address,
         "channel": "",
         "role": "",
+        "epoch": 0,
+        "lag": 0,
+    }
+
+
+def _witness(witness: Witness) -> dict[str, Any]:
+    return {
+        "name": witness.name,
+        "kind": "witness",
+        "pid": witness.pid or None,
+        "address": witness.address,
+        "channel": "",  # it votes in all of them
+        "role": "witness",
         "epoch": 0,
         "lag": 0,
     }

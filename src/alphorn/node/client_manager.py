@@ -15,7 +15,7 @@ from functools import partial
 from alphorn.bus.config import Budget
 from alphorn.client_manager.channel import ENTRY_BYTES
 from alphorn.client_manager.core import ClientManager
-from alphorn.client_manager.desk import Settings
+from alphorn.client_manager.desk import KnownNode, Settings
 from alphorn.client_manager.machine import (
     Ask,
     Closed,
@@ -170,6 +170,10 @@ class ClientManagerNode:
             servers=tuple(
                 (channel.name, tuple((node.name, node.link) for node in self._file.message_managers(channel.name)))
                 for channel in self._file.channels
+            ),
+            nodes=tuple(
+                KnownNode(node.name, node.kind, node.clients or node.link or node.witness, node.channel)
+                for node in self._file.nodes
             ),
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,

@@ -43,6 +43,8 @@ from alphorn.message_manager.machine import (
     Promoted,
     Supply,
     Tell,
+    Witness,
+    WitnessesChanged,
 )
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.status import About
@@ -80,6 +82,8 @@ class MessageManagerNode:
         self._is_synchronised = False
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
+        self._witness_names = {node.name for node in file.nodes if node.kind == "witness"}
+        self._witnesses: dict[str, Witness] = {}
         config = file.group(self._channel)
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
@@ -200,14 +204,23 @@ class MessageManagerNode:
         """See `Upper`."""
         if member.tag in _CLIENT_MANAGERS and event in ("left", "failed"):
             self._driver.receive(ClientManagerLeft(member.origin))
+        self._note_witnesses(msgspec.structs.replace(member, is_live=event not in ("left", "failed")))
 
     def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
         """See `Upper`."""
+        self._note_witnesses(*members)
         if is_self:
             origins = tuple(m.origin for m in members if m.tag in _CLIENT_MANAGERS and m.is_live)
             self._driver.receive(Promoted(epoch, self.bus.origin, origins))
         else:
             self._driver.receive(Demoted(epoch))
+
+    def _note_witnesses(self, *members: Member) -> None:
+        """Those that are nodes of their own; of one within a Client Manager that one's row tells."""
+        seen = [_witness_of(member) for member in members if member.name in self._witness_names]
+        if seen:
+            self._witnesses |= {witness.name: witness for witness in seen}
+            self._driver.receive(WitnessesChanged(tuple(self._witnesses.values())))
 
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
@@ -355,3 +368,8 @@ class MessageManagerNode:
     def _on_failure(self, error: BaseException) -> None:
         _log.error("event=machine_failed node=%s", self.table.name, exc_info=error)
         self.on_stop(f"{type(error).__name__}: {error}")
+
+
+def _witness_of(member: Member) -> Witness:
+    _, _, pid = member.tag.partition(":")
+    return Witness(member.name, member.address, int(pid) if pid.isdecimal() else 0, member.is_live)

@@ -4,15 +4,18 @@ Where a Message Manager of the channel runs in the same process the Client Manag
 of its own, and what it orders goes by the Message Manager's origin (decision 35).
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from alphorn.bus.config import MemberConfig, Role
 from alphorn.bus.entries import Assignment, Member
 from alphorn.client_manager.hearing import Hearing
 from alphorn.client_manager.machine import Input, Joined, Window
-from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, ClusterFile, NodeTable
+from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, WITNESS_TAG, ClusterFile, NodeTable
 from alphorn.io.streams import FrameStream
 from alphorn.io.topology import seat_of
 from alphorn.model.ranges import RangeSet
@@ -232,10 +235,11 @@ def make_witness(node: Halting, file: ClusterFile, me: NodeTable, number: int, *
     """A node's commit server of one channel."""
     config = file.group(number)
     seat = seat_of(file, me, number)
+    voter = next(member for member in config.members if member.name == me.name)
     return BusNode(
         BusSettings(
             config=config,
-            me=next(member for member in config.members if member.name == me.name),
+            me=msgspec.structs.replace(voter, tag=f"{WITNESS_TAG}:{os.getpid()}"),
             store=Path(file.directory) / me.name / f"witness-{number}",
             founding=founding,
             reads=False,
