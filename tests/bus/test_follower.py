@@ -296,3 +296,29 @@ def test_a_fact_of_a_later_epoch_raises_the_fence_because_older_sequencers_are_d
     assert following.bench.station.epoch == NEXT_EPOCH
     following.submit(2, numbered(3), previous_epoch=NEXT_EPOCH)
     assert following.log == [numbered(1), numbered(2, NEXT_EPOCH)]
+
+
+def test_a_write_that_a_reset_forgot_does_not_speak_for_one_that_ends_at_the_same_number() -> None:
+    bench = Bench()
+    bench.join(1, 2, 3)
+    bench.settle()
+    station, follower = bench.station, Follower(bench.station, durable=3, now=0.0)
+    station.epoch = station.durable_epoch = EPOCH
+    old = CommitSubmit(3, EPOCH, 3, [numbered(counter) for counter in range(1, 6)])
+    follower.on_submit(bench.frame(1, old), old, 0.0)
+    first, _ = bench.hand_over()
+    state = station.ledger.state.copy(station.config)
+    for counter in (1, 2):
+        state.fold(state.sequence + 1, numbered(counter, NEXT_EPOCH))
+    station.ledger.reset(state)  # a checkpoint at 5, of the next epoch
+    follower.restart()
+    station.journal.write(DropAfter(0))
+    second, _ = bench.hand_over()
+    new = CommitSubmit(5, NEXT_EPOCH, 5, [numbered(counter, NEXT_EPOCH) for counter in range(3, 6)])
+    follower.on_submit(bench.frame(2, new, NEXT_EPOCH), new, 0.0)
+    third, _ = bench.hand_over()
+    station.journal.on_durable(first)
+    station.journal.on_durable(second)
+    assert follower.durable == 5
+    station.journal.on_durable(third)
+    assert follower.durable == 8

@@ -8,7 +8,7 @@ from alphorn.bus.frames import Absent, Data, Fetch
 from alphorn.bus.machine import DATA_GROUP, Persist, PutAssignments, PutEntry
 from alphorn.bus.repair import Repairer
 from alphorn.model.ids import origin_of
-from tests.bus.stations import Bench, batch_id, numbered, payload_of
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered, payload_of
 
 TIMING = Timing()
 BUDGET = Budget(datagram_bytes=1200)
@@ -24,6 +24,7 @@ class Answering:
         self.bench.hold(4)
         writes = [PutAssignments(4, [numbered(n) for n in (4, 5, 6)]), PutEntry(5, payload_of(5), digest_of(b""))]
         self.bench.storage.submit(Persist(1, writes))
+        self.bench.station.epoch = self.bench.station.durable_epoch = EPOCH
         self.repairer = Repairer(self.bench.station, now=0.0)
 
     def ask(
@@ -117,6 +118,14 @@ def test_a_batch_that_was_never_here_is_denied() -> None:
     answering = Answering()
     answering.ask(2, 1.0, ids=(4, 77))
     assert [(to, absent.ids) for to, absent in answering.bench.sent(Absent)] == [("S2", [batch_id(77)])]
+
+
+@pytest.mark.parametrize(("epoch", "durable"), [(0, 0), (EPOCH, 0), (NEXT_EPOCH, NEXT_EPOCH)])
+def test_nothing_is_denied_but_behind_the_fence_of_who_asks_and_that_on_disk(epoch: int, durable: int) -> None:
+    answering = Answering()
+    answering.bench.station.epoch, answering.bench.station.durable_epoch = epoch, durable
+    answering.ask(2, 1.0, ids=(77,))
+    assert answering.bench.sent(Absent) == []
 
 
 def test_a_barred_disk_denies_nothing_because_it_may_have_forgotten() -> None:

@@ -4,13 +4,15 @@ import msgspec
 import pytest
 
 from alphorn.bus.config import Timing
-from alphorn.bus.entries import VoterAdded, VoterRemoved, decode_system
+from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, decode_system
+from alphorn.bus.follower import Follower
 from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Join, Promise, Status
-from alphorn.bus.machine import MemberChanged, Persist, PutMeta
-from alphorn.bus.storage import Meta
+from alphorn.bus.machine import MemberChanged, Persist, PutAssignments, PutMeta
+from alphorn.bus.storage import DAMAGED, Damaged, Meta
+from alphorn.io.memory_storage import MemoryStorage
 from alphorn.model.errors import Misuse
 from tests.bus.group import Group, Node, logs_agree, make_config
-from tests.bus.stations import Bench
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, numbered
 
 
 def founded(servers: int = 3) -> Group:
@@ -295,3 +297,38 @@ def test_a_lost_disk_that_restarts_while_its_addition_is_open_still_accepts_it()
 def is_adding(submit: CommitSubmit) -> bool:
     entries = [decode_system(assignment.system) for assignment in submit.assignments if assignment.system]
     return any(isinstance(entry, VoterAdded) for entry in entries)
+
+
+class SpoiltDisk(MemoryStorage):
+    """A disk that cannot read the assignment of one number."""
+
+    spoilt = 0
+
+    def assignment(self, sequence: int) -> Assignment | Damaged | None:
+        return DAMAGED if sequence == self.spoilt else super().assignment(sequence)
+
+
+def test_what_an_older_epoch_left_behind_a_newer_one_is_void_and_dropped() -> None:
+    """Numbers 4 to 8 of one epoch; 5 is damaged; the next epoch writes 5 and 6, and the member dies before it heals."""
+    disk = SpoiltDisk(on_durable=lambda token: None)
+    bench = Bench(storage=disk)
+    bench.join(1, 2, 3)
+    bench.station.journal.write(PutAssignments(1, bench.ledger.slice(0, 3)))
+    bench.station.epoch = EPOCH
+    bench.station.remember(promised=EPOCH)
+    bench.settle()
+    old = CommitSubmit(3, EPOCH, 3, [numbered(counter) for counter in range(1, 6)])
+    Follower(bench.station, durable=3, now=0.0).on_submit(bench.frame(1, old), old, 0.0)
+    bench.settle()
+    disk.spoilt = 5
+    bench = Bench(storage=disk, founding=False)
+    assert (bench.ledger.last, bench.station.impaired_until) == (4, 8)
+    disk.spoilt = 0
+    new = CommitSubmit(4, EPOCH, 3, [numbered(3, NEXT_EPOCH), numbered(2, NEXT_EPOCH)])
+    Follower(bench.station, durable=4, now=0.0).on_submit(bench.frame(2, new, NEXT_EPOCH), new, 0.0)
+    bench.settle()
+    bench = Bench(storage=disk, founding=False)
+    assert bench.station.is_whole
+    assert (bench.ledger.last, bench.ledger.last_epoch) == (6, NEXT_EPOCH)
+    bench.settle()
+    assert disk.assignment_bounds() == (1, 6)

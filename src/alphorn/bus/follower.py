@@ -190,8 +190,9 @@ class Follower:
         self.on_appended(first)
 
     def _settle(self, mark: list[int]) -> None:
-        if mark in self._pending:  # a reset of the ledger forgets what was under way
-            self._pending.remove(mark)
+        # A reset of the ledger forgets what was under way, and what is written after it may end at the same number.
+        if any(mark is pending for pending in self._pending):
+            self._pending = [pending for pending in self._pending if pending is not mark]
             self.durable = max(self.durable, mark[0])
 
     def _forget(self, after: int) -> None:

@@ -57,7 +57,10 @@ class Repairer:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
                 self._answer_sequence(frame.number, sequence, now)
         is_final = any(first <= station.ledger.committed for first, _ in fetch.sequences)
-        if absent and not is_final:
+        # Only behind the candidate's own fence, and that on disk: who denies a batch must not store it afterwards for
+        # the sequencer before, which may have all it needs but this copy.
+        is_fenced = frame.epoch == station.epoch == station.durable_epoch
+        if absent and not is_final and is_fenced:
             station.send_member(frame.number, Absent(absent))
 
     def _answer_sequence(self, to: int, sequence: int, now: float) -> None:
@@ -90,7 +93,8 @@ class Repairer:
                 return False
             payload, timestamp, digest = found
         data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=station.budget.datagram_bytes)
-        self._send(to, sequence, data[first:last] if last else data, now)
+        # Fragments are named as the sender cut them; where datagrams here are of another size, all of it is sent.
+        self._send(to, sequence, (data[first:last] if last else data) or data, now)
         return True
 
     def _stored(self, sequence: int) -> tuple[bytes | memoryview, int, int] | None:

@@ -13,6 +13,7 @@ from alphorn.bus.config import CONFIGURED_NUMBER_MAX, Budget, GroupConfig, Membe
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.group_state import GroupState
 from alphorn.bus.ledger import Ledger
+from alphorn.bus.machine import DropAfter
 from alphorn.bus.station import Station
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Meta, Storage
 from alphorn.model.errors import Misuse
@@ -55,7 +56,7 @@ def restore(
     source = IdSource(host, port, unix_s=unix_s, previous_start=meta.start)
     meta = msgspec.structs.replace(meta, start=source.start)
     member = Member(me.number, me.name, me.address, int(me.roles), me.rank, me.tag, source.origin, meta.incarnation)
-    ledger, impaired_until, checkpoint, is_lost = _restore_ledger(config, storage, budget, reads=reads, meta=meta)
+    ledger, impaired_until, checkpoint, is_lost = _restore_ledger(config, storage, budget, reads=reads)
     if is_lost:
         meta = msgspec.structs.replace(meta, is_voter_barred=True)
     station = Station(
@@ -71,6 +72,8 @@ def restore(
         impaired_until=impaired_until,
         is_tracing=is_tracing,
     )
+    if storage.assignment_bounds()[1] > ledger.last and not impaired_until:
+        station.journal.write(DropAfter(ledger.last))
     is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
     return Restored(station, checkpoint, is_returning)
 
@@ -85,7 +88,7 @@ def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
 
 
 def _restore_ledger(
-    config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool, meta: Meta
+    config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool
 ) -> tuple[Ledger, int, int, bool]:
     """The ledger; how far it went where not all of it is readable; the checkpoint; whether the base is lost."""
     first, last = storage.assignment_bounds()
@@ -96,12 +99,18 @@ def _restore_ledger(
     has_rest = not is_lost and first <= state.sequence + 1 <= last + 1 and last >= first
     base = first - 1 if has_rest else state.sequence
     ledger = Ledger(state, storage, base=min(base, state.sequence))
+    epoch, is_void = state.epoch, False
     for sequence in range(state.sequence + 1, last + 1) if has_rest else ():
         assignment = storage.assignment(sequence)
         if not isinstance(assignment, Assignment):
             break
+        if assignment.epoch < epoch:
+            # A newer epoch wrote up to here while this was unreadable behind a damaged record: it is void.
+            is_void = True
+            break
+        epoch = assignment.epoch
         ledger.append(assignment)
-    return ledger, last if ledger.last < last else 0, checkpoint, is_lost
+    return ledger, last if ledger.last < last and not is_void else 0, checkpoint, is_lost
 
 
 def _is_whole(info: CheckpointInfo, storage: Storage) -> bool:
@@ -123,7 +132,9 @@ def _base_state(
     snapshots: list[tuple[int, bytes]] = []
     if isinstance(info, CheckpointInfo):
         snapshots.append((info.sequence, info.state))
-    if isinstance(mark, tuple) and (not reads or not snapshots):
+    if isinstance(mark, tuple):
+        # A log may begin behind this member's own checkpoint: others had theirs sooner. It needs one of them then, but
+        # what the group was is here.
         snapshots.append(mark)
     checkpoint = info.sequence if reads and isinstance(info, CheckpointInfo) and _is_whole(info, storage) else 0
     for sequence, data in snapshots:

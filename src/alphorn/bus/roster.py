@@ -22,6 +22,8 @@ from alphorn.bus.frames import Frame, Join, Status, Welcome
 from alphorn.bus.group_state import GroupState
 from alphorn.bus.station import Station
 
+_LOST_MAX = 64  # runs on lost or old disks that are remembered: of a group, a few at most
+
 
 class Standing:
     """What was last heard of one member, in the current epoch."""
@@ -76,7 +78,8 @@ class Roster:
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
         self._joining: dict[int, Member] = {}  # runs whose join is open, as they asked
-        self._lost: dict[int, int] = {}  # runs (nonces) on a lost or old disk whose vote cannot be removed yet
+        # Runs, by number and nonce, on a lost or old disk whose vote cannot be removed yet, or that may be long over.
+        self._lost: dict[tuple[int, int], None] = {}
 
     def of(self, number: int) -> Standing | None:
         """What is known of a member."""
@@ -162,15 +165,18 @@ class Roster:
             return []
         entries: list[SystemEntry] = []
         if is_configured and known is not None and (body.is_blank or self._is_old(body, known)):
+            self._note_lost(number, asked.nonce)
+            if asked.origin != known.origin and self._is_here(known, now):
+                # A late copy of an earlier run's word. A disk that is lost asks again, when the other run is silent.
+                return []
             station.trace("disk-lost", f"member={number}")
             # At once, whatever its vote must wait for: what it said was durable is not any more.
             self._forget(number)
             if known.is_voter:
                 if has_open_voters or len(tip.voters) == 1:
-                    self._lost[number] = asked.nonce
                     return []
                 entries.append(VoterRemoved(number, False))
-            self._lost.pop(number, None)
+            del self._lost[number, asked.nonce]
         self._hear_run(number, asked.origin, now)
         self._joining[number] = asked
         member = msgspec.structs.replace(asked, number=number)
@@ -192,10 +198,23 @@ class Roster:
         """
         if body.member.nonce == known.nonce:
             return False
-        if body.member.incarnation <= known.incarnation or self._lost.get(known.number) == body.member.nonce:
+        if body.member.incarnation <= known.incarnation or (known.number, body.member.nonce) in self._lost:
             return True
         standing = self.standings.get(known.number)
         return standing is not None and standing.origin != body.member.origin and body.accepted < standing.accepted
+
+    def _note_lost(self, number: int, nonce: int) -> None:
+        """It is so until its vote is removed, whatever it has caught up with until then: it may have forgotten more."""
+        if len(self._lost) >= _LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+        self._lost[number, nonce] = None
+
+    def _is_here(self, known: Member, now: float) -> bool:
+        """Whether the run that the log knows spoke a moment ago."""
+        standing = self.standings.get(known.number)
+        if standing is None or standing.origin != known.origin:
+            return False
+        return now - standing.heard_at < self._station.timing.suspect_s
 
     def _forget(self, number: int) -> None:
         standing = self.standings.get(number)

@@ -200,6 +200,8 @@ class Takeover:
 
     def _give_up(self, now: float) -> None:
         self._station.trace("give-up", self.state.value)
+        if self.state is State.RESOLVING:
+            self._claimed = -1  # the epoch was announced, and nobody promises it a second time
         self.state = State.IDLE
         self._due = now + self._station.timing.suspect_s * self._station.random.uniform(0.5, 1.5)
 
@@ -251,7 +253,7 @@ class Takeover:
 
     def on_absent(self, frame: Frame, body: Absent, now: float) -> None:
         """A data server does not have these."""
-        if self.state is State.RESOLVING:
+        if self.state is State.RESOLVING and frame.epoch == self._station.epoch:
             for batch in body.ids:
                 self._denied.setdefault(batch, set()).add(frame.number)
             self._resolve(now, is_due=False)
