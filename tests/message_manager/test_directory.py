@@ -1,8 +1,10 @@
 import pytest
 
-from alphorn.message_manager.effects import Answer, Created, Deleted, Unsubscribed
+from alphorn.message_manager.effects import Answer, Created, Deleted, Gone, Unsubscribed
+from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import CreateDestination, DeleteDestination, Forget, SetPolicy
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
+from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, Bench, arrived, errors
 
 
@@ -149,3 +151,16 @@ def test_the_printable_state_names_every_destination() -> None:
     assert (queue["name"], queue["depth"], queue["bytes"] > 0) == ("queue:q", 3, True)
     assert (topic["name"], topic["subscriptions"][0]["name"]) == ("topic:t", "s")
     assert described["producers"] == 1
+
+
+def test_a_queue_that_becomes_one_of_last_values_keeps_the_newest_of_each_key_on_every_replica() -> None:
+    bench, twin = Bench(), Bench()
+    queue = bench.create("queue:q", groups=True)
+    bench.publish(queue, Packed("old", key="K"), Packed("other", key="L"), Packed("new", key="K"))
+    effects = bench.apply(SetPolicy(queue, Policy(groups=True, last_value=True)))
+    assert [effect.positions for effect in effects if isinstance(effect, Gone)] == [[1, 1]]
+    bench.acknowledge(queue, 3, 3)
+    twin.engine, twin.counters = Engine.restore(list(bench.engine.checkpoint())), dict(bench.counters)
+    newest = Packed("newest", key="K")
+    assert bench.publish(queue, newest) == twin.publish(queue, newest)
+    assert b"".join(bench.engine.checkpoint()) == b"".join(twin.engine.checkpoint())

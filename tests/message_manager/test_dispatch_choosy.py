@@ -288,3 +288,16 @@ def test_a_replay_leaves_out_what_the_connection_itself_has_sent(stage: Stage) -
     stage.attach("a", topic, subscription=subscription)
     assert stage.deliver() == {}
     assert stage.dispatcher.take_refused()[0].positions == [1, 3]
+
+
+def test_a_queue_with_groups_that_becomes_exclusive_serves_the_active_consumer_alone(stage: Stage) -> None:
+    queue = stage.queue(groups=True)
+    stage.attach("a", queue, prefetch=3)
+    stage.attach("b", queue, prefetch=3)
+    for name in ("K", "L"):
+        stage.publish(queue, keyed(name))
+        stage.deliver()
+    stage.order(SetPolicy(queue, Policy(groups=True, exclusive=True)))
+    for _ in range(2):
+        stage.publish(queue, keyed("L"))
+    assert stage.deliver() == {"a": first_time(3, 4)}

@@ -3,6 +3,7 @@
 import pytest
 
 from alphorn.model.commands import DeleteDestination
+from alphorn.model.messages import Packed
 from tests.message_manager.stage import Stage, first_time, key
 
 
@@ -176,3 +177,45 @@ def test_a_doubt_about_what_is_not_there_any_more_is_passed_over(stage: Stage) -
     stage.attach("a", QUEUE, prefetch=20, client_manager=1)
     stage.publish(QUEUE, 1)
     assert stage.deliver() == {"a": first_time(1, 11)}
+
+
+def keyed(*keys: str) -> list[Packed]:
+    return [Packed(str(place), key=key) for place, key in enumerate(keys, 1)]
+
+
+@pytest.mark.requirement("HA-20")
+def test_a_message_that_is_parked_for_one_stays_with_another_that_comes_late_and_has_it() -> None:
+    stage = Stage()
+    queue = stage.queue(groups=True)
+    stage.publish(queue, keyed("K", "K"))
+    stage.attach("b", queue, prefetch=10, client_manager=2)
+    assert stage.deliver() == {"b": first_time(1, 2)}
+    stage.become_primary(1, 2)
+    stage.attach("a", queue, prefetch=1, client_manager=1)
+    stage.attach("c", queue, prefetch=1, client_manager=1)
+    stage.dispatcher.introduce(1)
+    stage.dispatcher.leave(2)  # it was not back in time: 1 goes to a, and 2 is parked for it
+    assert stage.deliver() == {"a": twice(1)}
+    stage.attach("b", queue, prefetch=10, client_manager=2, held=[2, 2])
+    stage.acknowledge("a", queue, 1, 1)
+    assert stage.deliver() == {}
+    stage.acknowledge("b", queue, 2, 2)
+    assert stage.state(queue)["locked"] == 0
+
+
+def test_an_exclusive_queue_with_groups_serves_the_active_consumer_alone_after_a_change_of_primary() -> None:
+    stage = Stage()
+    queue = stage.queue(groups=True, exclusive=True)
+    stage.attach("a", queue, prefetch=2, client_manager=1)
+    stage.attach("b", queue, prefetch=1, client_manager=2)
+    stage.publish(queue, keyed("K", "L"))
+    assert stage.deliver() == {"a": first_time(1, 2)}
+    stage.become_primary(1, 2)
+    stage.attach("b", queue, prefetch=1, client_manager=2)
+    stage.dispatcher.introduce(2)
+    stage.dispatcher.leave(1)
+    assert stage.deliver() == {"b": twice(1)}
+    stage.attach("a", queue, prefetch=2, client_manager=1, held=[1, 2])
+    stage.acknowledge("b", queue, 1, 1)
+    stage.publish(queue, keyed("L"))
+    assert stage.deliver() == {"b": first_time(3, 3)}

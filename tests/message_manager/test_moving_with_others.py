@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.directory import COMING
+from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.questions import answer_question
 from alphorn.message_manager.topic import Topic
@@ -12,9 +13,12 @@ from alphorn.model.commands import (
     AnyCommand,
     CreateDestination,
     DropStaged,
+    Entry,
+    Expect,
     Move,
     MoveStage,
     Publish,
+    Return,
     Stage,
     Subscribe,
     TransactionCommit,
@@ -198,3 +202,23 @@ def _watch(side: Side, view: Fullness) -> None:
         return effects  # type: ignore[return-value]
 
     side.order = watched  # type: ignore[assignment, method-assign]
+
+
+@pytest.mark.requirement("DMQ-1")
+def test_dead_messages_go_to_the_systems_queue_while_their_own_is_on_another_channel(here: Side) -> None:
+    here.order(CreateDestination(Destination(DestinationKind.QUEUE, "kept"), Policy(dead_letter="others")))
+    here.order(publish(3, 4, 3))
+    here.order(Move(2, MoveStage.PLANNED, 1))
+    here.order(Move(2, MoveStage.BEGUN, 1, 77))
+    here.order(Return(3, 0, CONSUMER, [1, 1], is_dead=True))
+    twin = Engine.restore(list(here.engine.checkpoint()))
+    death = Return(3, 0, CONSUMER, [2, 2], is_dead=True)
+    for engine in (here.engine, twin):
+        engine.apply(engine.sequence + 1, Entry([death]))
+        assert OTHER not in engine.numbers
+    assert b"".join(here.engine.checkpoint()) == b"".join(twin.checkpoint())
+    here.order(Move(2, MoveStage.ENDED, 1, 77))
+    here.order(Return(3, 0, CONSUMER, [3, 3], is_dead=True))
+    assert error_of(here, Expect(OTHER, Policy(), 1, 77)) == ("", ""), "it can come back"
+    dead = here.engine.destinations[here.engine.numbers[Destination(DestinationKind.QUEUE, "_DMQ")]]
+    assert dead.next_position == 4

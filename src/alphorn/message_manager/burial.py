@@ -153,8 +153,13 @@ def _dying(destination: Queue | Topic, piece: Piece) -> Iterable[Range]:
 
 
 def _dead_letter_queue(state: State, destination: Queue | Topic, effects: list[Effect]) -> Queue:
-    """Where the dead messages of a destination go; it is created where it is missing."""
+    """Where the dead messages of a destination go; it is created where it is missing.
+
+    One that has moved to another channel, or is on its way, would be there twice: the system's own takes its part.
+    """
     target = Destination(DestinationKind.QUEUE, destination.policy.dead_letter or DEAD_MESSAGES)
+    if state.moves.is_away(target):
+        target = Destination(DestinationKind.QUEUE, DEAD_MESSAGES)
     number = state.numbers.get(target)
     found = state.create(target, Policy(), b"", effects) if number is None else state.destinations[number]
     assert isinstance(found, Queue)

@@ -5,11 +5,13 @@ Names that begin with "_" are the system's; only those it knows can be created, 
 
 from alphorn.message_manager.effects import Answer, Created, Effect, Gone
 from alphorn.message_manager.noting import note
+from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
 from alphorn.model.errors import AccessDenied, InvalidDestination, Moved
+from alphorn.model.ranges import Range
 
 COMING, CLOSED = -1, -2  # in place of the channel that has a destination
 
@@ -45,7 +47,7 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
             reason = f"{destination} is not here, and this channel takes no new ones; choose another channel"
             effects.append(Answer(place, CLOSED, error=Moved.__name__, reason=reason))
             return
-        if any(incoming.made.destination == destination for incoming in state.moves.incoming.values()):
+        if state.moves.is_away(destination):
             effects.append(
                 Answer(place, COMING, error=Moved.__name__, reason=f"{destination} is on its way here; wait")
             )
@@ -72,6 +74,8 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
     _check_policy(found.destination, command.policy)
     found.set_policy(command.policy)
     state.notice_audit(found)
+    if isinstance(found, Queue):
+        _let_go(found, found.drop_outdated(), "outdated", effects)
     if found.has_clock:
         state.awaiting.add(found.number)
     effects.append(Created(found.number, found.destination, command.policy))
@@ -80,10 +84,13 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
 def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> None:
     """Everything a queue holds is let go."""
     queue = state.find_queue(command.destination)
-    removed = queue.remove(0, 0, queue.next_position)
+    _let_go(queue, queue.remove(0, 0, queue.next_position), "purged", effects)
+
+
+def _let_go(queue: Queue, removed: list[Range], why: str, effects: list[Effect]) -> None:
     if removed:
         effects.append(Gone(queue.number, 0, [number for part in removed for number in part]))
-        note(effects, queue, 0, AuditStage.DROPPED, removed, detail="purged")
+        note(effects, queue, 0, AuditStage.DROPPED, removed, detail=why)
 
 
 def _check_reserved(destination: Destination) -> None:

@@ -99,6 +99,11 @@ class Moves:
             return leaving.channel, leaving.number, leaving.begun_at
         return self.gone.get(number)
 
+    def is_away(self, destination: Destination) -> bool:
+        """Whether a name belongs to a destination of another channel, or to one that is on its way here."""
+        coming = (incoming.made.destination for incoming in self.incoming.values())
+        return destination in self.elsewhere or destination in coming
+
     def kept(self) -> list[Queue | Topic]:
         """What is in no directory and still needs its log entries."""
         leaving = [found.source for found in self.leaving.values() if found.source is not None]

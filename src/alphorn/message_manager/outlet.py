@@ -100,6 +100,7 @@ class Outlet:
             self._take_back(consumer, mine.difference(again) if again else mine)
         for first, last in held:
             for start, end in self._free(first, last):
+                self._supply.withdraw_parked(start, end, self._holders)
                 self._lock(consumer, start, end)
                 self._withheld.remove(start, end)
                 self._lent.remove(start, end)
@@ -229,12 +230,12 @@ class Outlet:
     def refresh(self) -> None:
         """The policy may have changed."""
         policy, supply = self._source.policy, self._supply
-        if policy.groups and supply.groups is None:
+        if supply.has_groups and supply.groups is None:
             supply.groups = Groups()
             for consumer in self._holders:
                 for first, last in self._locks.of(consumer):
                     supply.bind_held(first, last, consumer)
-        elif supply.groups is not None and not policy.groups:
+        elif supply.groups is not None and not supply.has_groups:
             for consumer in self._holders:
                 supply.unpark(consumer, len(consumer.parked))
             supply.groups = None

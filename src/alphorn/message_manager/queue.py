@@ -118,6 +118,16 @@ class Queue:
                 self._forget_keys(start, end)
         return removed
 
+    def drop_outdated(self) -> list[Range]:
+        """Where a queue has become one of last values, only the newest message of a key stays; gives what was let go.
+
+        So no key is there twice, and what follows from the keys after a restore is what was there before.
+        """
+        if len(self.keys) == len(self.latest) or not self.policy.last_value:
+            return []
+        outdated = sorted(position for position, key in self.keys.items() if self.latest[key] != position)
+        return [part for position in outdated for part in self.remove(0, position, position)]
+
     def reserve(self, subscription: int, first: int, last: int) -> tuple[list[Piece], list[tuple[int, str]]]:
         """A prepared transaction consumes these; gives what is known of them, and their keys."""
         assert subscription == 0

@@ -49,14 +49,19 @@ class Supply:
     )
 
     def __init__(self, source: Queue | Topic, subscription: int, contents: Contents) -> None:
-        self.groups = Groups() if source.policy.groups else None
+        self._source = source
+        self.groups = Groups() if self.has_groups else None
         self.is_unfinished = False  # the budget did not suffice
         self.is_stalled = False  # what comes next cannot be read now
-        self._source = source
         self._subscription = subscription
         self._contents = contents
         self._filters: dict[str, Filter] = {}  # by selector; whose turn it is comes first
         self._parked = 0
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether messages of one key go to one consumer; where one consumer gets everything that says no more."""
+        return self._source.policy.groups and not self._source.policy.exclusive
 
     @property
     def backlog(self) -> Backlog:
