@@ -123,6 +123,21 @@ def test_a_subscription_moves_with_its_cursor_its_name_and_its_owner(here: Side,
     assert list(topic.subscriptions) == [1]
 
 
+def test_a_topic_that_moved_replays_by_priority_and_not_before_the_time(here: Side, there: Side) -> None:
+    here.order(Tick(1_000), CreateDestination(TOPIC, Policy(retain_s=1000.0)))
+    here.order(publish(1, 1, 2), publish(1, 3, 2, priority=9), publish(1, 5, 2, deliver_at=60_000))
+    target = Travel(here, there, 1).run()
+    there.order(Tick(2_000))
+    there.order(Subscribe(target, "late", "me", CONSUMER, "", True, False, b"", 0))
+    topic = there.engine.destinations[target]
+    assert isinstance(topic, Topic)
+    backlog = topic.subscriptions[1].backlog
+    assert list(backlog.candidates()) == [(3, 4), (1, 2)]
+    there.order(Tick(60_000))
+    assert list(backlog.candidates()) == [(3, 4), (1, 2), (5, 6)]
+    assert topic.particulars.delays == {}
+
+
 def test_what_is_due_happens_where_the_destination_is(here: Side, there: Side, busy: int) -> None:
     target = Travel(here, there, busy).run()
     here.order(Tick(100_000))

@@ -13,6 +13,7 @@ import pytest
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.section import PIECE_BYTES
 from alphorn.message_manager.snapshot import Snapshot
+from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Entry
 from tests.message_manager.bench import ALICE, Bench
 from tests.message_manager.test_determinism import checkpoint_of
@@ -64,6 +65,8 @@ def kinds_of(engine: Engine) -> set[str]:
     seen = {name for name in ("gone", "came", "leaving", "incoming", "landing") if getattr(moves, name)}
     notes = ("reserved", "deferred", "lapsed", "counts", "priorities")
     seen |= {name for name in notes if any(map(attrgetter(name), backlogs))}
+    kept = [found.particulars for found in destinations if isinstance(found, Topic)]
+    seen |= {f"kept {name}" for name in ("priorities", "delays") if any(map(attrgetter(name), kept))}
     seen |= {name for name in ("writers", "readers", "transactions") if figures[name]}
     seen |= {"streams"} if any(figures["streams"].values()) else set()  # type: ignore[attr-defined]
     return seen | {"counts for itself" for found in destinations if found.producers is not None}
@@ -95,6 +98,7 @@ def test_this_world_reaches_what_a_snapshot_must_keep() -> None:
         seen |= {type(effect).__name__ for effect in channel.effects}
     assert seen >= {"Arrived", "Gone", "Created", "Deleted", "Subscribed", "Unsubscribed", "Deferred", "Left", "Landed"}
     assert seen >= {"reserved", "deferred", "lapsed", "counts", "priorities", "counts for itself"}
+    assert seen >= {"kept priorities", "kept delays"}
     assert seen >= {"gone", "came", "leaving", "incoming", "landing", "writers", "readers", "transactions", "streams"}
 
 

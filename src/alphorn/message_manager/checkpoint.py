@@ -408,6 +408,10 @@ def _records_of_topic(topic: Topic, *, is_awaiting: bool) -> Iterator[Record]:
     )
     yield from _parts(topic.number, 0, "retained", topic.retained)
     yield from _parts(topic.number, 0, "moments", zip(topic.moments.positions, topic.moments.times, strict=True))
+    for priority, positions in sorted(topic.particulars.priorities.items()):
+        yield from _parts(topic.number, 0, "kept_priorities", ((priority, *part) for part in positions))
+    if topic.particulars.delays:
+        yield from _parts(topic.number, 0, "kept_delays", sorted(topic.particulars.delays.items()))
     for _, subscription in sorted(topic.subscriptions.items()):
         yield _kept(topic, subscription)
         yield from _parts_of_backlog(topic.number, subscription.number, subscription.backlog)

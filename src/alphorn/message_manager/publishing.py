@@ -199,11 +199,12 @@ def _to_topic(
             topic.next_position = last + 1
             return
     topic.store(run)
+    particulars = particulars_of(headers, command.flags & topic.watched) if headers else PLAIN
     if topic.is_retaining:
         topic.retain(run, command.timestamp)
+        _note_kept(state, topic, first, last, particulars)
     if topic.has_clock:
         state.awaiting.add(topic.number)
-    particulars = particulars_of(headers, command.flags & topic.watched) if headers else PLAIN
     for subscription, ranges in wanted:
         for start, end in ranges:
             subscription.backlog.arrive(start, end)
@@ -252,6 +253,17 @@ def _note(state: State, destination: Queue | Topic, subscription: int, first: in
         if deliver_at > state.now_ms:
             parts = backlog.pending.intersection(first + start, first + end)
             state.defer(destination.number, subscription, backlog, parts, deliver_at)
+
+
+def _note_kept(state: State, topic: Topic, first: int, last: int, particulars: Particulars) -> None:
+    """Priorities and delays of new messages that a topic keeps."""
+    if topic.policy.priority is not None:
+        topic.particulars.prioritise(first, last, topic.policy.priority)
+    for start, end, priority in particulars.priorities:
+        topic.particulars.prioritise(first + start, first + end, priority)
+    for start, end, deliver_at in particulars.delays:
+        if deliver_at > state.now_ms:
+            state.delay_kept(topic, first + start, first + end, deliver_at)
 
 
 def _expire(

@@ -275,6 +275,11 @@ def _take_part(state: State, part: Part) -> None:
         case "moments", Topic():
             destination.moments.positions += columns[0]
             destination.moments.times += columns[1]
+        case "kept_priorities", Topic():
+            for priority, first, last in zip(*columns, strict=True):
+                destination.particulars.prioritise(first, last, priority)
+        case "kept_delays", Topic():
+            destination.particulars.delays.update(zip(*columns, strict=True))
         case _:
             backlog = destination.backlog_of(part.subscription)
             if backlog is None:
@@ -324,6 +329,9 @@ def _complete(state: State) -> None:
                     state.returning.append((number, subscription, first, last))
                 else:
                     state.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
+        if isinstance(destination, Topic):
+            for first, last, due_ms in _stretches(destination.particulars.delays):
+                state.schedule.push(Item(due_ms, Kind.END_DELAY, number, 0, first, last))
 
     for number, leaving in sorted(state.moves.leaving.items()):
         if leaving.stage is MoveStage.BEGUN:

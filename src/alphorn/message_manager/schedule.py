@@ -17,6 +17,7 @@ class Kind(IntEnum):
     RELEASE = 1  # deferred messages are due
     EXPIRE = 2
     REVIEW = 3  # a destination's timeline: time to live, retention
+    END_DELAY = 4  # messages that a topic keeps are due: later subscriptions need not wait for them
 
 
 class Item(NamedTuple):

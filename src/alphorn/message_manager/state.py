@@ -214,6 +214,11 @@ class State:
             else:
                 self.schedule.push(Item(due_ms, Kind.RELEASE, number, subscription, first, last))
 
+    def delay_kept(self, topic: Topic, first: int, last: int, due_ms: int) -> None:
+        """Messages that a topic keeps are not given out before this time, whoever subscribes until then."""
+        topic.particulars.delay(first, last, due_ms)
+        self.schedule.push(Item(due_ms, Kind.END_DELAY, topic.number, 0, first, last))
+
     def has_streams(self, number: int) -> bool:
         """Whether a message of a destination has its body in fragments, or such a body is just coming."""
         found = self.find(number)
@@ -271,6 +276,9 @@ class State:
                 return found.holds(item.first, item.last)
             case Kind.REVIEW:
                 return self.review_due(found) == item.due_ms
+            case Kind.END_DELAY:
+                kept = found.particulars if isinstance(found, Topic) else None
+                return kept is not None and kept.is_delayed(item.first, item.last, item.due_ms)
 
     def _is_returning(self, number: int, subscription: int, first: int, last: int) -> bool:
         found = self.directory.get(number)

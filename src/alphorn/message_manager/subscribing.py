@@ -37,11 +37,7 @@ def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect
     made = _make(topic, selector, command)
     state.subscribe(topic, made, command.consumer)
     effects.append(Subscribed(topic.number, made.number))
-    for first, last in topic.retained.intersection(_start(topic, command), topic.next_position):
-        made.backlog.arrive(first, last)
-        if topic.policy.priority is not None:
-            made.backlog.prioritise(first, last, topic.policy.priority)
-        effects.append(Arrived(topic.number, made.number, first, last))
+    _replay(state, topic, made, _start(topic, command), effects)
     effects.append(Answer(place, made.number))
 
 
@@ -153,6 +149,19 @@ def _make(topic: Topic, selector: Selector | None, command: Subscribe) -> Subscr
         no_local=command.no_local,
         selected_from=topic.next_position,
     )
+
+
+def _replay(state: State, topic: Topic, made: Subscription, first: int, effects: list[Effect]) -> None:
+    """A new subscription begins with what is kept from a position on, as those have it who subscribed before."""
+    last = topic.next_position
+    for part in topic.retained.intersection(first, last):
+        made.backlog.arrive(*part)
+    for priority, positions in topic.particulars.priorities.items():
+        for part in positions.intersection(first, last):
+            made.backlog.prioritise(*part, priority)
+    for due_ms, positions in topic.particulars.delayed(first, last).items():
+        state.defer(topic.number, made.number, made.backlog, positions, due_ms)
+    effects += [Arrived(topic.number, made.number, *part) for part in made.backlog.ready(first, last)]
 
 
 def _start(topic: Topic, command: Subscribe) -> int:

@@ -36,6 +36,8 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
                 expired.setdefault(item.number, RangeSet()).add(item.first, item.last)
             case Kind.REVIEW:
                 reviewed.add(item.number)
+            case Kind.END_DELAY:
+                _end_delay(state, item)
     for number in sorted(reviewed):
         _review(state, state.destinations[number], is_marked=number in state.awaiting, expired=expired)
     state.awaiting.clear()
@@ -98,6 +100,12 @@ def _review(state: State, destination: Queue | Topic, *, is_marked: bool, expire
             needless = min(needless, destination.retained.first - 1)
     timeline.drop(needless)
     review_later(state, destination)
+
+
+def _end_delay(state: State, item: Item) -> None:
+    topic = state.destinations[item.number]
+    assert isinstance(topic, Topic)
+    topic.particulars.end_delays(item.first, item.last, state.now_ms)
 
 
 def _release(state: State, number: int, subscription: int, positions: RangeSet, effects: list[Effect]) -> None:

@@ -5,6 +5,7 @@ policy keeps are not stored.
 """
 
 from alphorn.message_manager.backlog import Backlog, Piece
+from alphorn.message_manager.kept import KeptParticulars
 from alphorn.message_manager.moments import Moments
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.segments import Run, Segments
@@ -98,6 +99,7 @@ class Topic:
         "next_subscription",
         "number",
         "owner",
+        "particulars",
         "policy",
         "producers",
         "retained",
@@ -121,6 +123,7 @@ class Topic:
         self.selective = False  # whether any subscription leaves something out
         self.retained = RangeSet()  # kept for later subscriptions
         self.retained_bytes = 0
+        self.particulars = KeptParticulars()  # of those that are retained
         self.kept_from = 0  # what arrived with this log entry or later is kept, unless it has expired
         self.timeline = Timeline()
         self.moments = Moments()
@@ -197,6 +200,7 @@ class Topic:
         """These messages are not kept for later subscriptions any more."""
         for start, end in self.retained.cut(first, last):
             self.retained_bytes -= sum(run.size for run in self.segments.runs(start, end))
+            self.particulars.forget(start, end)
         if self.retained:
             self.moments.drop(self.retained.first)
         else:
