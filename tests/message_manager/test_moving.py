@@ -138,6 +138,20 @@ def test_a_topic_that_moved_replays_by_priority_and_not_before_the_time(here: Si
     assert topic.particulars.delays == {}
 
 
+def test_what_a_topic_keeps_is_counted_by_its_batches_where_it_is(here: Side, there: Side) -> None:
+    here.order(Tick(1_000), CreateDestination(TOPIC, Policy(retain_bytes=100_000)))
+    batch = [Packed("long" * 100, expiration=2_000), *[Packed("short")] * 8]
+    blob = memoryview(msgspec.msgpack.encode(batch))
+    here.order(Publish(1, PRODUCER, 1, len(batch), int(Flag.EXPIRATION), 5, blob))
+    here.order(Tick(2_000))
+    target = Travel(here, there, 1).run()
+    topic = there.engine.destinations[target]
+    assert isinstance(topic, Topic)
+    assert topic.retained_bytes == topic.segments.size
+    topic.let_go(2, 8)
+    assert topic.retained_bytes == sum(run.size for run in topic.segments.runs(9, 9))
+
+
 def test_what_is_due_happens_where_the_destination_is(here: Side, there: Side, busy: int) -> None:
     target = Travel(here, there, busy).run()
     here.order(Tick(100_000))

@@ -57,6 +57,14 @@ def test_a_run_is_cut_to_what_was_asked_for_and_has_its_share_of_the_bytes() -> 
     ]
 
 
+@pytest.mark.parametrize("size", [1, 7, 99, 100, 101])
+def test_the_shares_of_a_batch_are_together_as_large_as_the_batch(size: int) -> None:
+    segments = Segments()
+    segments.append(Run(1, 0, 0, 10, 1, size))
+    for pieces in ([(1, 10)], [(1, 3), (4, 9), (10, 10)], [(position, position) for position in range(1, 11)]):
+        assert sum(run.size for piece in pieces for run in segments.runs(*piece)) == size
+
+
 def test_what_is_not_there_is_not_found() -> None:
     segments = made(3)
     assert segments.find(0) is None

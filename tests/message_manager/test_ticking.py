@@ -166,6 +166,19 @@ def test_a_topic_that_is_just_full_lets_nothing_go() -> None:
     assert bench.topic(topic).retained.flat() == [2, 3]
 
 
+def test_what_expires_one_by_one_leaves_no_bytes_behind() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t", retain_bytes=10_000)
+    bench.tick(1_000)
+    bench.publish(topic, "x" * 20)
+    size = bench.topic(topic).retained_bytes
+    for second in range(2, 40):
+        bench.publish(topic, *[Packed("x" * 20, expiration=second * 1_000 + place) for place in range(1, 8)])
+        for place in range(1, 8):
+            bench.tick(second * 1_000 + place)
+    assert bench.topic(topic).retained_bytes == size
+
+
 def test_the_bytes_of_a_topic_that_keeps_nothing_any_more_are_none() -> None:
     bench = Bench()
     topic = bench.create("topic:t", retain_s=1_000.0)

@@ -103,6 +103,7 @@ def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) 
     found.segments.arrive(state.sequence)
     if isinstance(found, Topic):
         found.kept_from = state.sequence  # numbers of the other log mean nothing here
+        found.count_bytes()
     state.add(found)
     if isinstance(found, Topic):
         for subscription in found.subscriptions.values():

@@ -67,7 +67,7 @@ class Segments:
         """Where the messages from `first` through `last` are, leaving out positions that were swept."""
         place = max(0, bisect_right(self._positions, first) - 1)
         while place < len(self._positions) and self._positions[place] <= last:
-            position, count = self._positions[place], self._counts[place]
+            position, count, size = self._positions[place], self._counts[place], self._sizes[place]
             skip = max(0, first - position)
             taken = min(position + count - 1, last) - position - skip + 1
             if taken > 0:
@@ -77,7 +77,7 @@ class Segments:
                     self._indexes[place] + skip,
                     taken,
                     position + skip,
-                    self._sizes[place] * taken // count,
+                    size * (skip + taken) // count - size * skip // count,  # so that all shares are the whole
                     self._arrivals[place],
                 )
             place += 1

@@ -199,13 +199,17 @@ class Topic:
     def let_go(self, first: int, last: int) -> None:
         """These messages are not kept for later subscriptions any more."""
         for start, end in self.retained.cut(first, last):
-            self.retained_bytes -= sum(run.size for run in self.segments.runs(start, end))
+            self.retained_bytes -= self._size_of(start, end)
             self.particulars.forget(start, end)
         if self.retained:
             self.moments.drop(self.retained.first)
         else:
             self.retained_bytes = 0
             self.moments.clear()
+
+    def count_bytes(self) -> None:
+        """Counts what is kept anew, where it lies in other batches than before."""
+        self.retained_bytes = sum(self._size_of(*part) for part in self.retained)
 
     def outgrow(self, first: int, last: int) -> None:
         """These messages were kept long enough; whoever reads the log later has missed them."""
@@ -279,6 +283,9 @@ class Topic:
     def needed(self) -> list[RangeSet]:
         """What may still be given out, to whomever."""
         return [self.retained, *(subscription.backlog.kept for subscription in self.subscriptions.values())]
+
+    def _size_of(self, first: int, last: int) -> int:
+        return sum(run.size for run in self.segments.runs(first, last))
 
     def _notice_selective(self) -> None:
         self.selective = any(
