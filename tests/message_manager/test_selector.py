@@ -128,6 +128,9 @@ def test_and_or_and_not_follow_their_tables(left: str, right: str) -> None:
         "odd",
         "beyond * 0.5 > 1",
         "beyond / 0.5 > 1",
+        "beyond > 0.5",
+        "half < beyond",
+        "beyond NOT BETWEEN half AND 1.0",
         "(missing = 1) = TRUE",
     ],
 )
@@ -239,6 +242,45 @@ def test_operators_bind_as_in_sql(text: str) -> None:
 )
 def test_arithmetic_is_that_of_java(text: str, value: float) -> None:
     assert truth_of(f"{text} = expected", {"expected": value}) is True
+
+
+# The first whole number that no double holds: as a double it is the one before.
+LARGE: Mapping[str, object] = {"long": 2**53 + 1, "double": 2.0**53, "less": -(2**53) - 1, "minus": -(2.0**53)}
+
+
+@pytest.mark.parametrize(
+    ("long", "double"),
+    [
+        ("long", "double"),
+        ("long", "9007199254740992.0"),
+        ("9007199254740993", "double"),
+        ("9007199254740993", "9007199254740992.0"),
+        ("long", "double * 1"),
+        ("less", "minus"),
+        ("-9007199254740993", "minus"),
+    ],
+)
+def test_a_long_is_compared_with_a_double_as_a_double(long: str, double: str) -> None:
+    for one, other in ((long, double), (double, long)):
+        for sign in ("=", "<=", ">="):
+            assert truth_of(f"{one} {sign} {other}", LARGE) is True, sign
+        for sign in ("<>", "<", ">"):
+            assert truth_of(f"{one} {sign} {other}", LARGE) is False, sign
+        assert truth_of(f"{one} BETWEEN {other} AND {other}", LARGE) is True
+        assert truth_of(f"{one} NOT BETWEEN {other} AND {other}", LARGE) is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "long <> 9007199254740992 AND long > 9007199254740992 AND NOT long <= 9007199254740992",
+        "long BETWEEN 9007199254740993 AND double",
+        "long + 0.0 = 9007199254740992 AND long - 0.0 = double AND long * 1.0 = double AND long / 1.0 = double",
+        "long + 0 <> 9007199254740992 AND long / 1 = 9007199254740993",
+    ],
+)
+def test_only_a_long_that_meets_a_double_is_made_one(text: str) -> None:
+    assert truth_of(text, LARGE) is True
 
 
 @pytest.mark.parametrize(

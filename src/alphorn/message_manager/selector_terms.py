@@ -2,8 +2,9 @@
 
 A closure gives a value (NULL is None) or a truth value (UNKNOWN is None). The rules are those of JMS, on SQL-92:
 a comparison with NULL is UNKNOWN, one of unlike types is FALSE, booleans are not numbers, and only numbers have an
-order. Whole numbers are Java's longs: division truncates and what overflows wraps around. A division by zero is NULL,
-and so is arithmetic on what is no number. A value of a type that no property has compares as UNKNOWN.
+order. Whole numbers are Java's longs: division truncates, what overflows wraps around, and one that meets a double is
+made a double, in comparisons as in arithmetic. A division by zero is NULL, and so is arithmetic on what is no number.
+A value of a type that no property has compares as UNKNOWN.
 """
 
 import operator
@@ -137,21 +138,33 @@ def compare(sign: str, left: Term, right: Term) -> Evaluate:
         family, family_other = _FAMILIES.get(type(one)), _FAMILIES.get(type(other))
         if family is None or family_other is None:
             return None
-        return family == family_other and family in families and operate(one, other)
+        if family != family_other or family not in families:
+            return False
+        return operate(one, other) if type(one) is type(other) else _compare_as_doubles(operate, one, other)
 
     return evaluate
 
 
 def _compare_constant(sign: str, part: Evaluate, value: str | int | float) -> Evaluate:
-    operate, like_types = _COMPARISONS[sign], _LIKE_TYPES[type(value)]
+    operate, kind, like_types = _COMPARISONS[sign], type(value), _LIKE_TYPES[type(value)]
 
     def evaluate(properties: Mapping[str, object], header: Header) -> bool | None:
         found = part(properties, header)
-        if type(found) in like_types:
+        if type(found) is kind:
             return operate(found, value)
+        if type(found) in like_types:
+            return _compare_as_doubles(operate, found, value)
         return False if type(found) in _FAMILIES else None
 
     return evaluate
+
+
+def _compare_as_doubles(operate: Callable[[Any, Any], bool], left: Any, right: Any) -> bool | None:
+    """A long and a double, whichever is first."""
+    try:
+        return operate(float(left), float(right))
+    except OverflowError:  # no long, and no double can hold it
+        return None
 
 
 def between(value: Term, low: Term, high: Term, *, is_negated: bool) -> Evaluate:
