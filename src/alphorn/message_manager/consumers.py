@@ -42,19 +42,8 @@ class Consumer:
 
     def give(self, run: DeliveredRun) -> None:
         """One more run to tell; it grows the last one where it goes on from there."""
-        if self.runs:
-            last = self.runs[-1]
-            if (
-                last.position + last.count == run.position
-                and last.sequence == run.sequence
-                and last.command == run.command
-                and last.index + last.count == run.index
-                and last.delivery_count == run.delivery_count
-                and last.history == run.history
-            ):
-                del self.runs[-1]
-                count = last.count + run.count
-                run = DeliveredRun(
-                    run.sequence, run.command, last.index, count, last.position, run.delivery_count, run.history
-                )
-        self.runs.append(run)
+        grown = self.runs[-1].grown_by(run) if self.runs else None
+        if grown is None:
+            self.runs.append(run)
+        else:
+            self.runs[-1] = grown

@@ -293,6 +293,22 @@ class DeliveredRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delivery_count: int
     history: bytes = b""  # of a dead message
 
+    def grown_by(self, other: "DeliveredRun") -> "DeliveredRun | None":
+        """Both as one run; None where the other does not go on from this one, or is not like it."""
+        if (
+            self.position + self.count != other.position
+            or self.sequence != other.sequence
+            or self.command != other.command
+            or self.index + self.count != other.index
+            or self.delivery_count != other.delivery_count
+            or self.history != other.history
+        ):
+            return None
+        count = self.count + other.count
+        return DeliveredRun(
+            self.sequence, self.command, self.index, count, self.position, self.delivery_count, self.history
+        )
+
 
 class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     """The outcome of a request, be it asked on the link or as a command in the log."""

@@ -107,7 +107,17 @@ def count_of(blob: bytes | memoryview) -> int:
     raise PeerViolation("a batch of messages does not begin with its count")
 
 
+def split_batch(blob: bytes | memoryview) -> list[msgspec.Raw]:
+    """The messages of a batch, as they are packed."""
+    return _decode_raw(blob)
+
+
+def join_batch(messages: Sequence[msgspec.Raw]) -> bytes:
+    """A batch of these messages."""
+    return _encode(messages)
+
+
 def cut_batch(blob: bytes | memoryview, places: Sequence[int] | range) -> bytes:
     """A batch of only the messages at these places."""
-    messages = _decode_raw(blob)
-    return _encode([messages[place] for place in places])
+    messages = split_batch(blob)
+    return join_batch([messages[place] for place in places])
