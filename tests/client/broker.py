@@ -6,7 +6,7 @@ stream at a chosen frame, before or after the frame had its effect. FIFO queues 
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 import msgspec
@@ -79,6 +79,7 @@ class Broker:
         self.heard: list[c.ClientFrame] = []
         self.said: list[c.ServerFrame] = []
         self.page_rows = 1000  # destinations in one answer about the state
+        self.hidden: Container[int] = ()  # positions that browsers are not shown
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
         self.is_welcoming = True
@@ -309,7 +310,8 @@ class Broker:
         queue = self._at(frame.place)
         positions = sorted(position for position in queue.stored if position >= frame.start)[: frame.maximum]
         for position in positions:
-            stream.send(self._delivered(0, queue, [position]))
+            if position not in self.hidden:
+                stream.send(self._delivered(0, queue, [position]))
         stream.send(c.Done(frame.request, positions[-1] + 1 if positions else 0))
 
     def on_administer(self, stream: Stream, frame: c.Administer) -> None:

@@ -209,6 +209,16 @@ def test_a_browser_sees_all_messages_and_consumes_none(broker: Broker, connect: 
     assert len(broker.bodies("queue:q")) == 2500
 
 
+def test_a_browser_goes_on_after_a_page_that_shows_nothing(broker: Broker, connect: Connect) -> None:
+    broker.hidden = range(1, 2400)
+    with connect(broker.url) as connection:
+        fill(connection, 2500)
+        browser = connection.session().browser("queue:q")
+        assert [message.body for message in browser] == list(range(2399, 2500))
+        broker.hidden = range(1, 2501)
+        assert list(browser) == []
+
+
 def test_a_request_gets_its_own_answer(broker: Broker, connect: Connect) -> None:
     with connect(broker.url) as connection:
         answering = connection.session()

@@ -27,6 +27,32 @@ def test_browsing_with_a_selector_shows_only_that(connection, queue):
         assert bodies(session.browser(queue, "even = FALSE AND JMSPriority = 4")) == [1, 3, 5, 7, 9]
 
 
+def test_browsing_finds_a_rare_message_behind_many_others(connection, queue):
+    with connection.session() as session:
+        send(session, queue, range(2500))
+        send(session, queue, ["rare"], properties={"rare": True})
+        assert bodies(session.browser(queue, "rare")) == ["rare"]
+        assert bodies(session.browser(queue, "rare = FALSE")) == []
+
+
+def test_browsing_shows_how_often_each_message_was_given_out(connection, queue):
+    with connection.session(ack="individual") as session:
+        with session.producer(queue) as producer:
+            producer.send_many(range(3))
+        with session.consumer(queue) as consumer:
+            take(consumer, 3)[1].reject()
+            take(consumer, 1)
+            found = [(message.body, message.delivery_count) for message in session.browser(queue)]
+    assert found == [(0, 1), (1, 2), (2, 1)]
+
+
+def test_browsing_does_not_show_what_is_not_due_yet(connection, queue):
+    with connection.session() as session:
+        send(session, queue, ["later"], delay=3600.0)
+        send(session, queue, ["now"])
+        assert bodies(session.browser(queue)) == ["now"]
+
+
 def test_an_empty_queue_has_nothing_to_show(connection, queue):
     assert bodies(connection.session().browser(queue)) == []
 

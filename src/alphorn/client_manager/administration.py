@@ -13,7 +13,7 @@ from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import Logged
 from alphorn.client_manager.moving import Moving
-from alphorn.client_manager.runs import delivered
+from alphorn.client_manager.runs import looked
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     Administer,
@@ -334,14 +334,12 @@ class Administration:
             on_lost()
 
     def on_browsed(self, channel: int, frame: link.Looked) -> None:
-        """Messages that a look found, with their batches."""
+        """Messages that a look found."""
         connection, _ = self._browsing.get((channel, frame.request), (None, 0))
         if connection is None or not self._desk.is_there(connection):
             return
-        for run, payload in frame.runs:
-            command = commands.decode_entry(payload).commands[run.command]
-            if isinstance(command, commands.Publish):
-                self._desk.reply(connection.stream, delivered(0, run, command))
+        for delivered in looked(frame):
+            self._desk.reply(connection.stream, delivered)
 
 
 def other_policy(listed: Listed, wanted: Policy) -> Misuse:

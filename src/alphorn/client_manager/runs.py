@@ -1,11 +1,14 @@
 """Runs of messages and positions, as clients write and read them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from alphorn.model import commands, link
+from alphorn.model.commands import decode_entry
 from alphorn.model.conversation import Delivered
 from alphorn.model.errors import PeerViolation
-from alphorn.model.messages import cut_batch
+from alphorn.model.messages import cut_batch, join_batch, split_batch
 from alphorn.model.ranges import Range
 
 
@@ -19,8 +22,34 @@ def pairs_of(positions: Sequence[int]) -> list[Range]:
 
 def delivered(number: int, run: link.DeliveredRun, batch: commands.Publish) -> Delivered:
     """What a client hears of a run; the batch is cut only where the run is not all of it."""
-    is_whole = run.index == 0 and run.count == batch.count
-    blob = batch.blob if is_whole else memoryview(cut_batch(batch.blob, range(run.index, run.index + run.count)))
+    blob = batch.blob
+    if not _is_whole(run, batch):
+        blob = memoryview(cut_batch(blob, range(run.index, run.index + run.count)))
+    return _delivered(number, run, batch, blob)
+
+
+def looked(frame: link.Looked) -> Iterator[Delivered]:
+    """What a client hears of what a look found; a batch is unpacked once, however many runs are of it."""
+    entries = {sequence: decode_entry(payload).commands for sequence, payload in frame.entries}
+    split: dict[tuple[int, int], list[msgspec.Raw]] = {}
+    for run in frame.runs:
+        batch = entries[run.sequence][run.command]
+        if not isinstance(batch, commands.Publish):
+            continue
+        blob = batch.blob
+        if not _is_whole(run, batch):
+            place = (run.sequence, run.command)
+            if place not in split:
+                split[place] = split_batch(blob)
+            blob = memoryview(join_batch(split[place][run.index : run.index + run.count]))
+        yield _delivered(0, run, batch, blob)
+
+
+def _is_whole(run: link.DeliveredRun, batch: commands.Publish) -> bool:
+    return run.index == 0 and run.count == batch.count
+
+
+def _delivered(number: int, run: link.DeliveredRun, batch: commands.Publish, blob: memoryview) -> Delivered:
     return Delivered(
         number,
         run.position,

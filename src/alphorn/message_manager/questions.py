@@ -17,7 +17,6 @@ from alphorn.model.link import (
     Locate,
     LocateFragments,
     Look,
-    Looked,
     Name,
 )
 from alphorn.model.moving_link import Home
@@ -29,9 +28,9 @@ Wish = Question | FindSubscription | Claim | Attach
 def answer_question(engine: Engine, question: Question, read: Callable[[int], bytes | memoryview | None]) -> list[Told]:
     """What to say, in order; raises an `Error` that is the answer."""
     if isinstance(question, Look):
-        runs, after = look(engine, question, read)
+        looked, after = look(engine, question, read)
         answered = Answered(question.request, after)
-        return [Looked(question.request, runs), answered] if runs else [answered]
+        return [looked, answered] if looked.runs else [answered]
     if isinstance(question, LocateFragments):
         if question.sequence > engine.sequence:
             return []  # this one is primary no more, and whoever is will be asked

@@ -134,7 +134,10 @@ class Unsubscribe(ClientFrame, frozen=True, array_like=True, gc=False, tag=10):
 
 
 class Browse(ClientFrame, frozen=True, array_like=True, gc=False, tag=11):
-    """Looks at a queue without consuming. `Delivered` frames for consumer 0, then `Done` with the next position."""
+    """Looks at a queue without consuming. `Delivered` frames for consumer 0, then `Done` with the next position.
+
+    Only the position 0 says that there is no more: a page may have few messages, or none.
+    """
 
     request: int
     place: int

@@ -79,7 +79,10 @@ class Detach(Asked, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Look(Asked, frozen=True, array_like=True, gc=False, tag=6):
-    """Browses a queue: answered by `Looked`, and then `Answered` with the next position."""
+    """Browses a queue: answered by `Looked`, and then `Answered` with the position to go on from; 0: this was all.
+
+    One look goes only so far. Where it finds nothing there is no `Looked`, and more may follow all the same.
+    """
 
     request: int
     destination: int
@@ -347,10 +350,11 @@ class Described(Told, frozen=True, array_like=True, gc=False, tag=106):
 
 
 class Looked(Told, frozen=True, array_like=True, gc=False, tag=107):
-    """Messages that a look found, each run with the log entry that holds it."""
+    """Messages that a look found, in order, and the log entries that hold them, each once."""
 
     request: int
-    runs: list[tuple[DeliveredRun, memoryview]]
+    runs: list[DeliveredRun]
+    entries: list[tuple[int, memoryview]]
 
 
 class InDoubt(Told, frozen=True, array_like=True, gc=False, tag=120):

@@ -162,8 +162,8 @@ class Browser:
             messages, following = await self._page(start)
             for message in messages:
                 yield message
-            if not messages or following <= start:
-                return
+            if following <= start:
+                return  # a page that shows nothing is the last one only where it says so
             start = following
 
     async def close(self) -> None:

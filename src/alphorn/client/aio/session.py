@@ -169,7 +169,7 @@ class Session:
             return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
 
     async def browser(self, queue: DestinationLike, selector: str | None = None) -> Browser:
-        """Looks at a queue without consuming."""
+        """Looks at a queue without consuming: at what waits and what consumers hold, not at what is not due yet."""
         self._check()
         name = check_destination(queue)
         if parse_destination(name).kind is not DestinationKind.QUEUE:

@@ -178,8 +178,8 @@ class Browser:
         while True:
             messages, following = self._page(start)
             yield from messages
-            if not messages or following <= start:
-                return
+            if following <= start:
+                return  # a page that shows nothing is the last one only where it says so
             start = following
 
     def close(self) -> None:
