@@ -70,3 +70,13 @@ def test_a_refusal_is_passed_on() -> None:
     managing, client, look = browsing()
     managing.tell(link.Answered(look.request, 0, "InvalidSelector", "no such thing"))
     assert client.heard() == [Failed(9, "InvalidSelector", "no such thing")]
+
+
+def test_nothing_is_remembered_of_a_look_that_was_refused_or_whose_client_is_gone() -> None:
+    managing, _, look = browsing()
+    managing.tell(link.Answered(look.request, 0, "InvalidSelector", "no such thing"))
+    assert managing.manager._administration._browsing == {}
+    managing, client, look = browsing()
+    client.close()
+    managing.tell(link.Answered(look.request, 0))
+    assert managing.manager._administration._browsing == {}

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from alphorn.message_manager import exporting
 from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.moves import Lent
 from alphorn.message_manager.queue import Queue
@@ -410,3 +411,24 @@ def test_a_consumed_body_in_fragments_does_not_keep_its_destination_from_moving(
     if is_swept:
         here.engine.retained()
     assert not here.answer(Move(busy, MoveStage.PLANNED, 1)).error
+
+
+def test_a_batch_that_was_consumed_here_and_there_is_unpacked_once_for_a_page(
+    here: Side, there: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.order(CreateDestination(QUEUE, Policy()))
+    here.order(publish(1, 1, 100))
+    here.order(Acknowledge(1, 0, CONSUMER, [place for odd in range(1, 100, 2) for place in (odd, odd)]))
+    unpacked = []
+
+    def split_batch(blob: memoryview) -> list[msgspec.Raw]:
+        unpacked.append(len(blob))
+        return original(blob)
+
+    original = exporting.split_batch
+    monkeypatch.setattr(exporting, "split_batch", split_batch)
+    target = Travel(here, there, 1).run()
+    assert len(unpacked) == 1
+    moved = there.engine.destinations[target]
+    assert isinstance(moved, Queue)
+    assert list(moved.backlog.pending) == [(place, place) for place in range(2, 101, 2)]

@@ -318,15 +318,19 @@ class Administration:
             return
         channel, destination = parts_of(listed.place)
 
-        def on_done(answer: link.Answered) -> None:
-            self._browsing.pop((channel, number), None)
-            desk.reply(connection.stream, Done(frame.request, answer.number))
+        tell = desk.answer_to(
+            connection, frame.request, lambda answer: desk.reply(connection.stream, Done(frame.request, answer.number))
+        )
+
+        def on_answer(answer: link.Answered) -> None:
+            self._browsing.pop((channel, number), None)  # be it refused, or its client gone
+            tell(answer)
 
         def on_lost() -> None:
             self._browsing.pop((channel, number), None)
             self._unavailable(connection, frame.request)
 
-        number = desk.channels[channel].ask(desk.answer_to(connection, frame.request, on_done), lost=on_lost)
+        number = desk.channels[channel].ask(on_answer, lost=on_lost)
         self._browsing[(channel, number)] = (connection, frame.request)
         look = link.Look(number, destination, frame.selector, frame.start, frame.maximum)
         if not desk.ask_primary(channel, look):

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Publish, decode_entry
 from alphorn.model.errors import InvalidDestination, Unavailable
-from alphorn.model.messages import cut_batch
+from alphorn.model.messages import join_batch, split_batch
 from alphorn.model.moving_link import CarriedRun, Exported
 from alphorn.model.ranges import RangeSet
 
@@ -34,23 +36,42 @@ def export_page(engine: Engine, number: int, start: int, request: int, read: Rea
     for positions in source.needed():
         needed.update(RangeSet(positions.intersection(start, source.next_position)))
     page: list[CarriedRun] = []
-    size = 0
+    size, batches = 0, _Batches(read)
     for first, last in needed:
         for run in source.segments.runs(first, last):
             if size >= PAGE_BYTES or len(page) == PAGE_RUNS_MAX:
                 return Exported(request, page, run.position, source.next_position - 1)
-            page.append(_carried(run, read))
+            page.append(batches.carried(run))
             size += len(page[-1].blob)
     return Exported(request, page, 0, source.next_position - 1)
 
 
-def _carried(run: Run, read: Read) -> CarriedRun:
-    payload = read(run.sequence)
-    batch = None if payload is None else decode_entry(bytes(payload)).commands[run.command]
-    if not isinstance(batch, Publish):
-        raise Unavailable(f"log entry {run.sequence} cannot be read now; ask again")
-    blob = batch.blob
-    if run.count < batch.count:
-        blob = memoryview(cut_batch(blob, range(run.index, run.index + run.count)))
-    counter = batch.counter + run.index
-    return CarriedRun(run.position, batch.producer, counter, run.count, batch.flags, batch.timestamp, blob)
+class _Batches:
+    """The batches of one page. Many runs may be of one that was consumed here and there; it is unpacked once."""
+
+    __slots__ = ("_batch", "_messages", "_place", "_read")
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._place = (0, 0)
+        self._messages: list[msgspec.Raw] | None = None
+
+    def carried(self, run: Run) -> CarriedRun:
+        """A run with its messages; raises `Unavailable` where they cannot be read now."""
+        if self._place != (run.sequence, run.command):
+            self._batch, self._messages = self._open(run), None
+            self._place = (run.sequence, run.command)
+        batch, blob = self._batch, self._batch.blob
+        if run.count < batch.count:
+            if self._messages is None:
+                self._messages = split_batch(blob)
+            blob = memoryview(join_batch(self._messages[run.index : run.index + run.count]))
+        counter = batch.counter + run.index
+        return CarriedRun(run.position, batch.producer, counter, run.count, batch.flags, batch.timestamp, blob)
+
+    def _open(self, run: Run) -> Publish:
+        payload = self._read(run.sequence)
+        batch = None if payload is None else decode_entry(bytes(payload)).commands[run.command]
+        if not isinstance(batch, Publish):
+            raise Unavailable(f"log entry {run.sequence} cannot be read now; ask again")
+        return batch
