@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.bus.config import Budget
-from alphorn.bus.frames import Absent, CommitAcknowledge, Data, Fetch, Join, Promise, encode
+from alphorn.bus.frames import Absent, CommitAcknowledge, Data, Fetch, Join, Promise, Welcome, encode
 from alphorn.bus.machine import Ordered, Received
 from tests.bus.group import Group, Node, logs_agree, make_config
 
@@ -134,3 +134,25 @@ def test_a_late_copy_of_an_earlier_runs_word_takes_no_vote_away() -> None:
     group.run(5)
     assert is_ordered(client, handle)
     assert group.leader.describe("state", "voters") == [1, 2, 3]
+
+
+@pytest.mark.requirement("HA-18")
+def test_a_late_welcome_to_an_earlier_run_gives_no_vote_to_one_whose_disk_nobody_has_looked_at() -> None:
+    group = Group(make_config(2, 1)).found()
+    group.client("C")
+    group.run(0.5)
+    image = group["S2"].disk.durable.copy()
+    old = next(
+        sent.frame for sent in group.sent
+        if sent.to == "S2" and isinstance(sent.frame.body, Welcome) and sent.frame.body.number == 2
+    )  # fmt: skip
+    group.order_and_wait("C", b"one")
+    group["S2"].crash()
+    group["S2"].disk.restore(image)
+    group.cut("S2")
+    group.restart("S2")
+    group.run(0.02)
+    data = encode(group=old.group, epoch=old.epoch, number=old.number, origin=old.origin, body=old.body)
+    group["S2"].feed(Received(b"".join(data)))
+    group.run(0.1)
+    assert not group["S2"].describe("commit_server", "may_vote")

@@ -362,6 +362,8 @@ class Endpoint:
             self._station.addresses[frame.number] = body.address
 
     def _on_welcome(self, frame: Frame, body: f.Welcome, now: float) -> None:
+        if body.nonce != self._station.nonce:
+            return
         is_new = self._membership.on_welcome(body, now)
         if body.refusal:
             return

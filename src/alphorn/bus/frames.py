@@ -259,6 +259,7 @@ class Welcome(Body, frozen=True, array_like=True):
     state: bytes  # the group's own state there
     assigned: U64 = 0  # how far the sequencer's log goes
     refusal: Text = ""
+    nonce: U64 = 0  # of the run that asked: one that was meant for an earlier run says nothing of this one's disk
 
 
 class Leave(Body, frozen=True, array_like=True):

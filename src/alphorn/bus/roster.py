@@ -143,23 +143,22 @@ class Roster:
         if is_configured and asked.number not in tip.members:
             return []
         if is_configured and body.config != station.config.digest():
-            self._refuse(
-                asked.address, f"the configuration of {asked.name} differs from the group's; copy it and restart"
-            )
+            self._refuse(asked, f"the configuration of {asked.name} differs from the group's; copy it and restart")
             return []
         number = asked.number if is_configured else tip.number_of(asked.origin) or tip.free_number()
         committed = station.ledger.state.members.get(number)
         if committed is not None and committed.is_live and _is_same_run(committed, asked):
             self._hear_run(number, asked.origin, now)
-            self._welcome(number, asked.address)
+            self._welcome(number, asked)
             return []
         if tip.may_be_forgotten(asked.origin, body.unused):
             # It goes on under another name once it knows the log through there; a late copy of its word is void.
-            station.send(asked.address, Welcome(0, station.ledger.state.forgotten, 0, b"", station.ledger.last))
+            forgotten, last = station.ledger.state.forgotten, station.ledger.last
+            station.send(asked.address, Welcome(0, forgotten, 0, b"", last, nonce=asked.nonce))
             return []
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
-            station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last))
+            station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last, nonce=asked.nonce))
         known = tip.members.get(number)
         if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
@@ -189,7 +188,7 @@ class Roster:
             member = members.get(number)
             if member is not None and member.is_live and _is_same_run(member, asked):
                 del self._joining[number]
-                self._welcome(number, asked.address)
+                self._welcome(number, asked)
 
     def _is_old(self, body: Join, known: Member) -> bool:
         """Whether this disk is older than what its member already said: a restored image.
@@ -222,13 +221,14 @@ class Roster:
             standing.accepted = standing.stored = standing.checkpoint = 0
             standing.is_synchronised = False
 
-    def _welcome(self, number: int, address: str) -> None:
+    def _welcome(self, number: int, asked: Member) -> None:
         ledger = self._station.ledger
-        epoch = ledger.epoch_at(ledger.committed) or 0
-        self._station.send(address, Welcome(number, ledger.committed, epoch, ledger.state.encode(), ledger.last))
+        epoch, state = ledger.epoch_at(ledger.committed) or 0, ledger.state.encode()
+        welcome = Welcome(number, ledger.committed, epoch, state, ledger.last, nonce=asked.nonce)
+        self._station.send(asked.address, welcome)
 
-    def _refuse(self, address: str, reason: str) -> None:
-        self._station.send(address, Welcome(0, 0, 0, b"", 0, reason))
+    def _refuse(self, asked: Member, reason: str) -> None:
+        self._station.send(asked.address, Welcome(0, 0, 0, b"", 0, reason, asked.nonce))
 
     def departures(self, tip: GroupState, now: float) -> list[SystemEntry]:
         """Members that said goodbye or were silent too long."""
