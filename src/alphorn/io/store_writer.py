@@ -116,7 +116,8 @@ class StoreWriter:
         """Makes jobs durable in the file beside LMDB, if it has room for them; raises `OSError` when the disk fails."""
         ahead = self._parts.ahead
         assert ahead is not None
-        encoded = [(job.number, encode_record(self._parts.run, _record_of(job))) for job in jobs]
+        run, first = self._parts.run, jobs[0].number
+        encoded = [(job.number, encode_record(run, _record_of(job, job.number - first))) for job in jobs]
         place = ahead.place([len(record) for _, record in encoded], self.committed)
         if place is None:
             return False
@@ -278,8 +279,8 @@ class StoreWriter:
             _release(job)
 
 
-def _record_of(job: Job) -> Record:
-    return Record(job.number, job.bounds, [write for write, _ in job.writes])
+def _record_of(job: Job, before: int) -> Record:
+    return Record(job.number, job.bounds, [write for write, _ in job.writes], before)
 
 
 def _has_large(jobs: list[Job]) -> bool:

@@ -7,16 +7,24 @@ The file is a ring of slots of one page. A record begins at a slot, and nothing 
 is written, so a write that a power cut tears can spoil only itself:
 
      0          8     16       24       28
-     | checksum | run | number | length | msgpack: first | last | writes ...
+     | checksum | run | number | length | msgpack: first | last | writes | before
 
 checksum  xxh3-64 of everything after it, body included
 run       drawn anew whenever the store is opened: records of an earlier run, and bytes made to look like one, are void
 number    of the job; LMDB names the run and the last number it has ("applied"), and only later ones count
+before    how many records of the same append are before this one; 0 where a release wrote it that had no such field
+
+An append writes several records at once, and a drive writes the pages of one write in any order. So a power cut may
+leave a record and not the one before it, and whether that is damage is told by `before`: an append begins when the one
+before it is durable, and LMDB takes records of an append only when all of it is durable. A number is lost where one of
+these says that it was durable. Otherwise it and all after it belong to the append that was cut off, of which nobody was
+told: what is there of it up to the first gap is taken, the rest is void with its run.
 """
 
 import os
 import struct
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -43,6 +51,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     number: int
     bounds: tuple[int, int]
     writes: list[Write]
+    before: int = 0  # records of the same append that precede it
+
+    @property
+    def append_first(self) -> int:
+        """The number of the first record that was appended together with this one."""
+        return self.number - self.before
 
 
 class _Entry(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -79,6 +93,7 @@ class _Body(msgspec.Struct, frozen=True, array_like=True):
     first: int
     last: int
     writes: list[_Packed]
+    before: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -92,7 +107,7 @@ def encodable(writes: list[Write]) -> bool:
 
 def encode_record(run: int, record: Record) -> bytes:
     """A record's bytes, without what fills its last slot."""
-    body = _encode(_Body(*record.bounds, [_packed(write) for write in record.writes]))
+    body = _encode(_Body(*record.bounds, [_packed(write) for write in record.writes], record.before))
     rest = _HEAD.pack(0, run, record.number, len(body))[_CHECKED_FROM:] + body
     return xxhash.xxh3_64_digest(rest) + rest
 
@@ -169,7 +184,11 @@ class WriteAhead:
 
 
 def read_ahead(path: Path, run: int, applied: int) -> list[Record]:
-    """What is durable in a store's file and not in LMDB, in order; raises `Corruption` where some of it is missing."""
+    """What is durable in a store's file and not in LMDB, in order; raises `Corruption` where some of it is missing.
+
+    Of an append that was cut off, the records before its first gap are given too. Whoever brings them into LMDB begins
+    another run by the same commit: so those behind the gap cannot count later, when their predecessors are there again.
+    """
     try:
         data = (path / AHEAD_FILE).read_bytes()
     except FileNotFoundError:
@@ -179,13 +198,20 @@ def read_ahead(path: Path, run: int, applied: int) -> list[Record]:
         record = _record_at(data, start, run)
         if record is not None and record.number > applied:
             found[record.number] = record
-    records = [found[number] for number in sorted(found)]
-    if [record.number for record in records] != list(range(applied + 1, applied + 1 + len(records))):
+    records: list[Record] = []
+    while (following := found.get(applied + len(records) + 1)) is not None:
+        records.append(following)
+    if applied + len(records) < _durable_through(found.values(), applied):
         raise Corruption(
             f"store {path} has lost writes that were durable, a record of its file {AHEAD_FILE!r} is damaged; move the "
             "directory away and start this node on a blank one, so that it rejoins as a member that lost its disk"
         )
     return records
+
+
+def _durable_through(found: Iterable[Record], applied: int) -> int:
+    """How far at least the numbers were durable, by what is left of them."""
+    return max((r.number if r.append_first <= applied else r.append_first - 1 for r in found), default=applied)
 
 
 def _record_at(data: bytes, start: int, run: int) -> Record | None:
@@ -196,7 +222,7 @@ def _record_at(data: bytes, start: int, run: int) -> Record | None:
     if checksum != xxhash.xxh3_64_intdigest(memoryview(data)[start + _CHECKED_FROM : end]):
         return None
     body = _decode(memoryview(data)[start + _HEAD.size : end])
-    return Record(number, (body.first, body.last), [_unpacked(write) for write in body.writes])
+    return Record(number, (body.first, body.last), [_unpacked(write) for write in body.writes], body.before)
 
 
 def _slots(size: int) -> int:
