@@ -2,9 +2,13 @@
 
 import pytest
 
-from alphorn.bus.entries import EpochBegun, Nothing
+from alphorn.bus.entries import EpochBegun, Nothing, make_epoch
+from alphorn.bus.ledger import Ledger
 from alphorn.bus.machine import Persist, PutAssignments
+from alphorn.io.memory_storage import MemoryStorage
 from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered, system
+
+LAST_EPOCH = make_epoch(3, 3)
 
 
 def ledger_of(*counters: int, committed: int = 0) -> Bench:
@@ -171,3 +175,41 @@ def test_a_reset_goes_on_from_the_state_a_peer_gave() -> None:
     assert bench.ledger.epoch_at(2) == NEXT_EPOCH
     assert bench.ledger.find(batch_id(5)) == 0
     assert bench.ledger.append(system(Nothing(), NEXT_EPOCH)) == 3
+
+
+def restored(*damaged: int) -> Ledger:
+    """A ledger whose state goes through number 3, as it is after a restart; storage cannot read some numbers."""
+    bench, storage = Bench(), MemoryStorage(on_durable=lambda token: None)
+    log = [numbered(1), system(EpochBegun(NEXT_EPOCH, 2), NEXT_EPOCH), numbered(2, NEXT_EPOCH)]
+    bench.fold(*log)
+    for sequence, assignment in enumerate(log, 1):
+        if sequence not in damaged:
+            storage.submit(Persist(sequence, [PutAssignments(sequence, [assignment])]))
+    return Ledger(bench.ledger.state, storage, base=0)
+
+
+def test_the_epoch_of_the_last_number_is_known_from_the_state_where_its_record_cannot_be_read() -> None:
+    ledger = restored(2, 3)
+    assert (ledger.last, ledger.last_epoch) == (3, NEXT_EPOCH)
+    assert (ledger.get(3), ledger.epoch_at(3)) == (None, NEXT_EPOCH)
+    assert (ledger.epoch_at(2), ledger.epoch_at(1)) == (None, EPOCH)
+
+
+def test_the_epoch_of_the_number_that_a_restart_went_on_from_stays_known() -> None:
+    ledger = restored(3)
+    ledger.append(system(EpochBegun(LAST_EPOCH, 3), LAST_EPOCH))
+    ledger.commit(4)
+    for line in (1, 3):
+        ledger.collect(line)
+        assert (ledger.base, ledger.epoch_at(3), ledger.last_epoch) == (line, NEXT_EPOCH, LAST_EPOCH)
+    ledger.collect(4)
+    assert (ledger.last, ledger.last_epoch) == (4, LAST_EPOCH)
+
+
+def test_collecting_through_a_number_that_cannot_be_read_does_not_give_it_an_older_epoch() -> None:
+    bench = ledger_of(*range(1, 1001), committed=1000)
+    bench.ledger.trim(stored=1000, needed=1000)
+    bench.ledger.collect(bench.ledger.floor)  # storage has nothing
+    assert bench.ledger.base == bench.ledger.floor == 488
+    assert bench.ledger.epoch_at(488) is None
+    assert (bench.ledger.epoch_at(489), bench.ledger.last_epoch) == (EPOCH, EPOCH)

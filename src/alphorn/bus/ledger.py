@@ -23,7 +23,8 @@ class Ledger:
     """Assignments from `base` + 1 through `last`; `state` is folded through `committed`."""
 
     __slots__ = (
-        "_base_epoch",
+        "_anchor",
+        "_anchor_epoch",
         "_floor",
         "_recent",
         "_sequence_of",
@@ -49,7 +50,9 @@ class Ledger:
         self.state = state
         self.base = self.last = self._floor = state.sequence
         self.committed = state.sequence  # numbers through this one are final
-        self._base_epoch = state.epoch  # every entry is of the epoch that began last before it
+        # The epoch of one number is known without its record, which may be damaged or collected. Here that is the last
+        # number of the state: every entry is of the epoch that began last before it.
+        self._anchor, self._anchor_epoch = state.sequence, state.epoch
         self.confirmed = 0
         self.confirmed_epoch = 0
         self._recent: dict[int, Assignment] = {}
@@ -57,7 +60,11 @@ class Ledger:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last number."""
+        """Epoch of the last number, which is in memory or the anchor.
+
+        A candidate compares logs by it and by `last`, so it is never guessed: by an epoch that is too high a log would
+        win that lacks committed numbers, and by one that is too low it would lose although it alone may have some.
+        """
         epoch = self.epoch_at(self.last)
         assert epoch is not None
         return epoch
@@ -72,8 +79,8 @@ class Ledger:
 
     def epoch_at(self, sequence: int) -> int | None:
         """The epoch that assigned a number; None where it is not known any more."""
-        if sequence == self.base == self._floor:
-            return self._base_epoch
+        if sequence == self._anchor:
+            return self._anchor_epoch
         assignment = self.get(sequence)
         return None if assignment is None else assignment.epoch
 
@@ -178,7 +185,9 @@ class Ledger:
         through = min(through, self.committed)
         if through <= self.base:
             return
-        self._base_epoch = self.epoch_at(through) or self._base_epoch
+        epoch = self.epoch_at(through)
+        if epoch is not None and through > self._anchor:
+            self._anchor, self._anchor_epoch = through, epoch
         for sequence in range(self._floor + 1, through + 1):
             assignment = self._recent.pop(sequence)
             self._sequence_of.pop(assignment.id, None)
