@@ -61,8 +61,8 @@ class Two:
         self.manager.receive(item, 0.0)  # type: ignore[arg-type]
         self.perform()
 
-    def pass_time(self) -> None:
-        self.manager.on_time(1.0)
+    def pass_time(self, now: float = 1.0) -> None:
+        self.manager.on_time(now)
         self.perform()
 
     def perform(self) -> None:

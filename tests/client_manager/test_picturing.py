@@ -8,7 +8,7 @@ import pytest
 
 from alphorn.client_manager.desk import KnownNode
 from alphorn.client_manager.machine import Linked, Told
-from alphorn.client_manager.picturing import Part, merge_status
+from alphorn.client_manager.picturing import PATIENCE_S, Part, merge_status
 from alphorn.model import link
 from alphorn.model.conversation import Failed, Goodbye, Ping, Pong, Status, StatusAnswer, place_of
 from alphorn.model.status_pages import StatusPages
@@ -206,3 +206,27 @@ def test_nodes_of_the_cluster_file_that_nobody_spoke_of_are_unreachable() -> Non
     [absent] = [node for node in status["nodes"] if node["name"] == "mm2"]
     assert (absent["kind"], absent["channel"], absent["address"]) == ("message_manager", "one", "host:2")
     assert (absent["pid"], absent["lag"]) == (None, None), "nobody can tell"
+
+
+def test_one_that_says_nothing_for_too_long_is_not_waited_for(two: Two) -> None:
+    two.say(Status(4))
+    [(channel, frame)] = [asked for asked in two.asked if isinstance(asked[1], link.Describe) and asked[0] == 1]
+    two.tell(channel, described(frame, "two", [5], name="b"))
+    assert two.take(StatusAnswer) == []
+    assert two.manager.next_deadline() == PATIENCE_S
+    two.pass_time(PATIENCE_S)
+    [page] = two.take(StatusAnswer)
+    assert names([page]) == [["queue:two.5"]]
+    assert two.manager.next_deadline() > PATIENCE_S
+    [late] = [asked for asked in two.asked if isinstance(asked[1], link.Describe) and asked[0] == 0]
+    two.tell(0, described(late[1], "one", [1], name="a"))
+    assert two.take(StatusAnswer) == []
+
+
+def test_a_primary_that_says_nothing_to_a_later_page_is_one_that_is_lost(two: Two) -> None:
+    asking = Asking(two, [1, 2, 3, 4, 5], [])
+    cursor = next(asking.pages()).cursor
+    two.say(Status(5, cursor))
+    two.pass_time(PATIENCE_S)
+    [failed] = two.take(Failed)
+    assert (failed.request, failed.error) == (5, "Unavailable")

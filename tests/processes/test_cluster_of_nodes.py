@@ -76,6 +76,12 @@ def roles(cluster: alphorn.testing.Cluster) -> dict[str, str]:
     return {node["name"]: node["role"] for node in cluster.status()["nodes"] if node["kind"] == "message_manager"}
 
 
+def copies(cluster: alphorn.testing.Cluster) -> tuple[int, int]:
+    """How many there are of what is committed, and how many there should be."""
+    (channel,) = cluster.status()["channels"]
+    return channel["copies"], channel["copies_wanted"]
+
+
 def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
     with alphorn.testing.cluster() as cluster, cluster.connect() as connection:
         session = connection.session()
@@ -94,9 +100,21 @@ def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
             received += [message.body for message in messages]
         assert received == [str(number) for number in range(1000)]
         assert roles(cluster)[primary] == "unreachable"
+        assert copies(cluster) == (1, 2)
         cluster.restart(primary)
-        cluster.wait()
+        cluster.wait_in_sync()
+        assert copies(cluster) == (2, 2)
         assert sorted(roles(cluster).values()) == ["backup", "primary"]
+
+
+def test_the_state_is_told_while_a_message_manager_is_frozen():
+    with alphorn.testing.cluster() as cluster:
+        (backup,) = [name for name, role in roles(cluster).items() if role == "backup"]
+        cluster.kill(backup, signal.SIGSTOP)
+        try:
+            assert roles(cluster)[backup] == "unreachable"
+        finally:
+            cluster.kill(backup, signal.SIGCONT)
 
 
 def test_a_backup_that_lost_its_disk_is_told_the_log_by_the_others():

@@ -163,6 +163,11 @@ class Endpoint:
         """This run of this member, as all its frames name it."""
         return self._station.origin
 
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        """The data servers that have all that is committed, as the log says."""
+        return self._station.ledger.state.in_sync
+
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether it is soon enough to hear this together with what comes next."""
         return self._station.can_wait(datagram)

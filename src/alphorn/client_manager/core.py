@@ -134,6 +134,7 @@ class ClientManager:
         self._streaming.fetching.on_time(now)
         self._wildcards.on_time(now)
         self._transactions.on_time(now)
+        self._picturing.on_time(now)
         for connection in self._consuming.outflow.on_time(now):
             self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
@@ -145,6 +146,7 @@ class ClientManager:
             self._wildcards.next_deadline(),
             self._consuming.outflow.next_deadline(),
             self._transactions.next_deadline(),
+            self._picturing.next_deadline(),
             self._desk.next_deadline(),
             *(channel.next_deadline() for channel in self._desk.channels),
         )

@@ -5,6 +5,7 @@ not destinations, and has some of these of every channel, which in small cluster
 channel, and only its primary is asked. A cursor is a place: a channel, and the number of a destination in it.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
 from alphorn.model.errors import PeerViolation, Unavailable
 
 UNREACHABLE = "unreachable"
+PATIENCE_S = 1.0  # one that says nothing for so long, be it frozen or cut off, is not waited for any more
 NO_DESTINATIONS = b'{"destinations":[]}'
 
 
@@ -37,7 +39,7 @@ class Picturing:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._first: dict[tuple[int, int], _Gathering] = {}  # by channel and number of a question
-        self._later: dict[tuple[int, int], tuple[Connection, Status, str]] = {}  # with the name of who was asked
+        self._later: dict[tuple[int, int], _Page] = {}
 
     def on_status(self, connection: Connection, frame: Status) -> None:
         """Asks for a page."""
@@ -50,7 +52,7 @@ class Picturing:
 
     def _ask_all(self, connection: Connection, frame: Status) -> None:
         desk = self._desk
-        gathering = _Gathering(connection, frame.request)
+        gathering = _Gathering(connection, frame.request, desk.now + PATIENCE_S)
         maximum = max(1, link.PAGE_ROWS // len(desk.channels))
         for channel, ground in enumerate(desk.channels):
             for name in sorted(ground.links):
@@ -70,7 +72,7 @@ class Picturing:
             self._on_nobody(connection, frame)
             return
         number = ground.number()
-        self._later[(channel, number)] = (connection, frame, ground.primary)
+        self._later[(channel, number)] = _Page(connection, frame, ground.primary, desk.now + PATIENCE_S)
         desk.ask(channel, ground.primary, link.Describe(number, link.PAGE_ROWS, after))
 
     def _on_nobody(self, connection: Connection, frame: Status) -> None:
@@ -99,21 +101,41 @@ class Picturing:
         if gathering is not None:
             gathering.parts.append(Part(channel, name, msgspec.json.decode(frame.data), frame.after))
             self._gathered(gathering, key)
-        connection, asked, _ = self._later.pop(key, (None, None, ""))
-        if connection is None or asked is None or not self._desk.is_there(connection):
+        page = self._later.pop(key, None)
+        if page is None or not self._desk.is_there(page.connection):
             return
         if frame.data:
-            answer = StatusAnswer(asked.request, frame.data, self._next(channel, frame.after))
-            self._desk.reply(connection.stream, answer)
+            answer = StatusAnswer(page.frame.request, frame.data, self._next(channel, frame.after))
+            self._desk.reply(page.connection.stream, answer)
         else:
-            self._on_nobody(connection, asked)
+            self._on_nobody(page.connection, page.frame)
 
     def on_primary(self, channel: int) -> None:
         """Another Message Manager serves now: it is asked what the one before has not answered."""
-        for key, (connection, frame, asked) in list(self._later.items()):
-            if key[0] == channel and asked != self._desk.channels[channel].primary:
+        for key, page in list(self._later.items()):
+            if key[0] == channel and page.asked != self._desk.channels[channel].primary:
                 del self._later[key]
-                self._ask_primary(connection, frame)
+                self._ask_primary(page.connection, page.frame)
+
+    def next_deadline(self) -> float:
+        """When somebody has said nothing for too long."""
+        if not self._first and not self._later:
+            return math.inf
+        first = min((gathering.until for gathering in self._first.values()), default=math.inf)
+        return min(first, min((page.until for page in self._later.values()), default=math.inf))
+
+    def on_time(self, now: float) -> None:
+        """Goes on without those who have said nothing for too long."""
+        if now < self.next_deadline():
+            return
+        for key, gathering in list(self._first.items()):
+            if gathering.until <= now:
+                del self._first[key]
+                self._gathered(gathering, key)
+        for key, page in list(self._later.items()):
+            if page.until <= now:
+                del self._later[key]
+                self._on_nobody(page.connection, page.frame)
 
     def on_link_lost(self, channel: int, name: str) -> None:
         """A Message Manager that is gone is not waited for."""
@@ -121,10 +143,10 @@ class Picturing:
             if key[0] == channel and gathering.waiting.get(key) == name:
                 del self._first[key]
                 self._gathered(gathering, key)
-        for key, (connection, frame, asked) in list(self._later.items()):
-            if key[0] == channel and asked == name:
+        for key, page in list(self._later.items()):
+            if key[0] == channel and page.asked == name:
                 del self._later[key]
-                self._on_nobody(connection, frame)
+                self._on_nobody(page.connection, page.frame)
 
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
@@ -135,14 +157,24 @@ class Picturing:
             self._desk.reply(gathering.connection.stream, answer)
 
 
+class _Page(msgspec.Struct, frozen=True, gc=False):
+    """A later page that waits for a primary."""
+
+    connection: Connection
+    frame: Status
+    asked: str  # the name of who was
+    until: float
+
+
 class _Gathering:
     """A first page that waits for Message Managers."""
 
-    __slots__ = ("connection", "parts", "request", "waiting")
+    __slots__ = ("connection", "parts", "request", "until", "waiting")
 
-    def __init__(self, connection: Connection, request: int) -> None:
+    def __init__(self, connection: Connection, request: int, until: float) -> None:
         self.connection = connection
         self.request = request
+        self.until = until
         self.waiting: dict[tuple[int, int], str] = {}
         self.parts: list[Part] = []
 

@@ -1,7 +1,7 @@
 """What `alphorn status` shows of a Message Manager and, from the primary, of its channel."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     rank: int = 0
     run: bytes = b""  # another one for each start
+    copies: Callable[[], int] = lambda: 0  # of the channel, that have all that is committed
+    copies_wanted: int = 0
 
 
 class Picture:
@@ -91,6 +93,8 @@ class Picture:
                 "primary": about.name,
                 "epoch": epoch >> _COUNTER_SHIFT,
                 "sequence": engine.sequence,
+                "copies": about.copies(),
+                "copies_wanted": about.copies_wanted,
                 "destinations": len(engine.destinations),
                 "closed": engine.moves.is_closed,
             },

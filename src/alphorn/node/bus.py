@@ -131,6 +131,10 @@ class BusMachine(Machine, Protocol):
     def origin(self) -> bytes:
         """The origin in all its frames."""
 
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        """The data servers that have all that is committed."""
+
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether a datagram may be handed over together with the next."""
 
@@ -229,6 +233,11 @@ class BusNode:
     def origin(self) -> bytes:
         """This run of this member, once started: the first ten bytes of the ids of its batches."""
         return self._machine.origin
+
+    @property
+    def copies(self) -> int:
+        """How many data servers have all that is committed, once started."""
+        return len(self._machine.in_sync)
 
     async def start(self) -> None:
         """Opens disk and network and begins to take part.

@@ -113,6 +113,8 @@ class MessageManagerNode:
             channel=self.table.channel,
             rank=self.table.rank,
             run=time.time_ns().to_bytes(8, "big"),
+            copies=lambda: self.bus.copies,
+            copies_wanted=config.copies,
         )
 
     async def start(self) -> None:
