@@ -1,6 +1,8 @@
 """What programs may choose for sessions, producers, consumers and destinations, checked for both shells."""
 
 import datetime
+import math
+import numbers
 import re
 import time
 from typing import Any
@@ -17,6 +19,7 @@ from alphorn.client.packing import (
     flags_of,
     pack_message,
 )
+from alphorn.client.url import Target
 from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
@@ -26,6 +29,8 @@ from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_patt
 
 PREFETCH_DEFAULT = 1000
 PREFETCH_MAX = 1_000_000
+TIMEOUT_S_MAX = 1e9  # thirty years: who would wait longer waits for ever, since locks cannot count much further
+SEQUENCE_MAX = (1 << 63) - 1  # of a log entry
 
 DestinationLike = str | Destination
 Source = DestinationLike | Pattern  # what a consumer receives from
@@ -45,6 +50,52 @@ def check_destination(destination: Any) -> str:
             f"a destination is a str like 'queue:orders', or what session.queue gives, not {type(destination).__name__}"
         )
     return str(parse_destination(destination))
+
+
+def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
+    """How many seconds to wait; None for ever. Raises `Misuse`."""
+    if timeout is None:
+        return None
+    is_plain = type(timeout) in (float, int)
+    if not (is_plain or _is_real(timeout)) or not timeout >= 0:
+        raise Misuse(f"{name} is {timeout!r}; it is a number of seconds, 0 or more, or None to wait for ever")
+    if timeout >= TIMEOUT_S_MAX:
+        return None
+    return timeout if is_plain else float(timeout)
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) is not bool and isinstance(value, numbers.Real)
+
+
+def check_patience(timeout: Any, name: str) -> float:
+    """As `check_timeout`, with infinity for ever."""
+    seconds = check_timeout(timeout, name)
+    return math.inf if seconds is None else seconds
+
+
+def check_sequence(name: str, number: Any) -> int:
+    """The number of a log entry; raises `Misuse`."""
+    if type(number) is not int or not 0 <= number <= SEQUENCE_MAX:
+        raise Misuse(f"{name} is {number!r}; a sequence number is an int from 0 to {SEQUENCE_MAX}")
+    return number
+
+
+def check_channel(channel: Any) -> str:
+    """The name of a channel; raises `Misuse`."""
+    if not (name := check_text("channel", channel)):
+        raise Misuse(f"channel is {channel!r}; name one, as `alphorn status` shows them")
+    return name
+
+
+def choose_identity(target: Target, *, user: Any, password: Any, client_id: Any) -> dict[str, str]:
+    """Who connects; what is not given here is as the URL says. Raises `Misuse` that repeats nothing of it."""
+    given = {
+        "user": target.user if user is None else user,
+        "password": target.password if password is None else password,
+        "client_id": client_id,
+    }
+    return {name: check_text(name, value) or "" for name, value in given.items()}
 
 
 def check_mode(ack: Any, *, transacted: bool) -> AckMode:
@@ -203,8 +254,8 @@ def _start_of(start: Any) -> tuple[int, int]:
         return -1, 0
     if start == "earliest":
         return 0, 0
-    if type(start) is int and start >= 0:
-        return start, 0
+    if type(start) is int:
+        return check_sequence("start", start), 0
     if isinstance(start, datetime.datetime):
         is_future = start.timestamp() > time.time()  # nothing that is there came so late
         return -1, 0 if is_future else round(start.timestamp() * 1000)

@@ -220,15 +220,19 @@ class Core:
         return self._number
 
     def request(self, make: Callable[[int], AnyClientFrame], on_answer: OnAnswer, *, forgives: bool = False) -> None:
-        """Asks; `make` gets the request's number. The answer is repeated for until it comes or all is over."""
+        """Asks; `make` gets the request's number. The answer is repeated for until it comes or all is over.
+
+        Raises `Misuse` for what cannot be encoded, of which nothing stays.
+        """
         if self.failure is not None:
             on_answer(self.failure)
             return
         number = self.next_number()
         frame = make(number)
+        data = _encode_request(frame)  # first: what fails here would fail again on every stream to come
         self._requests.add(number, frame, on_answer, forgives=forgives)
         if self.state is State.OPEN:
-            self._output.append(encode(frame))
+            self._output.append(data)
 
     def open_session(self, mode: AckMode) -> SessionState:
         """Begins a flow."""
@@ -258,7 +262,11 @@ class Core:
         consume = msgspec.structs.replace(consume, session=session.number, consumer=self.next_number())
         inbox = self._adopt_inbox(session, consume, destination)
         on_consumed = partial(self._on_consumed, inbox, on_answer)
-        self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
+        try:
+            self.request(lambda request: msgspec.structs.replace(consume, request=request), on_consumed)
+        except Misuse:
+            self._drop_inbox(inbox)
+            raise
         return inbox
 
     def _adopt_inbox(self, session: SessionState, consume: Consume, destination: str) -> Inbox:
@@ -438,6 +446,13 @@ class Core:
         session = self.sessions.get(inbox.session)
         if session is not None:
             session.inboxes.pop(inbox.number, None)
+
+
+def _encode_request(frame: AnyClientFrame) -> bytes:
+    try:
+        return encode(frame)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise Misuse(f"a value given for {type(frame).__name__} cannot be sent: {error}") from error
 
 
 def _of_messages(core: Core, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:

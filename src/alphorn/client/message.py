@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from alphorn.model.errors import Misuse, PeerViolation
+from alphorn.client.packing import check_seconds
+from alphorn.model.errors import PeerViolation
 from alphorn.model.messages import PRIORITY_DEFAULT, Properties, Streamed
 
 
@@ -206,11 +207,9 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     def reject(self, requeue: bool = True, delay: float = 0) -> Settled:
         """Gives it back: to be delivered again, after `delay` seconds, or with `requeue=False` as a dead message.
 
-        With a delay of 0 the destination's policy decides how long it waits.
+        With a delay of 0 the destination's policy decides how long it waits. Raises `Misuse` for no number of seconds.
         """
-        if not delay >= 0:
-            raise Misuse(f"delay is {delay!r}; it is a number of seconds, 0 or more")
-        delay_ms = round(delay * 1000) or -1
+        delay_ms = round((check_seconds("delay", delay) or 0) * 1000) or -1
         self._arrival.keeper.reject(self._arrival, self._index, delay_ms=delay_ms, is_dead=not requeue)
         return SETTLED
 

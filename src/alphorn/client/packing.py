@@ -16,6 +16,7 @@ MESSAGE_BYTES_MAX = BATCH_BYTES_MAX - 16  # alone in a batch, which begins with 
 BATCH_BYTES_TARGET = 256 << 10
 BATCH_MESSAGES_TARGET = 1_000
 DEPTH_MAX = 100  # of lists and dicts in each other
+SECONDS_LIMIT = 1e10  # no message lives or waits for three centuries
 
 SIMPLE_TYPES = frozenset({str, bytes, int, float, bool, type(None)})
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
@@ -147,8 +148,8 @@ def check_seconds(name: str, value: Any) -> float | None:
     """A duration, or None; raises `Misuse`."""
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 <= value < 1e10:
-        raise Misuse(f"{name} is {value!r}; it is a number of seconds, 0 or more")
+    if type(value) not in (int, float) or not 0 <= value < SECONDS_LIMIT:
+        raise Misuse(f"{name} is {value!r}; it is a number of seconds, 0 or more and less than {SECONDS_LIMIT:.0f}")
     return float(value)
 
 

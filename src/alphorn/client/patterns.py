@@ -17,7 +17,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.requests import Answer, OnAnswer, Requests
 from alphorn.model.conversation import ClosePattern, Consume, ConsumePattern, Joined
 from alphorn.model.destinations import parse_destination
-from alphorn.model.errors import Error
+from alphorn.model.errors import Error, Misuse
 from alphorn.model.joining import consume_for
 
 if TYPE_CHECKING:
@@ -46,9 +46,13 @@ class Patterns:
         box = PatternInbox(wish, session.mode)
         box.on_failed = partial(self._on_failed, box)
         self._boxes[wish.watch] = box
-        self._core.request(
-            lambda request: msgspec.structs.replace(wish, request=request), partial(self._on_answer, box, on_answer)
-        )
+        try:
+            self._core.request(
+                lambda request: msgspec.structs.replace(wish, request=request), partial(self._on_answer, box, on_answer)
+            )
+        except Misuse:
+            del self._boxes[wish.watch]
+            raise
         return box
 
     def on_joined(self, frame: Joined) -> None:

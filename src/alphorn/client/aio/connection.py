@@ -9,7 +9,16 @@ from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.session import Session
 from alphorn.client.blocking.connection import CONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S
-from alphorn.client.choices import DestinationLike, check_destination, check_mode, choose_policy
+from alphorn.client.choices import (
+    DestinationLike,
+    check_channel,
+    check_destination,
+    check_mode,
+    check_patience,
+    check_sequence,
+    choose_identity,
+    choose_policy,
+)
 from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
@@ -53,8 +62,8 @@ def connect(
     client_id: str = "",
     tls: object = None,
     on_event: OnEvent | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT_S,
-    reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+    connect_timeout: float | None = CONNECT_TIMEOUT_S,
+    reconnect_timeout: float | None = RECONNECT_TIMEOUT_S,
 ) -> Connecting:
     """Connects to a cluster, as `alphorn.connect` does: `async with connect(url) as connection`, or await it.
 
@@ -65,13 +74,11 @@ def connect(
     context = choose_tls(target, tls)
     if on_event is not None and not callable(on_event):
         raise Misuse("on_event is something to call with a name and a detail")
+    identity = choose_identity(target, user=user, password=password, client_id=client_id)
+    connect_timeout = check_patience(connect_timeout, "connect_timeout")
+    reconnect_timeout = check_patience(reconnect_timeout, "reconnect_timeout")
     keep_freed_memory(CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN)
-    core = Core(
-        user=target.user if user is None else user,
-        password=target.password if password is None else password,
-        client_id=client_id,
-        on_event=lambda name, detail: line.note_event(name, detail),
-    )
+    core = Core(**identity, on_event=lambda name, detail: line.note_event(name, detail))
     line = AsyncLine(
         target, core, context=context, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout
     )
@@ -175,24 +182,26 @@ class Destinations:
 
     async def release(self, name: DestinationLike, through: int) -> None:
         """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
-        await self._administer("release", name, None, through)
+        await self._administer("release", name, None, check_sequence("through", through))
 
     async def move(self, name: DestinationLike, channel: str) -> None:
         """Moves a destination to another channel while it is used; returns when it is there.
 
         Nothing is lost, repeated or overtaken; its producers and consumers notice no more than a short pause.
         """
-        destination = check_destination(name)
-        await self._line.ask(lambda request: Move(request, destination, channel))
+        destination, target = check_destination(name), check_channel(channel)
+        await self._line.ask(lambda request: Move(request, destination, target))
 
     async def drain(self, channel: str) -> int:
         """Moves everything off a channel and lets nothing new onto it; gives how many destinations were moved."""
-        answer = await self._line.ask(lambda request: Drain(request, channel))
+        name = check_channel(channel)
+        answer = await self._line.ask(lambda request: Drain(request, name))
         return answer.number if isinstance(answer, Done) else 0
 
     async def open(self, channel: str) -> None:
         """Lets new destinations onto a channel again that was drained."""
-        await self._line.ask(lambda request: Drain(request, channel, is_over=True))
+        name = check_channel(channel)
+        await self._line.ask(lambda request: Drain(request, name, is_over=True))
 
     async def list(self) -> list[dict[str, Any]]:
         """All destinations, each with `name`, `channel`, `depth` and `consumers`."""

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from alphorn.client.aio.line import AsyncLine
+from alphorn.client.choices import check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
@@ -108,6 +109,7 @@ class Consumer:
     async def _take(self, maximum: int, timeout: float | None) -> list[Message]:
         self._check()
         inbox, line = self._inbox, self._line
+        timeout = check_timeout(timeout)
         taken = inbox.take(maximum)
         if not taken:
             self._tell_soon()

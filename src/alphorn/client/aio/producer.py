@@ -11,7 +11,7 @@ import msgspec
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.streaming import BodySending, StreamReceipt
-from alphorn.client.choices import DestinationLike, Sending, check_destination
+from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
@@ -45,7 +45,7 @@ class Receipt(msgspec.Struct, gc=False, eq=False):
         Raises why it was not taken; `UnknownOutcome` when the library had to give up; `TimeoutError` when the time is
         over first, after which the message is still on its way.
         """
-        return await self._producer._result(self._counter, timeout)
+        return await self._producer._result(self._counter, check_timeout(timeout))
 
 
 class Receipts(Sequence[Receipt]):
@@ -74,6 +74,7 @@ class Receipts(Sequence[Receipt]):
 
     async def result(self, timeout: float | None = None) -> list[str]:
         """The ids of all, once they are committed; raises as `Receipt.result` does."""
+        timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         return [
             await receipt.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -275,6 +276,7 @@ class Producer:
         Raises the first refusal since the last flush, `UnknownOutcome` when the library had to give up, `TimeoutError`
         when the time is over first. In a transacted session `commit` does this, and there is nothing to wait for.
         """
+        timeout = check_timeout(timeout)
         if self._outbox.is_transacted:
             return
         outbox = self._outbox

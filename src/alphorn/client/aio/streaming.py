@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alphorn.client.choices import Sending
+from alphorn.client.choices import Sending, check_timeout
 from alphorn.client.lane import FRAGMENT_BYTES, Lane
 from alphorn.client.reading import Reading
 from alphorn.client.refusals import again
@@ -28,6 +28,7 @@ class StreamReceipt(msgspec.Struct, frozen=True):
 
     async def result(self, timeout: float | None = None) -> str:
         """The message's id."""
+        check_timeout(timeout)
         return self.id
 
 

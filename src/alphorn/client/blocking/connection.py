@@ -8,7 +8,16 @@ from typing import Any
 from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.places import Places
 from alphorn.client.blocking.session import Session
-from alphorn.client.choices import DestinationLike, check_destination, check_mode, choose_policy
+from alphorn.client.choices import (
+    DestinationLike,
+    check_channel,
+    check_destination,
+    check_mode,
+    check_patience,
+    check_sequence,
+    choose_identity,
+    choose_policy,
+)
 from alphorn.client.core import Core
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
@@ -29,27 +38,26 @@ def connect(
     client_id: str = "",
     tls: object = None,
     on_event: Callable[[str, str], None] | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT_S,
-    reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+    connect_timeout: float | None = CONNECT_TIMEOUT_S,
+    reconnect_timeout: float | None = RECONNECT_TIMEOUT_S,
 ) -> "Connection":
     """Connects to a cluster: `alphorn://user:password@host:7700,host2:7701`, all hosts of one cluster.
 
     Without a URL `ALPHORN_URL` counts, then `alphorn://127.0.0.1:7700`. A lost connection is made again, to any Client
-    Manager, and everything on it goes on; after `reconnect_timeout` seconds without success the library gives up.
-    `on_event(name, detail)` hears "connected", "disconnected", "resumed" and "closed", in the connection's own thread.
+    Manager, and everything on it goes on; after `reconnect_timeout` seconds without success the library gives up. None
+    for a timeout is never. `on_event(name, detail)` hears "connected", "disconnected", "resumed" and "closed", in the
+    connection's own thread.
     Raises `Unavailable` when no Client Manager answers within `connect_timeout` seconds, `AccessDenied`, `Misuse`.
     """
     target = parse_url(choose_url(url, os.environ))
     context = choose_tls(target, tls)
     if on_event is not None and not callable(on_event):
         raise Misuse("on_event is something to call with a name and a detail")
+    identity = choose_identity(target, user=user, password=password, client_id=client_id)
+    connect_timeout = check_patience(connect_timeout, "connect_timeout")
+    reconnect_timeout = check_patience(reconnect_timeout, "reconnect_timeout")
     keep_freed_memory(CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN)
-    core = Core(
-        user=target.user if user is None else user,
-        password=target.password if password is None else password,
-        client_id=client_id,
-        on_event=lambda name, detail: line.note_event(name, detail),
-    )
+    core = Core(**identity, on_event=lambda name, detail: line.note_event(name, detail))
     line = Line(target, core, context=context, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
     line.start(on_event)
     return Connection(line)
@@ -152,24 +160,26 @@ class Destinations:
 
     def release(self, name: DestinationLike, through: int) -> None:
         """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
-        self._administer("release", name, None, through)
+        self._administer("release", name, None, check_sequence("through", through))
 
     def move(self, name: DestinationLike, channel: str) -> None:
         """Moves a destination to another channel while it is used; returns when it is there.
 
         Nothing is lost, repeated or overtaken; its producers and consumers notice no more than a short pause.
         """
-        destination = check_destination(name)
-        self._line.ask(lambda request: Move(request, destination, channel))
+        destination, target = check_destination(name), check_channel(channel)
+        self._line.ask(lambda request: Move(request, destination, target))
 
     def drain(self, channel: str) -> int:
         """Moves everything off a channel and lets nothing new onto it; gives how many destinations were moved."""
-        answer = self._line.ask(lambda request: Drain(request, channel))
+        name = check_channel(channel)
+        answer = self._line.ask(lambda request: Drain(request, name))
         return answer.number if isinstance(answer, Done) else 0
 
     def open(self, channel: str) -> None:
         """Lets new destinations onto a channel again that was drained."""
-        self._line.ask(lambda request: Drain(request, channel, is_over=True))
+        name = check_channel(channel)
+        self._line.ask(lambda request: Drain(request, name, is_over=True))
 
     def list(self) -> list[dict[str, Any]]:
         """All destinations, each with `name`, `channel`, `depth` and `consumers`."""

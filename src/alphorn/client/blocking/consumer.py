@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from alphorn.client.blocking.line import Line
+from alphorn.client.choices import check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
@@ -69,6 +70,7 @@ class Consumer:
             raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
         line, inbox = self._line, self._inbox
         self._check()
+        timeout = check_timeout(timeout)
         with line.lock:
             taken = inbox.take(maximum)
             if not taken:
@@ -114,6 +116,7 @@ class Consumer:
     def _wait(self, timeout: float | None) -> Message | None:
         self._check()
         inbox, line = self._inbox, self._line
+        timeout = check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with line.lock:

@@ -17,6 +17,7 @@ from alphorn.client.choices import (
     DestinationLike,
     Source,
     check_destination,
+    check_timeout,
     choose_consume,
     choose_pattern,
     choose_sending,
@@ -216,6 +217,7 @@ class Session:
         is dropped.
         """
         self._check_untransacted("a request would leave only with commit(); ask in another session")
+        timeout = check_timeout(timeout)
         line = self._line
         with self._asking:
             if self._replies is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from alphorn.client.choices import Sending
+from alphorn.client.choices import Sending, check_timeout
 from alphorn.client.lane import FRAGMENT_BYTES, Lane, room
 from alphorn.client.reading import Reading
 from alphorn.client.refusals import again
@@ -27,6 +27,7 @@ class StreamReceipt(msgspec.Struct, frozen=True):
 
     def result(self, timeout: float | None = None) -> str:
         """The message's id."""
+        check_timeout(timeout)
         return self.id
 
 
