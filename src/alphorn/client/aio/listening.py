@@ -1,4 +1,9 @@
-"""The task that calls a session's listeners, one message at a time."""
+"""The task that calls a session's listeners, one message at a time.
+
+Nothing that a callback raises ends it, since all other listeners of the session would end with it, but what ends the
+event loop too. A listener whose consumer the server closes is taken out, which only the log can tell: nobody waits for
+its messages.
+"""
 
 import asyncio
 import inspect
@@ -28,7 +33,7 @@ class Listening:
         self._callbacks[inbox] = callback
         inbox.on_arrival = self._changed.set
         self._changed.set()
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = self._line.start_task(self._run(), "alphorn-session")
 
     async def remove(self, inbox: Inbox) -> None:
@@ -47,12 +52,15 @@ class Listening:
 
     async def _run(self) -> None:
         while True:
-            inbox = next((inbox for inbox in self._callbacks if inbox.has_prefetched), None)
+            inbox = self._next()
             if inbox is None:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
             callback = self._callbacks.pop(inbox)
+            if inbox.failure is not None:
+                _log.error("event=listener_ended destination=%s reason=%r", inbox.destination, str(inbox.failure))
+                continue
             self._callbacks[inbox] = callback  # the others come first next time
             message = self._take(inbox)
             if message is not None:
@@ -64,6 +72,10 @@ class Listening:
                     self._line.notify()
             await asyncio.sleep(0)  # a callback that never waits must not stop the loop
 
+    def _next(self) -> Inbox | None:
+        """A consumer with a message to hand out, or one that has ended."""
+        return next((inbox for inbox in self._callbacks if inbox.has_prefetched or inbox.failure is not None), None)
+
     def _take(self, inbox: Inbox) -> Message | None:
         taken = inbox.take(1)
         return taken[0] if taken else None
@@ -73,10 +85,12 @@ class Listening:
             result = callback(message)
             if inspect.isawaitable(result):
                 await result
-        except asyncio.CancelledError:
-            inbox.unhand()
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except Exception:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                inbox.unhand()
+                raise
             _log.exception("event=listener_failed destination=%s message=%s", inbox.destination, message.id)
             inbox.give_back(message._arrival, message._index)
         inbox.finish()
@@ -84,3 +98,9 @@ class Listening:
             self._line.schedule()
         else:
             self._line.schedule_wishes()
+
+
+def _is_being_cancelled() -> bool:
+    """Whether it is this task that is to end; a callback may also await something that was cancelled by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,4 +1,8 @@
-"""The thread that calls a session's listeners, one message at a time."""
+"""The thread that calls a session's listeners, one message at a time.
+
+Nothing that a callback raises ends it, since all other listeners of the session would end with it. A listener whose
+consumer the server closes is taken out, which only the log can tell: nobody waits for its messages.
+"""
 
 import logging
 import threading
@@ -26,7 +30,7 @@ class Listening:
         """Calls `callback` for the messages of this consumer from now on."""
         with self._line.lock:
             self._callbacks[inbox] = callback
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="alphorn-session", daemon=True)
                 self._thread.start()
             self._line.changed.notify_all()
@@ -58,9 +62,14 @@ class Listening:
                 inbox = self._next()
                 assert inbox is not None
                 callback = self._callbacks.pop(inbox)
-                self._callbacks[inbox] = callback  # the others come first next time
-                message = self._take(inbox)
-                self._busy = inbox
+                failure = inbox.failure
+                if failure is None:
+                    self._callbacks[inbox] = callback  # the others come first next time
+                    message = self._take(inbox)
+                    self._busy = inbox
+            if failure is not None:
+                _log.error("event=listener_ended destination=%s reason=%r", inbox.destination, str(failure))
+                continue
             try:
                 if message is not None:
                     self._call(inbox, callback, message)
@@ -70,7 +79,8 @@ class Listening:
                     line.changed.notify_all()
 
     def _next(self) -> Inbox | None:
-        return next((inbox for inbox in self._callbacks if inbox.has_prefetched), None)
+        """A consumer with a message to hand out, or one that has ended."""
+        return next((inbox for inbox in self._callbacks if inbox.has_prefetched or inbox.failure is not None), None)
 
     def _take(self, inbox: Inbox) -> Message | None:
         taken = inbox.take(1)
@@ -80,7 +90,7 @@ class Listening:
         line = self._line
         try:
             callback(message)
-        except Exception:
+        except BaseException:  # also SystemExit, which in a thread would end just this one, unheard
             _log.exception("event=listener_failed destination=%s message=%s", inbox.destination, message.id)
             with line.lock:
                 inbox.give_back(message._arrival, message._index)
