@@ -2,11 +2,12 @@
 
 import pytest
 
+from alphorn.client import transactions
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.model import conversation as c
 from alphorn.model.destinations import parse_destination
-from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.errors import InvalidDestination, Misuse, TransactionRolledBack
 from alphorn.model.joining import JOINED_FROM
 from alphorn.model.patterns import subscription_for
 from tests.client.test_core import Script, bodies, delivered
@@ -190,3 +191,81 @@ def test_the_end_of_the_connection_is_the_end_of_a_consumer_without_any_destinat
     script.begin()
     script.hear(c.Goodbye("Misuse", "no"))
     assert isinstance(script.box.failure, Misuse)
+
+
+class Transacted(Patterns):
+    """The same in a transacted session, with a message in hand and two more behind it, and closed by the program."""
+
+    def __init__(self) -> None:
+        super().__init__(AckMode.TRANSACTED)
+        self.a, self.b = self.join(A, "queue:a"), self.join(B, "queue:b")
+        self.begin()
+        self.hear(delivered(self.a, 1, 2), delivered(self.b, 7, 1))
+        assert bodies(self.box, 1) == [1]
+        self.core.close_inbox(self.box, self.answers.append)
+        self.outcomes: list[object] = []
+
+    def commit(self) -> None:
+        transactions.commit(self.core, self.session, 1000, self.outcomes.append)
+
+
+def test_a_consumer_of_a_pattern_closed_by_the_program_leaves_with_its_transaction() -> None:
+    script = Transacted()
+    assert isinstance(script.answers[-1], c.Done)
+    assert not script.box.is_open
+    assert [(frame.consumer, frame.positions, frame.is_unseen) for frame in script.told(c.Return)] == [
+        (A, [2, 2], True),
+        (B, [7, 7], True),
+    ]
+    script.commit()
+    [commit] = script.told(c.CommitTransaction)
+    assert commit.consumed == [(A, A, [1, 1])]
+    script.hear(c.Done(commit.request))
+    assert script.outcomes == [c.Done(commit.request)]
+    [closing] = script.told(c.ClosePattern)
+    assert closing.unseen == {A: [], B: []}
+    script.hear(c.Done(closing.request))
+    assert script.core.describe()["consumers"] == []
+    script.cut()
+    assert script.told(c.ConsumePattern) == []
+
+
+def test_a_rollback_returns_what_a_closed_consumer_of_a_pattern_was_handed() -> None:
+    script = Transacted()
+    script.told(c.Return)
+    transactions.roll_back(script.core, script.session)
+    said = [frame for frame in script.said() if isinstance(frame, c.Recover | c.ClosePattern)]
+    assert [type(frame) for frame in said] == [c.Recover, c.ClosePattern]
+    assert isinstance(said[0], c.Recover)
+    assert (said[0].consumer, said[0].seen, said[0].unseen) == (A, [1, 1], [])
+
+
+def test_a_closed_consumer_of_a_pattern_comes_back_for_its_transaction_alone() -> None:
+    script = Transacted()
+    script.told(c.Return)
+    script.cut()
+    assert [(frame.consumer, frame.held) for frame in script.said() if isinstance(frame, c.Consume)] == [
+        (A, [1, 2]),
+        (B, [7, 7]),
+    ], "what was given back without an answer is named as well"
+    script.commit()
+    [commit] = script.told(c.CommitTransaction)
+    assert commit.consumed == [(A, A, [1, 1])]
+
+
+def test_a_consumer_of_a_pattern_that_was_handed_nothing_closes_at_once() -> None:
+    script = Patterns(AckMode.TRANSACTED)
+    a = script.join(A, "queue:a")
+    script.begin()
+    script.hear(delivered(a, 1, 2))
+    script.core.close_inbox(script.box, script.answers.append)
+    [closing] = script.told(c.ClosePattern)
+    assert closing.unseen == {A: [1, 2]}
+
+
+def test_a_destination_that_the_server_takes_from_a_closed_consumer_dooms_the_transaction() -> None:
+    script = Transacted()
+    script.hear(c.ConsumerClosed(A, "InvalidDestination", "queue:a was deleted"))
+    script.commit()
+    [error] = script.outcomes
+    assert isinstance(error, TransactionRolledBack)

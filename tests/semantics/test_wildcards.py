@@ -99,6 +99,21 @@ def test_what_is_not_acknowledged_comes_back_when_the_consumer_closes(connection
     assert (message.body, message.delivery_count) == ("kept", 2)
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_consumer_that_is_closed_before_its_transaction_is_over_leaves_with_it(connection, other, name, end):
+    for place in "ab":
+        send(other.session(), f"queue:{name}.{place}", ["handed", "not"])
+    session = connection.session(transacted=True)
+    consumer = session.consumer(alphorn.glob(f"queue:{name}.*"))
+    [first] = take(consumer, 1)
+    consumer.close()
+    getattr(session, end)()
+    other_queue = next(f"queue:{name}.{place}" for place in "ab" if not first.destination.endswith(f".{place}"))
+    left = take(other.session().consumer(first.destination), 1 if end == "commit" else 2)
+    assert bodies(left) == (["not"] if end == "commit" else ["handed", "not"])
+    assert bodies(take(other.session().consumer(other_queue), 2)) == ["handed", "not"]
+
+
 def test_a_closed_consumer_joins_nothing_more(connection, name):
     session = connection.session()
     session.consumer(alphorn.glob(f"queue:{name}.*")).close()

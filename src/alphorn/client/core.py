@@ -278,10 +278,10 @@ class Core:
 
     def close_inbox(self, inbox: Inbox, on_answer: OnAnswer) -> None:
         """Ends receiving; what was not acknowledged comes back. Until that is answered it would be resumed as well."""
-        if isinstance(inbox, PatternInbox):
-            return self.patterns.close(inbox, on_answer)
         if postpone_closing(self, inbox):
             return on_answer(Done(0))
+        if isinstance(inbox, PatternInbox):
+            return self.patterns.close(inbox, on_answer)
         unseen = self._let_go(inbox)
 
         def on_closed(answer: Answer | Error) -> None:

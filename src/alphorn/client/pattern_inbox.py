@@ -104,6 +104,11 @@ class PatternInbox(Inbox):
         """Whether the server should hear it at once."""
         return any(inbox.is_urgent for inbox in self._used.values())
 
+    @property
+    def has_consumed(self) -> bool:
+        """Whether the program was handed anything that is not settled, of any destination."""
+        return any(inbox.has_consumed for inbox in self.joined.values())
+
     def turn(self) -> bool:
         """Unpacks the next arrival of whoever waits longest; False when there is none."""
         while self._arrived:

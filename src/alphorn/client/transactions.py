@@ -17,6 +17,7 @@ import msgspec
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import Inbox
 from alphorn.client.outbox import Outbox
+from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.doors.native import LENGTH_BYTES
 from alphorn.model.conversation import CommitTransaction, Done, Resolve, Return
 from alphorn.model.errors import Error, Misuse, TransactionRolledBack, UnknownOutcome
@@ -126,10 +127,15 @@ def postpone_closing(core: "Core", inbox: Inbox) -> bool:
         return False
     if inbox not in transaction.leaving:
         transaction.leaving.append(inbox)
-        unseen = inbox.let_go_unseen()
-        if unseen:
-            core.request(lambda request: Return(request, inbox.number, unseen, is_unseen=True), lambda answer: None)
+        for part in list(inbox.joined.values()) if isinstance(inbox, PatternInbox) else [inbox]:
+            if unseen := part.let_go_unseen():
+                core.request(partial(_return_unseen, part.number, unseen), lambda answer: None)
+        inbox.close()
     return True
+
+
+def _return_unseen(consumer: int, positions: list[int], request: int) -> Return:
+    return Return(request, consumer, positions, is_unseen=True)
 
 
 def note_lost(session: SessionState | None, inbox: Inbox) -> None:
