@@ -295,6 +295,32 @@ def test_a_fork_may_not_use_its_parents_connection(broker: Broker) -> None:
         assert producer.send("x").result(10)
 
 
+@pytest.mark.parametrize("ack", ["client", "individual"])
+def test_a_fork_may_not_settle_the_messages_of_its_parent(broker: Broker, connect: Connect, ack: str) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session(ack=ack)
+        session.producer("queue:q").send("x").result(10)
+        message = session.consumer("queue:q").receive(timeout=10)
+        inner = getattr(message, "inner", message)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            faults = []
+            for call in (inner.acknowledge, inner.reject):
+                try:
+                    call()
+                except alphorn.Misuse as error:
+                    faults.append("forked process" in str(error))
+            os.write(writing, bytes(faults))
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        assert os.read(reading, 10) == bytes([True] * 2)
+        os.close(reading)
+        message.acknowledge()
+    assert broker.bodies("queue:q") == []
+
+
 def test_an_event_callback_may_not_wait_for_its_own_thread(broker: Broker) -> None:
     heard: queue.Queue[Any] = queue.Queue()
     connections: list[alphorn.Connection] = []

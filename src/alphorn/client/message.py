@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from alphorn.client.forks import FORKS, forked
 from alphorn.client.packing import check_seconds
 from alphorn.model.errors import PeerViolation
 from alphorn.model.messages import PRIORITY_DEFAULT, Properties, Streamed
@@ -48,6 +49,7 @@ class Arrival:
         "delivery_count",
         "end",
         "first_index",
+        "forks",
         "generation",
         "history",
         "keeper",
@@ -88,6 +90,7 @@ class Arrival:
         self.start = start  # the messages from here
         self.end = end  # to before here are for the program
         self.generation = generation
+        self.forks = FORKS.number  # its connection belongs to the process that received it
 
     def unpack(self) -> "list[Message]":
         """Its messages; raises `PeerViolation` for bytes that are no batch."""
@@ -199,18 +202,25 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     def acknowledge(self) -> Settled:
         """Says that it is consumed; in a session with `ack="client"` all that the session has received so far.
 
-        Returns at once. A second time changes nothing.
+        Returns at once. A second time changes nothing. Raises `Misuse` in a forked child, which cannot tell the server.
         """
-        self._arrival.keeper.acknowledge(self._arrival, self._index)
+        arrival = self._arrival
+        if FORKS.number != arrival.forks:
+            raise forked()
+        arrival.keeper.acknowledge(arrival, self._index)
         return SETTLED
 
     def reject(self, requeue: bool = True, delay: float = 0) -> Settled:
         """Gives it back: to be delivered again, after `delay` seconds, or with `requeue=False` as a dead message.
 
-        With a delay of 0 the destination's policy decides how long it waits. Raises `Misuse` for no number of seconds.
+        With a delay of 0 the destination's policy decides how long it waits. Raises `Misuse` for no number of seconds,
+        and in a forked child, which cannot tell the server.
         """
+        arrival = self._arrival
+        if FORKS.number != arrival.forks:
+            raise forked()
         delay_ms = round((check_seconds("delay", delay) or 0) * 1000) or -1
-        self._arrival.keeper.reject(self._arrival, self._index, delay_ms=delay_ms, is_dead=not requeue)
+        arrival.keeper.reject(arrival, self._index, delay_ms=delay_ms, is_dead=not requeue)
         return SETTLED
 
 
