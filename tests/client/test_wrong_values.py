@@ -28,7 +28,7 @@ def assert_alive(broker: Broker, connection: Any) -> None:
     assert producer.send(2).result(10)
 
 
-@pytest.mark.parametrize("timeout", ["5", b"5", True, -1, -0.5, math.nan, [5]])
+@pytest.mark.parametrize("timeout", ["5", b"5", True, math.nan, [5]])
 def test_a_timeout_that_is_no_time_is_misuse_wherever_one_can_be_given(
     broker: Broker, connect: Connect, timeout: Any
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_timeout_that_is_no_time_is_misuse_wherever_one_can_be_given(
             lambda: receipts.result(timeout=timeout),
             lambda: session.request("queue:nobody", 1, timeout=timeout),
         ):
-            with pytest.raises(alphorn.Misuse, match="a number of seconds, 0 or more"):
+            with pytest.raises(alphorn.Misuse, match="a number of seconds, or None"):
                 wait()
         assert_alive(broker, connection)
 
@@ -68,7 +68,7 @@ def test_who_waits_longer_than_any_clock_can_tell_waits_for_ever(
 
 
 def test_any_real_number_is_a_timeout(broker: Broker, connect: Connect) -> None:
-    assert [check_timeout(timeout) for timeout in (None, 0, 5, 0.5, Fraction(1, 4))] == [None, 0, 5, 0.5, 0.25]
+    assert [check_timeout(timeout) for timeout in (None, 0, 5, 0.5, Fraction(1, 4), -1)] == [None, 0, 5, 0.5, 0.25, 0]
     with connect(broker.url) as connection:
         assert connection.session().consumer("queue:q").receive(timeout=Fraction(1, 100)) is None
 
@@ -131,7 +131,6 @@ def test_channels_have_names(broker: Broker, connect: Connect, channel: Any) -> 
         ("password", b"secret"),
         ("password", "secret\ud800"),
         ("connect_timeout", "5"),
-        ("connect_timeout", -1),
         ("reconnect_timeout", True),
         ("reconnect_timeout", math.nan),
     ],

@@ -53,15 +53,18 @@ def check_destination(destination: Any) -> str:
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
-    """How many seconds to wait; None for ever. Raises `Misuse`."""
+    """How many seconds to wait; None for ever. Raises `Misuse`.
+
+    What is left until a moment that has passed is less than nothing, and so no time to wait.
+    """
     if timeout is None:
         return None
     is_plain = type(timeout) in (float, int)
-    if not (is_plain or _is_real(timeout)) or not timeout >= 0:
-        raise Misuse(f"{name} is {timeout!r}; it is a number of seconds, 0 or more, or None to wait for ever")
+    if not (is_plain or _is_real(timeout)) or timeout != timeout:
+        raise Misuse(f"{name} is {timeout!r}; it is a number of seconds, or None to wait for ever")
     if timeout >= TIMEOUT_S_MAX:
         return None
-    return timeout if is_plain else float(timeout)
+    return max(0.0, timeout if is_plain else float(timeout))
 
 
 def _is_real(value: Any) -> bool:
