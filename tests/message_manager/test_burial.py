@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Created
+from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import DeleteDestination, Purge, Redrive, Unsubscribe
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
@@ -192,6 +193,96 @@ def test_a_redriven_value_does_not_replace_a_newer_one() -> None:
     bench.apply(Redrive(bench.named(DMQ).number, []))
     assert bench.named(DMQ).count == 0
     assert bench.pending(queue) == [(3, 3), (5, 5)]
+
+
+@pytest.mark.parametrize("positions", [[], [1, 2], [2, 2, 1, 1], [1, 2, 2, 2]])
+def test_of_several_redriven_values_the_newest_stays(positions: list[int]) -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", last_value=True)
+    for body in ("old", "new"):
+        bench.publish(queue, Packed(body, key="k", priority=9))
+        position = bench.queue(queue).next_position - 1
+        bench.give_back(queue, position, position, is_dead=True)
+    effects = bench.apply(Redrive(bench.named(DMQ).number, positions))
+    assert bench.pending(queue) == [(4, 4)]
+    assert arrived(effects) == [(queue, 0, 4, 4)]
+    run = bench.queue(queue).segments.find(4)
+    assert run is not None
+    assert run.sequence == 4, "where the newest value was published"
+    assert {level: list(found) for level, found in bench.queue(queue).priorities.items()} == {9: [(4, 4)]}
+    bench.publish(queue, Packed("newer", key="k"))
+    assert bench.pending(queue) == [(5, 5)]
+
+
+def test_an_outdated_value_leaves_no_priority_behind() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", last_value=True)
+    bench.publish(queue, Packed("old", key="k", priority=9))
+    bench.give_back(queue, 1, 1, is_dead=True)
+    bench.publish(queue, Packed("new", key="k"))
+    bench.apply(Redrive(bench.named(DMQ).number, []))
+    assert bench.pending(queue) == [(2, 2)]
+    assert not bench.queue(queue).priorities
+
+
+def test_in_a_dead_letter_queue_of_last_values_the_one_that_died_last_stays() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", last_value=True, dead_letter="dead")
+    dead = bench.create("queue:dead", last_value=True)
+    bench.publish(queue, Packed("old", key="k"))
+    bench.give_back(queue, 1, 1, is_dead=True)
+    bench.publish(queue, Packed("new", key="k"))
+    effects = bench.give_back(queue, 2, 2, is_dead=True)
+    assert gone(effects) == [(queue, 0, [2, 2]), (dead, 0, [1, 1])]
+    assert arrived(effects) == [(dead, 0, 2, 2)]
+    assert bench.pending(dead) == [(2, 2)]
+
+
+def test_dead_messages_do_not_go_to_another_subscription_of_the_same_number() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    name = bench.subscribe(topic, name="alice", is_durable=True)
+    bench.publish(topic, "for alice")
+    bench.give_back(topic, 1, 1, subscription=name, is_dead=True)
+    bench.apply(DeleteDestination(topic))
+    topic = bench.create("topic:t")
+    assert bench.subscribe(topic, name="alice", is_durable=True, selector="region = 'us'") == name
+    dead = bench.named(DMQ)
+    assert errors(bench.apply(Redrive(dead.number, []))) == ["InvalidDestination"]
+    assert bench.pending(topic, name) == []
+    assert bench.pending(dead.number) == [(1, 1)]
+
+
+def test_dead_messages_of_a_queue_go_to_the_one_that_has_its_name_now() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.publish(queue, "a")
+    bench.give_back(queue, 1, 1, is_dead=True)
+    bench.apply(DeleteDestination(queue))
+    queue = bench.create("queue:q")
+    bench.apply(Redrive(bench.named(DMQ).number, []))
+    assert bench.pending(queue) == [(1, 1)]
+
+
+def test_a_restored_replica_redrives_as_the_others_do() -> None:
+    bench, other = Bench(), Bench()
+    queue, topic = bench.create("queue:q", last_value=True), bench.create("topic:t")
+    names = [bench.subscribe(topic, name=name, is_durable=True) for name in ("gone", "stays")]
+    bench.publish(topic, "a")
+    for name in names:
+        bench.give_back(topic, 1, 1, subscription=name, is_dead=True)
+    for body in ("old", "new"):
+        bench.publish(queue, Packed(body, key="k", priority=9))
+        position = bench.queue(queue).next_position - 1
+        bench.give_back(queue, position, position, is_dead=True)
+    bench.apply(Unsubscribe(topic, names[0]))
+    other.engine = Engine.restore(bench.engine.checkpoint())
+    redrive = Redrive(bench.named(DMQ).number, [])
+    effects = bench.apply(redrive)
+    assert errors(effects) == ["InvalidDestination"]
+    assert arrived(effects) == [(queue, 0, 4, 4), (topic, names[1], 2, 2)]
+    assert other.apply(redrive) == effects
+    assert b"".join(other.engine.checkpoint()) == b"".join(bench.engine.checkpoint())
 
 
 def test_purged_histories_are_forgotten() -> None:

@@ -19,13 +19,14 @@ from alphorn.model.commands import (
     Move,
     MoveStage,
     Publish,
+    Redrive,
     Return,
     Subscribe,
     Tick,
     decode_entry,
     key_of,
 )
-from alphorn.model.destinations import Destination, DestinationKind, Policy
+from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
 from alphorn.model.messages import Flag, Packed, Streamed
 from alphorn.model.ranges import RangeSet
 from tests.message_manager.travel import ATTEMPT, Side, Travel
@@ -151,6 +152,19 @@ def test_what_a_topic_keeps_is_counted_by_its_batches_where_it_is(here: Side, th
     assert topic.retained_bytes == topic.segments.size
     topic.let_go(2, 8)
     assert topic.retained_bytes == sum(run.size for run in topic.segments.runs(9, 9))
+
+
+def test_dead_messages_find_a_subscription_that_has_moved_away_and_come_back(here: Side, there: Side) -> None:
+    here.order(CreateDestination(TOPIC, Policy()))
+    here.order(Subscribe(1, "news", "me", CONSUMER, "", True, False, b"", -1))
+    here.order(publish(1, 1, 2))
+    here.order(Return(1, 1, CONSUMER, [1, 1], is_dead=True))
+    dead = here.engine.numbers[Destination(DestinationKind.QUEUE, DEAD_MESSAGES)]
+    back = Travel(there, here, Travel(here, there, 1).run()).run()
+    here.order(Redrive(dead, []))
+    backlog = here.engine.destinations[back].backlog_of(1)
+    assert backlog is not None
+    assert list(backlog.pending) == [(2, 3)]
 
 
 def test_what_is_due_happens_where_the_destination_is(here: Side, there: Side, busy: int) -> None:

@@ -62,7 +62,8 @@ def bury(
                 continue
             start = target.next_position
             arrivals.move(destination, Piece(first, last, piece.deliveries, piece.priority), target, 0)
-            history = History(str(destination.destination), reason, piece.deliveries, state.now_ms, subscription)
+            name, made_at = str(destination.destination), _made_at(destination, subscription)
+            history = History(name, reason, piece.deliveries, state.now_ms, subscription, made_at)
             target.histories.append(start, target.next_position - 1, history)
     note(effects, destination, subscription, AuditStage.DEAD, parts, detail=reason)
     _let_go(destination, subscription, parts, effects)
@@ -72,18 +73,17 @@ def bury(
 def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -> None:
     """Dead messages go back where they came from; no positions are all. What cannot go back stays, with an answer."""
     queue = state.find_queue(command.destination)
-    ranges = ranges_of(command.positions) or [(0, queue.next_position)]
+    ranges = RangeSet(ranges_of(command.positions) or [(0, queue.next_position)])
     parts = [part for first, last in ranges for part in queue.backlog.pending.intersection(first, last)]
-    arrivals = Arrivals(state)
+    arrivals = Arrivals(state, is_return=True)
     missing: set[str] = set()
     gone = RangeSet()
     for piece in [piece for part in parts for piece in queue.backlog.pieces(*part)]:
         for first, last, history in queue.histories.split(piece.first, piece.last):
             if history is None:
                 continue
-            number = state.numbers.get(parse_destination(history.destination))
-            target = state.destinations.get(number) if number is not None else None
-            if target is None or target.backlog_of(history.subscription) is None:
+            target = _origin(state, history)
+            if target is None:
                 missing.add(history.destination)
                 continue
             arrivals.move(queue, Piece(first, last, 0, piece.priority), target, history.subscription)
@@ -97,18 +97,26 @@ def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -
 
 
 class Arrivals:
-    """Moves messages between destinations and remembers which have arrived where."""
+    """Moves messages between destinations and remembers which have arrived where.
 
-    __slots__ = ("_found", "_state")
+    Last value queues keep one message of each key: of those that are moved the last, and where messages return
+    (`is_return`) rather what the target has got since they left.
+    """
 
-    def __init__(self, state: State) -> None:
+    __slots__ = ("_found", "_is_return", "_replaced", "_starts", "_state")
+
+    def __init__(self, state: State, *, is_return: bool = False) -> None:
         self._state = state
+        self._is_return = is_return
         self._found: dict[tuple[int, int], RangeSet] = {}
+        self._starts: dict[int, int] = {}  # target → the position of the first message that was moved there
+        self._replaced: dict[int, RangeSet] = {}  # target → what it had before and has no more
 
     def move(self, source: Queue | Topic, piece: Piece, target: Queue | Topic, subscription: int) -> None:
         """Puts messages behind all others of the target; the source still has them."""
         keys = source.keys if isinstance(source, Queue) else {}
         arrival = self._state.sequence
+        self._starts.setdefault(target.number, target.next_position)
         for run in source.segments.runs(piece.first, piece.last):
             first = target.next_position
             last = target.store(Run(run.sequence, run.command, run.index, run.count, first, run.size, arrival))
@@ -116,32 +124,56 @@ class Arrivals:
             assert backlog is not None
             if isinstance(target, Topic):
                 backlog.arrive(first, last)
-            elif keys:
-                _move_keys(keys, run, target, first)
             backlog.prioritise(first, last, piece.priority)
+            if keys and isinstance(target, Queue):
+                self._move_keys(keys, run, target, first)
             if target.has_clock:
                 self._state.awaiting.add(target.number)
             self._found.setdefault((target.number, subscription), RangeSet()).add(first, last)
 
     def announce(self, effects: list[Effect]) -> None:
-        """Says what arrived."""
+        """Says what arrived, and what was replaced by it."""
+        for number, replaced in sorted(self._replaced.items()):
+            effects.append(Gone(number, 0, replaced.flat()))
+            note(effects, self._state.directory[number], 0, AuditStage.DROPPED, list(replaced), detail="replaced")
         for (number, subscription), positions in sorted(self._found.items()):
             backlog = self._state.destinations[number].backlog_of(subscription)
             assert backlog is not None
             for first, last in positions:
                 effects += [Arrived(number, subscription, *part) for part in backlog.ready(first, last)]
 
-
-def _move_keys(keys: dict[int, str], run: Run, target: Queue, first: int) -> None:
-    """Keys move along. A newer value that the target has meanwhile stands; the message moved then is outdated."""
-    for offset in range(run.count):
-        key = keys.get(run.position + offset)
-        if key is None:
-            continue
-        if target.policy.last_value and key in target.latest:
-            target.remove(0, first + offset, first + offset)
-        else:
+    def _move_keys(self, keys: dict[int, str], run: Run, target: Queue, first: int) -> None:
+        for offset in range(run.count):
+            key = keys.get(run.position + offset)
+            if key is None:
+                continue
+            other = target.latest.get(key)
+            was_there = other is not None and other < self._starts[target.number]
+            if was_there and self._is_return:
+                target.remove(0, first + offset, first + offset)
+                continue
             target.set_key(first + offset, key)
+            if other is not None:
+                target.remove(0, other, other)
+                if was_there:
+                    self._replaced.setdefault(target.number, RangeSet()).add(other, other)
+
+
+def _made_at(destination: Queue | Topic, subscription: int) -> int:
+    return destination.subscriptions[subscription].made_at if isinstance(destination, Topic) else 0
+
+
+def _origin(state: State, history: History) -> Queue | Topic | None:
+    """Where a message died, if that is still there.
+
+    A queue is known by its name. A topic that was deleted and created again counts its subscriptions anew, so one is
+    the same only if it was made by the same log entry.
+    """
+    number = state.numbers.get(parse_destination(history.destination))
+    found = state.destinations.get(number) if number is not None else None
+    if found is None or found.backlog_of(history.subscription) is None:
+        return None
+    return found if _made_at(found, history.subscription) == history.made_at else None
 
 
 def _dying(destination: Queue | Topic, piece: Piece) -> Iterable[Range]:

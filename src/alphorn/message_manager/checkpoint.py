@@ -82,6 +82,7 @@ class SubscriptionKept(msgspec.Struct, frozen=True, array_like=True, tag=4):
     is_shared: bool
     no_local: bytes
     selected_from: int
+    made_at: int
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -389,7 +390,10 @@ def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
         yield from _parts(number, 0, "keys", ((position,) for position, _ in keys), [[key] for _, key in keys])
     if queue.histories:
         histories = list(queue.histories)
-        rows = ((first, last, known.deliveries, known.time, known.subscription) for first, last, known in histories)
+        rows = (
+            (first, last, known.deliveries, known.time, known.subscription, known.made_at)
+            for first, last, known in histories
+        )
         texts = [[known.destination, known.reason] for _, _, known in histories]
         yield from _parts(number, 0, "histories", rows, texts)
 
@@ -437,6 +441,7 @@ def _kept(topic: Topic, subscription: Subscription) -> SubscriptionKept:
         subscription.is_shared,
         subscription.no_local,
         subscription.selected_from,
+        subscription.made_at,
     )
 
 

@@ -16,10 +16,11 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     deliveries: int  # how often it came back
     time: int  # ms since 1970, of the last Tick before
     subscription: int = 0  # of a topic
+    made_at: int = 0  # the log entry that made that subscription; consumers do not see it
 
     def encode(self) -> bytes:
         """As a msgpack map."""
-        return _encode(self)
+        return _encode(msgspec.structs.replace(self, made_at=0) if self.made_at else self)
 
 
 _encode = msgspec.msgpack.Encoder().encode

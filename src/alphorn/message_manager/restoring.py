@@ -249,6 +249,7 @@ def _take_subscription(state: State, kept: SubscriptionKept) -> None:
         is_shared=kept.is_shared,
         no_local=kept.no_local,
         selected_from=kept.selected_from,
+        made_at=kept.made_at,
     )
     following = topic.next_subscription
     for consumer in kept.consumers:
@@ -289,8 +290,9 @@ def _take_part(state: State, part: Part) -> None:
 
 def _take_histories(queue: Queue, columns: list[list[int]], texts: list[str]) -> None:
     rows = zip(*columns, texts[::2], texts[1::2], strict=True)
-    for first, last, deliveries, time, subscription, destination, reason in rows:
-        queue.histories.append(first, last, History(destination, reason, deliveries, time, subscription))
+    for first, last, deliveries, time, subscription, made_at, destination, reason in rows:
+        history = History(destination, reason, deliveries, time, subscription, made_at)
+        queue.histories.append(first, last, history)
 
 
 def _take_notes(backlog: Backlog, what: str, columns: list[list[int]]) -> None:

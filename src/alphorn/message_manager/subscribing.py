@@ -34,7 +34,7 @@ def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect
         if any(consumer != command.consumer for consumer in subscription.consumers) and not subscription.is_durable:
             raise Misuse(f"others share subscription {command.name} with another topic or selector; use theirs")
         state.unsubscribe(owner, subscription.number, effects)
-    made = _make(topic, selector, command)
+    made = _make(topic, selector, command, state.sequence)
     state.subscribe(topic, made, command.consumer)
     effects.append(Subscribed(topic.number, made.number))
     _replay(state, topic, made, _start(topic, command), effects)
@@ -138,7 +138,7 @@ def _is_same(subscription: Subscription, selector: Selector | None, command: Sub
     return subscription.selector_text == text and bool(subscription.no_local) == bool(command.no_local)
 
 
-def _make(topic: Topic, selector: Selector | None, command: Subscribe) -> Subscription:
+def _make(topic: Topic, selector: Selector | None, command: Subscribe, sequence: int) -> Subscription:
     return Subscription(
         topic.next_subscription,
         command.name,
@@ -148,6 +148,7 @@ def _make(topic: Topic, selector: Selector | None, command: Subscribe) -> Subscr
         is_shared=command.is_shared,
         no_local=command.no_local,
         selected_from=topic.next_position,
+        made_at=sequence,
     )
 
 

@@ -32,6 +32,7 @@ class Subscription:
         "consumers",
         "is_durable",
         "is_shared",
+        "made_at",
         "name",
         "no_local",
         "number",
@@ -51,6 +52,7 @@ class Subscription:
         is_shared: bool,
         no_local: bytes,
         selected_from: int,
+        made_at: int,
     ) -> None:
         self.number = number
         self.name = name
@@ -61,6 +63,7 @@ class Subscription:
         self.is_shared = is_shared
         self.no_local = no_local
         self.selected_from = selected_from
+        self.made_at = made_at  # number of the log entry, of the channel where that was
         self.consumers: list[bytes] = []  # keys, newest last; a volatile one lives as long as any
         self.backlog = Backlog()
 
