@@ -104,9 +104,10 @@ class Reference:
         dead = self.at(("queue:_DMQ", ""))
         for item in list(dead):
             assert item.history is not None
-            place = item.history[0]
+            place, reason, deliveries = item.history
             dead.remove(item)
-            self.at(place).append(Item(item.identity, self.take_positions(place[0], 1), item.priority))
+            count = deliveries if reason == "expired" else 0
+            self.at(place).append(Item(item.identity, self.take_positions(place[0], 1), item.priority, count=count))
 
     def candidates(self, place: Place) -> list[tuple[int, Identity, int, int]]:
         """What could be given out now, in order: position, identity, count, priority."""

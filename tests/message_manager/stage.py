@@ -85,6 +85,7 @@ class Stage:
             flags |= Flag.KEY if message.key is not None else Flag(0)
             flags |= Flag.PRIORITY if message.priority != PRIORITY_DEFAULT else Flag(0)
             flags |= Flag.DELAY if message.deliver_at else Flag(0)
+            flags |= Flag.EXPIRATION if message.expiration else Flag(0)
         blob = memoryview(msgspec.msgpack.encode(batch))
         self.order(Publish(destination, PRODUCER, self.counter, len(batch), int(flags), 1_000, blob))
         self.counter += len(batch)
@@ -122,7 +123,8 @@ class Stage:
         return [command for consumer in consumers for command in self.dispatcher.detach(consumer)]
 
     def tick(self, now_ms: int) -> None:
-        self.order(Tick(now_ms))
+        """The time, as the primary puts it into the log."""
+        self.order(Tick(now_ms, self.dispatcher.held(self.engine.expiring(now_ms))))
 
     def state(self, destination: int, subscription: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = self.dispatcher.describe()["destinations"][destination][subscription]

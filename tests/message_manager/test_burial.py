@@ -3,7 +3,7 @@ import pytest
 
 from alphorn.message_manager.effects import Created
 from alphorn.message_manager.engine import Engine
-from alphorn.model.commands import DeleteDestination, Purge, Redrive, Unsubscribe
+from alphorn.model.commands import DeleteDestination, Purge, Redrive, Tick, Unsubscribe
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import BOB, Bench, arrived, errors, gone
 
@@ -46,6 +46,40 @@ def test_an_expired_message_is_dead() -> None:
     assert msgspec.msgpack.decode(bench.named(DMQ).history_of(1))["reason"] == "expired"
     assert gone(bench.tick(9_000)) == [(queue, 0, [3, 3])]
     assert bench.named(DMQ).count == 2
+
+
+def test_a_message_that_expires_while_a_consumer_has_it_comes_again_as_a_redelivery() -> None:
+    bench, other = Bench(), Bench()
+    queue = bench.create("queue:q")
+    bench.publish(queue, *[Packed(name, expiration=2_000) for name in ("returned", "new", "never given out")])
+    bench.give_back(queue, 1, 1)
+    effects = bench.apply(Tick(2_000, [(queue, 0, [1, 2])]))
+    assert gone(effects) == [(queue, 0, [1, 3])]
+    dead = bench.named(DMQ)
+    assert [msgspec.msgpack.decode(dead.history_of(position))["deliveries"] for position in (1, 2, 3)] == [2, 1, 0]
+    other.engine = Engine.restore(bench.engine.checkpoint())
+    for each in (bench, other):
+        assert errors(each.apply(Redrive(dead.number, []))) == []
+        assert each.queue(queue).backlog.counts == {4: 2, 5: 1}
+    assert b"".join(other.engine.checkpoint()) == b"".join(bench.engine.checkpoint())
+
+
+def test_only_the_subscription_whose_consumer_has_a_message_counts_that() -> None:
+    bench = Bench()
+    topic = bench.create("topic:t")
+    names = [bench.subscribe(topic, name=name, is_durable=True) for name in ("has it", "waits")]
+    bench.publish(topic, Packed("a", expiration=2_000))
+    bench.apply(Tick(2_000, [(topic, names[0], [1, 9])]))
+    dead = bench.named(DMQ)
+    assert [(known.subscription, known.deliveries) for _, _, known in dead.histories] == [(names[0], 1), (names[1], 0)]
+
+
+def test_a_tick_whose_positions_are_no_pairs_changes_nothing() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.publish(queue, Packed("a", expiration=2_000))
+    assert errors(bench.apply(Tick(2_000, [(queue, 0, [1])]))) == ["PeerViolation"]
+    assert (bench.engine.now_ms, bench.pending(queue)) == (0, [(1, 1)])
 
 
 def test_a_message_that_comes_too_late_is_dead_at_once() -> None:

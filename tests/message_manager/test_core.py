@@ -32,11 +32,13 @@ from alphorn.model.commands import (
     Publish,
     Return,
     SetPolicy,
+    Tick,
     decode_entry,
     encode_entry,
     key_of,
 )
 from alphorn.model.destinations import Policy, parse_destination
+from alphorn.model.messages import Flag
 from tests.client_manager.managing import encode
 
 ME = b"m" * 10
@@ -220,6 +222,19 @@ def test_what_is_loose_is_given_out_as_a_redelivery() -> None:
     serving.attach(1)
     serving.ask(1, link.Settled([(QUEUE, 0, [2, 2])]))
     assert serving.delivered(1) == [(1, 1), (2, 2)]
+
+
+def test_a_primary_names_what_consumers_have_of_what_expires() -> None:
+    serving = Serving()
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    blob = memoryview(encode([[f"body {number}", None, 4, 2_000] for number in (1, 2)]))
+    serving.apply(Publish(QUEUE, b"p" * 20, 1, 2, int(Flag.EXPIRATION), 1000, blob))
+    serving.publish(3)
+    serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 1]))
+    serving.pass_time(2.5)
+    assert serving.ordered == [Tick(2_500, [(QUEUE, 0, [2, 2])])]
+    assert serving.manager.engine.next_due() is None
 
 
 @pytest.mark.parametrize(("passed_s", "deliveries"), [(1.0, 2), (60.0, 1)])

@@ -278,6 +278,7 @@ def test_what_expires_while_it_is_prepared_is_dead_when_it_comes_back(bench: Ben
     finish(bench, is_commit=False)
     assert bench.pending(1) == [(1, 3)]
     assert bench.named("queue:_DMQ").count == 1
+    assert [known.deliveries for _, _, known in bench.named("queue:_DMQ").histories] == [1], "its consumer had it"
 
 
 def test_what_expires_while_it_is_prepared_and_is_then_done_was_consumed(bench: Bench) -> None:

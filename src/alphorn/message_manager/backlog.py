@@ -98,6 +98,11 @@ class Backlog:
                         del self.priorities[priority]
         return removed
 
+    def count_deliveries(self, first: int, last: int, deliveries: int) -> None:
+        """These new messages came back so often before they came here."""
+        if deliveries:
+            self.counts.update(dict.fromkeys(range(first, last + 1), deliveries))
+
     def give_back(self, first: int, last: int, *, is_counted: bool = True) -> list[Range]:
         """These were given out and came back; gives those that are still pending, each counted once more."""
         returned = self.pending.intersection(first, last)
@@ -120,8 +125,7 @@ class Backlog:
         self.reserved.remove(piece.first, piece.last)
         self.arrive(piece.first, piece.last)
         self.prioritise(piece.first, piece.last, piece.priority)
-        if piece.deliveries:
-            self.counts.update(dict.fromkeys(range(piece.first, piece.last + 1), piece.deliveries))
+        self.count_deliveries(piece.first, piece.last, piece.deliveries)
         return self.lapsed.cut(piece.first, piece.last)
 
     def use_up(self, piece: Piece) -> None:

@@ -5,7 +5,7 @@ where it was and why it died. A message dies once: one that is dead already is l
 Expired messages of volatile subscriptions are let go as well; their consumers came for what is new.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from alphorn.message_manager.backlog import Piece
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
@@ -26,9 +26,21 @@ DELIVERY_LIMIT = "delivery limit"
 REJECTED = "rejected"
 
 
-def expire(state: State, destination: Queue | Topic, positions: RangeSet, effects: list[Effect]) -> None:
-    """The time of these messages is over, for all who had not consumed them."""
+def expire(
+    state: State,
+    destination: Queue | Topic,
+    positions: RangeSet,
+    effects: list[Effect],
+    held: Mapping[int, RangeSet] | None = None,
+) -> None:
+    """The time of these messages is over, for all who had not consumed them.
+
+    What consumers have (`held`, by subscription) was delivered once more, and may have been used.
+    """
     for number, backlog in destination.backlogs():
+        theirs = held.get(number) if held else None
+        for first, last in positions.difference(positions.difference(theirs)) if theirs else ():
+            backlog.give_back(first, last)
         for first, last in positions if backlog.reserved else ():
             backlog.lapse(first, last)
         parts = [part for first, last in positions for part in backlog.pending.intersection(first, last)]
@@ -71,7 +83,10 @@ def bury(
 
 
 def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -> None:
-    """Dead messages go back where they came from; no positions are all. What cannot go back stays, with an answer."""
+    """Dead messages go back where they came from; no positions are all. What cannot go back stays, with an answer.
+
+    Expired ones go on with their counts: a program may have used them, and must hear that they come again.
+    """
     queue = state.find_queue(command.destination)
     ranges = RangeSet(ranges_of(command.positions) or [(0, queue.next_position)])
     parts = [part for first, last in ranges for part in queue.backlog.pending.intersection(first, last)]
@@ -86,7 +101,8 @@ def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -
             if target is None:
                 missing.add(history.destination)
                 continue
-            arrivals.move(queue, Piece(first, last, 0, piece.priority), target, history.subscription)
+            deliveries = history.deliveries if history.reason == EXPIRED else 0
+            arrivals.move(queue, Piece(first, last, deliveries, piece.priority), target, history.subscription)
             gone.add(first, last)
     if gone:
         _let_go(queue, 0, list(gone), effects)
@@ -125,6 +141,8 @@ class Arrivals:
             if isinstance(target, Topic):
                 backlog.arrive(first, last)
             backlog.prioritise(first, last, piece.priority)
+            if self._is_return:
+                backlog.count_deliveries(first, last, piece.deliveries)
             if keys and isinstance(target, Queue):
                 self._move_keys(keys, run, target, first)
             if target.has_clock:

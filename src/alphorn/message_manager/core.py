@@ -171,7 +171,7 @@ class MessageManager:
         if self._claims:
             self._decide_claims(now)
         if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
-            self._order(Tick(wall))
+            self._order(Tick(wall, self._dispatcher.held(self.engine.expiring(wall))))
 
     def next_deadline(self) -> float:
         """When something is due, as far as it is known now."""

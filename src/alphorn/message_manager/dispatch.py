@@ -48,6 +48,7 @@ from alphorn.model.ranges import Range, RangeSet
 
 LOOKS_MAX = 2_000  # messages looked into by one `take_deliveries`
 DESCRIBED_MAX = 100  # destinations, for people
+HELD_MAX = 10_000  # messages that one Tick names
 
 
 class Sources(Protocol):
@@ -311,6 +312,24 @@ class Dispatcher:
                 self._stalled[outlet] = None
         self._dirty = dict.fromkeys(waiting + looked)  # who had no turn comes first
         return deliveries
+
+    def held(self, expiring: Mapping[int, RangeSet]) -> list[tuple[int, int, list[int]]]:
+        """Those of these that consumers have or may have, as a `Tick` names them; not more than `HELD_MAX`."""
+        found = []
+        room = HELD_MAX
+        for number, positions in expiring.items():
+            known = {
+                subscription: outlet.held(positions) for subscription, outlet in self._outlets.get(number, {}).items()
+            }
+            for subscription, _ in () if self._grace.is_over else self._engine.destinations[number].backlogs():
+                if subscription not in known:
+                    newest = self._grace.newest_of((number, subscription))
+                    known[subscription] = RangeSet(positions.intersection(0, newest))
+            for subscription, held in known.items():
+                if named := RangeSet(held.take(room)):
+                    found.append((number, subscription, named.flat()))
+                    room -= len(named)
+        return found
 
     def take_refused(self) -> list[Acknowledge]:
         """Commands to order for what subscriptions turned out not to want when they came to it in a replay."""

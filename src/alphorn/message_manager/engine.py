@@ -34,7 +34,7 @@ from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streaming import PLACES_MAX, abandon, fragment
 from alphorn.message_manager.subscribing import find_named, forget, subscribe, unsubscribe
-from alphorn.message_manager.ticking import tick
+from alphorn.message_manager.ticking import Expired, expiring, tick
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transacting import Members, commit_at_once, decide, finish, prepare, settle
 from alphorn.message_manager.transaction_state import Record
@@ -189,6 +189,10 @@ class Engine:
     def next_due(self) -> int | None:
         """When a Tick would do something, in ms since 1970; None while nothing waits for its time."""
         return self._state.next_due()
+
+    def expiring(self, now_ms: int) -> Expired:
+        """What a Tick of this time would find expired, by destination, whoever has it."""
+        return expiring(self._state, now_ms)
 
     def connections(self) -> set[bytes]:
         """All connections that own anything here: producers' counters, volatile subscriptions, temporaries."""

@@ -184,6 +184,17 @@ class Outlet:
             self._supply.withdraw(first, last)
             self._supply.withdraw_parked(first, last, self._holders)
 
+    def held(self, positions: RangeSet) -> RangeSet:
+        """Those of these that consumers have, or may have had without a count that says so."""
+        found = RangeSet()
+        for first, last in positions:
+            for _, start, end in self._locks.parts(first, last):
+                found.add(start, end)
+            for others in (self._maybe, self._withheld, self._lent):
+                for start, end in others.intersection(first, last):
+                    found.add(start, end)
+        return found
+
     def withhold(self, through: int) -> None:
         """Positions through this one may be with consumers that have not said so yet."""
         self._withheld = RangeSet(self._free(0, through))

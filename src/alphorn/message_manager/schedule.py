@@ -4,7 +4,7 @@ Nothing is taken out when its reason ends; void items are left out when they com
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -69,6 +69,15 @@ class Schedule:
             if self._is_live(item):
                 taken.append(item)
         return taken
+
+    def due(self, now_ms: int) -> Iterator[Item]:
+        """The items whose time has come, void ones among them, in no order; they stay. Costs by their number."""
+        places = [0]
+        while places:
+            place = places.pop()
+            if place < len(self._heap) and self._heap[place].due_ms <= now_ms:
+                yield self._heap[place]
+                places += (2 * place + 1, 2 * place + 2)
 
     def next_due(self) -> int | None:
         """When the next item that means something is due."""

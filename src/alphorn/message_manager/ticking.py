@@ -2,13 +2,16 @@
 
 Only what is due is looked at, however many destinations there are. What the same Tick does to many is done in the
 order of their numbers.
+
+A message expires whether or not a consumer has it: one that waits with an idle consumer would never expire otherwise.
+What a consumer had counts as delivered then, since nobody can tell whether its program has used it.
 """
 
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Arrived, Effect
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
-from alphorn.message_manager.state import State
+from alphorn.message_manager.state import State, ranges_of
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import Tick
 from alphorn.model.ranges import RangeSet
@@ -20,6 +23,9 @@ Released = dict[tuple[int, int], RangeSet]  # destination and subscription → p
 def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None:
     """It is later now; a time that is not later changes nothing."""
     now_ms = command.now_ms
+    held: dict[int, dict[int, RangeSet]] = {}
+    for number, subscription, positions in command.held:
+        held.setdefault(number, {})[subscription] = RangeSet(ranges_of(positions))
     if now_ms <= state.now_ms:
         return
     items = state.schedule.take_due(now_ms)  # judged by the time before
@@ -42,7 +48,7 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
         _review(state, state.destinations[number], is_marked=number in state.awaiting, expired=expired)
     state.awaiting.clear()
     for number in sorted(expired):
-        expire(state, state.destinations[number], expired[number], effects)
+        expire(state, state.destinations[number], expired[number], effects, held.get(number))
     for number, subscription in sorted(released):
         _release(state, number, subscription, released[number, subscription], effects)
     state.producers.forget_idle(now_ms)
@@ -53,6 +59,24 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
     state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
     state.writers.on_tick(now_ms)
+
+
+def expiring(state: State, now_ms: int) -> Expired:
+    """What a Tick of this time would find expired; nothing is changed."""
+    found: Expired = {}
+    reviewed = set(state.awaiting)
+    for item in state.schedule.due(now_ms):
+        if item.kind is Kind.EXPIRE and item.number in state.directory:
+            found.setdefault(item.number, RangeSet()).add(item.first, item.last)
+        elif item.kind is Kind.REVIEW:
+            reviewed.add(item.number)
+    for number in reviewed.intersection(state.directory):
+        destination = state.directory[number]
+        ttl_ms = int(destination.policy.ttl * 1000)
+        through = destination.timeline.through(now_ms - ttl_ms) if ttl_ms else 0
+        if through:
+            found.setdefault(number, RangeSet()).add(1, through)
+    return found
 
 
 def review_later(state: State, destination: Queue | Topic) -> None:

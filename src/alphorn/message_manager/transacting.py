@@ -272,5 +272,5 @@ def _end_reservation(state: State, part: Reserved, place: int, effects: list[Eff
     if isinstance(destination, Queue):
         destination.restore_keys(part.keys)
     if lapsed:
-        expire(state, destination, lapsed, effects)
+        expire(state, destination, lapsed, effects, {part.subscription: lapsed})
     give_back(state, Return(part.destination, part.subscription, part.consumer, back.flat()), place, effects)

@@ -139,13 +139,17 @@ class Forget(Command, frozen=True, array_like=True, gc=False, tag=9):
 
 
 class Tick(Command, frozen=True, array_like=True, gc=False, tag=10):
-    """The time is now this: what expires, is due or was kept long enough is dealt with. Only the primary sends it."""
+    """The time is now this: what expires, is due or was kept long enough is dealt with. Only the primary sends it.
+
+    Of the messages that expire now it names those that consumers have, or may have: that was a delivery of each.
+    """
 
     now_ms: int
+    held: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions in flat pairs
 
 
 class Redrive(Command, frozen=True, array_like=True, gc=False, tag=11):
-    """Dead messages go back to where they came from, with fresh counts."""
+    """Dead messages go back to where they came from, with fresh counts; expired ones go on with theirs."""
 
     destination: int
     positions: list[int]
