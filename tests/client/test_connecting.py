@@ -2,6 +2,7 @@
 
 import os
 import queue
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -281,7 +282,8 @@ def test_a_fork_may_not_use_its_parents_connection(broker: Broker) -> None:
         child = os.fork()
         if child == 0:
             faults = []
-            for call in (lambda: producer.send("x"), lambda: consumer.receive(timeout=1), connection.status):
+            receive = partial(consumer.receive, timeout=1)
+            for call in (lambda: producer.send("x"), receive, connection.status, producer.close, session.close):
                 try:
                     call()
                 except alphorn.Misuse as error:
@@ -289,7 +291,7 @@ def test_a_fork_may_not_use_its_parents_connection(broker: Broker) -> None:
             os.write(writing, bytes(faults))
             os._exit(0)
         os.waitpid(child, 0)
-        assert os.read(reading, 10) == bytes([True] * 3)
+        assert os.read(reading, 10) == bytes([True] * 5)
         os.close(reading)
         os.close(writing)
         assert producer.send("x").result(10)

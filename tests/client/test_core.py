@@ -457,3 +457,18 @@ def test_a_frame_that_makes_no_sense_is_the_servers_violation() -> None:
     script = Script()
     with pytest.raises(PeerViolation):
         script.core.receive([memoryview(b"\x93\xcc\xff")], 0.0)
+
+
+def test_a_producer_that_is_closed_with_unconfirmed_messages_tells_that_it_gave_them_up() -> None:
+    script = Script()
+    outbox = script.producer()
+    outbox.add_plain(pack_body("sent"))
+    script.said()
+    outbox.add_plain(pack_body("not sent"))
+    told: list[bool] = []
+    outbox.on_progress = lambda: told.append(outbox.is_open)
+    script.core.close_outbox(outbox)
+    sent, unsent = outbox.outcome(1), outbox.outcome(2)
+    assert (type(sent), type(unsent)) == (UnknownOutcome, Unavailable)
+    assert "closed before" in str(sent)
+    assert told == [False]

@@ -10,7 +10,7 @@ from alphorn.client.pauses import Pauses
 from alphorn.client.refusals import error_of
 from alphorn.client.whereabouts import Ask, Whereabouts
 from alphorn.model.conversation import Confirmed, Flow, Hold, Postponed, Refused, Vanished
-from alphorn.model.errors import Error, InvalidDestination
+from alphorn.model.errors import Error, InvalidDestination, Unavailable
 
 
 class Outboxes:
@@ -42,13 +42,19 @@ class Outboxes:
         return lane
 
     def close(self, outbox: Outbox | Lane) -> None:
-        """Ends sending; it must be flushed before. What is part of a transaction leaves with that."""
+        """Ends sending. What is part of a transaction leaves with that; what else is not confirmed is given up."""
         outbox.is_open = False
-        if isinstance(outbox, Outbox) and outbox.is_transacted and not outbox.is_flushed:
+        is_unconfirmed = isinstance(outbox, Outbox) and not outbox.is_flushed
+        if isinstance(outbox, Outbox) and outbox.is_transacted and is_unconfirmed:
+            outbox.on_progress()
             return
         self._of.pop(outbox.number, None)
         if session := self._sessions.get(outbox.session):
             session.outboxes.pop(outbox.number, None)
+        if is_unconfirmed and outbox.failure is None:
+            outbox.on_failed(Unavailable("this producer was closed before all that it had sent was confirmed"))
+        else:
+            outbox.on_progress()
 
     def receive(self, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:
         """The server speaks of messages, or of who is to wait."""

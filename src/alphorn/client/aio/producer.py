@@ -100,6 +100,7 @@ class Producer:
         self._is_plain = sending.is_plain and destination is not None
         self._others: dict[str, Producer] = {}  # by destination: a full one must not delay another
         self._streams: list[BodySending] = []
+        self._is_closed = False
         self._forks = FORKS.number
 
     def __repr__(self) -> str:
@@ -180,7 +181,7 @@ class Producer:
                 correlation_id=correlation_id,
                 reply_to=reply_to,
             )
-            if outbox.why_full(parcel.place):
+            if not outbox.is_open or outbox.why_full(parcel.place):
                 await self._make_room(parcel.place)
             counter = outbox.add(parcel)
         self._line.schedule()
@@ -251,7 +252,7 @@ class Producer:
             else:
                 parcels = self._parcels(place, part, fields)
             for parcel in parcels:
-                if self._outbox.why_full(place):
+                if not self._outbox.is_open or self._outbox.why_full(place):
                     await self._make_room(place)
                 last = self._outbox.add(parcel)
                 first = first or last - (parcel.count or 1) + 1
@@ -296,16 +297,30 @@ class Producer:
             await other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     async def close(self) -> None:
-        """Flushes, then ends sending. A second time does nothing."""
-        if not self._outbox.is_open and self._outbox.failure is None:
+        """Flushes, then ends sending; nothing more is taken meanwhile. A second time does nothing."""
+        if self._is_closed:
             return
+        self._take_no_more()
         try:
             await self.flush()
-        finally:
-            for producer in (self, *self._others.values()):
-                self._line.core.close_outbox(producer._outbox)
-            for sending in self._streams:
+        except Error:
+            self._end()
+            raise
+        self._end()
+
+    def _take_no_more(self) -> None:
+        """Whoever waits to send hears that it is closed; what was sent is still on its way."""
+        for producer in (self, *self._others.values()):
+            producer._outbox.is_open = False
+        self._line.notify()
+
+    def _end(self) -> None:
+        for producer in (self, *self._others.values()):
+            self._line.core.close_outbox(producer._outbox)
+            for sending in producer._streams:
                 self._line.core.close_outbox(sending.lane)
+        self._is_closed = True
+        self._line.notify()
 
     def _take_sending(self, channel: int) -> BodySending:
         """One that sends no body at the moment; there are as many as were ever used at once."""
@@ -318,6 +333,8 @@ class Producer:
     async def _await_confirmed(self, counter: int) -> None:
         outbox = self._outbox
         await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, None)
+        if outbox.confirmed < counter:
+            self._check()
 
     async def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
@@ -345,6 +362,7 @@ class Producer:
         self._check()
         place = await self._places.find(name)
         if name not in self._others:
+            self._check()  # it may have been closed since
             session = self._line.core.sessions[self._outbox.session]
             is_persistent = self._sending.is_persistent
             outbox = self._line.core.open_outbox(session, place, is_persistent=is_persistent, destination=name)
@@ -380,5 +398,5 @@ class Producer:
         reason = outbox.why_full(place)
         if reason and not self._sending.is_waiting:
             raise Blocked(reason)
-        await self._line.wait_for(lambda: not outbox.why_full(place) or outbox.failure is not None, None)
+        await self._line.wait_for(lambda: not outbox.why_full(place) or not outbox.is_open, None)
         self._check()

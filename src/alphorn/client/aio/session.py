@@ -109,7 +109,7 @@ class Session:
         place = await self._places.find(name) if name is not None else 0
         outbox = self._line.core.open_outbox(self._state, place, is_persistent=sending.is_persistent, destination=name)
         producer = Producer(self._line, self._places, outbox, sending, name)
-        self._producers = [known for known in self._producers if known._outbox.is_open]
+        self._producers = [known for known in self._producers if not known._is_closed]
         self._producers.append(producer)
         return producer
 
@@ -277,6 +277,8 @@ class Session:
         if (transaction := self._state.transaction) is not None:
             core = self._line.core
             await self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
+        for producer in self._producers:
+            producer._take_no_more()
         for producer in self._producers:
             try:
                 await producer.flush()

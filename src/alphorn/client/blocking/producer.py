@@ -95,6 +95,7 @@ class Producer:
         self._is_plain = sending.is_plain and destination is not None
         self._others: dict[str, Producer] = {}  # by destination: a full one must not delay another
         self._streams: list[BodySending] = []
+        self._is_closed = False
         self._lock = threading.Lock()  # of programs' threads alone: a counter and its message belong together
         self._forks = FORKS.number
 
@@ -160,6 +161,8 @@ class Producer:
             if not outbox.is_open or not outbox.has_room or FORKS.number != self._forks:
                 self._make_room()
             with self._lock:
+                if not outbox.is_open:
+                    self._check()
                 counter = outbox.add_plain(data)
         else:
             if not outbox.is_open or FORKS.number != self._forks:
@@ -177,9 +180,11 @@ class Producer:
                 correlation_id=correlation_id,
                 reply_to=reply_to,
             )
-            if outbox.why_full(parcel.place):
+            if not outbox.is_open or outbox.why_full(parcel.place):
                 self._make_room(parcel.place)
             with self._lock:
+                if not outbox.is_open:
+                    self._check()
                 counter = outbox.add(parcel)
         if self._line.is_asleep and outbox.wants_packing:
             self._line.push()
@@ -246,9 +251,11 @@ class Producer:
             else:
                 parcels = self._parcels(place, part, fields)
             for parcel in parcels:
-                if self._outbox.why_full(place):
+                if not self._outbox.is_open or self._outbox.why_full(place):
                     self._make_room(place)
                 with self._lock:
+                    if not self._outbox.is_open:
+                        self._check()
                     last = self._outbox.add(parcel)
                 first = first or last - (parcel.count or 1) + 1
                 if self._line.is_asleep and self._outbox.wants_packing:
@@ -293,17 +300,34 @@ class Producer:
             other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Flushes, then ends sending. A second time does nothing."""
-        if not self._outbox.is_open and self._outbox.failure is None:
+        """Flushes, then ends sending; nothing more is taken meanwhile. A second time does nothing."""
+        if self._is_closed:
             return
+        self._line.check_thread()
+        self._take_no_more()
         try:
             self.flush()
-        finally:
-            with self._line.lock:
-                for producer in (self, *self._others.values()):
-                    self._line.core.close_outbox(producer._outbox)
-                for sending in self._streams:
+        except Error:
+            self._end()
+            raise
+        self._end()
+
+    def _take_no_more(self) -> None:
+        """Whoever waits to send hears that it is closed; what was sent is still on its way."""
+        with self._line.lock:
+            for producer in (self, *self._others.values()):
+                with producer._lock:  # nothing is added by somebody who has just seen that it is open
+                    producer._outbox.is_open = False
+            self._line.changed.notify_all()
+
+    def _end(self) -> None:
+        with self._line.lock:
+            for producer in (self, *self._others.values()):
+                self._line.core.close_outbox(producer._outbox)
+                for sending in producer._streams:
                     self._line.core.close_outbox(sending.lane)
+            self._is_closed = True
+            self._line.changed.notify_all()
 
     def _take_sending(self, channel: int) -> BodySending:
         """One that sends no body at the moment; there are as many as were ever used at once."""
@@ -317,6 +341,8 @@ class Producer:
     def _await_confirmed(self, counter: int) -> None:
         outbox = self._outbox
         self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, None)
+        if outbox.confirmed < counter:
+            self._check()
 
     def _result(self, counter: int, timeout: float | None) -> str:
         outbox = self._outbox
@@ -345,6 +371,7 @@ class Producer:
         place = self._places.find(name)
         with self._line.lock:
             if name not in self._others:
+                self._check()  # it may have been closed since
                 session = self._line.core.sessions[self._outbox.session]
                 is_persistent = self._sending.is_persistent
                 outbox = self._line.core.open_outbox(session, place, is_persistent=is_persistent, destination=name)
@@ -381,5 +408,5 @@ class Producer:
         if reason and not self._sending.is_waiting:
             raise Blocked(reason)
         self._line.check_thread()
-        self._line.wait_for(lambda: not outbox.why_full(place) or outbox.failure is not None, None)
+        self._line.wait_for(lambda: not outbox.why_full(place) or not outbox.is_open, None)
         self._check()

@@ -1,0 +1,103 @@
+"""Closing, on both shells: nobody waits for ever, nothing is dropped without a word, and a second time finishes it."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import alphorn
+from alphorn.model.conversation import Flow
+from tests.client.broker import Broker
+from tests.client.shells import Connect
+
+
+class Call:
+    """Something that is called in a thread of its own."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "it still waits"
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def fill(broker: Broker, name: str, reason: str = "it is full") -> None:
+    """Lets every client hear that a queue takes nothing, or (without a reason) that it does again."""
+    place = broker.queue(name).place
+    broker.call(lambda: [stream.send(Flow([place], reason)) for stream in broker.streams])
+
+
+def await_waiting(connection: Any) -> None:
+    """Returns once somebody waits for something on this connection."""
+    line = getattr(connection, "inner", connection)._line
+    while not (line._waiting if hasattr(line, "_waiting") else line.changed._waiters):
+        connection.status()
+
+
+def blocked_send(broker: Broker, connection: Any, producer: Any) -> Call:
+    """A send that waits for room."""
+    fill(broker, "queue:q")
+    while not producer.is_blocked():
+        connection.status()
+    call = Call(lambda: producer.send("waits"))
+    await_waiting(connection)
+    return call
+
+
+@pytest.mark.parametrize("what", ["producer", "session", "connection"])
+def test_a_send_that_waits_for_room_ends_when_its_producer_is_closed(
+    broker: Broker, connect: Connect, what: str
+) -> None:
+    connection = connect(broker.url)
+    session = connection.session()
+    producer = session.producer("queue:q")
+    producer.send("a", wait=True)
+    call = blocked_send(broker, connection, producer)
+    {"producer": producer, "session": session, "connection": connection}[what].close()
+    with pytest.raises(alphorn.Misuse, match="closed"):
+        call.result()
+    connection.close()
+    assert broker.bodies("queue:q") == ["a"]
+
+
+def test_a_producer_that_is_being_closed_takes_nothing_more_and_sends_what_it_has(
+    broker: Broker, connect: Connect
+) -> None:
+    broker.is_confirming = False
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        receipt = producer.send("a")
+        sending = blocked_send(broker, connection, producer)
+        closing = Call(producer.close)
+        with pytest.raises(alphorn.Misuse, match="producer is closed"):
+            sending.result()
+        assert not receipt.is_done
+        broker.confirm()
+        closing.result()
+        assert receipt.result(10)
+    assert broker.bodies("queue:q") == ["a"]
+
+
+def test_a_producer_may_be_closed_twice_after_a_refusal_and_tells_it_once(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+        broker.refusals["queue:q"] = ("AccessDenied", "queue:q is not yours")
+        producer.send("a")
+        with pytest.raises(alphorn.AccessDenied):
+            producer.close()
+        producer.close()
