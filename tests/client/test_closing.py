@@ -101,3 +101,42 @@ def test_a_producer_may_be_closed_twice_after_a_refusal_and_tells_it_once(broker
         with pytest.raises(alphorn.AccessDenied):
             producer.close()
         producer.close()
+
+
+@pytest.mark.parametrize("what", ["producer", "session", "connection"])
+def test_a_refused_message_does_not_drop_those_to_other_destinations(
+    broker: Broker, connect: Connect, what: str
+) -> None:
+    connection = connect(broker.url)
+    session = connection.session()
+    producer = session.producer()
+    producer.send("a", destination="queue:small", wait=True)
+    broker.refusals["queue:small"] = ("Blocked", "queue:small is full")
+    producer.send("b", destination="queue:small")
+    receipts = producer.send_many(range(50_000), destination="queue:big")
+    with pytest.raises(alphorn.Blocked, match="small is full"):
+        {"producer": producer, "session": session, "connection": connection}[what].close()
+    assert receipts[-1].result(0)
+    connection.close()
+    assert len(broker.bodies("queue:big")) == 50_000
+
+
+def test_flushing_waits_for_all_destinations_within_one_time_and_tells_every_refusal_once(
+    broker: Broker, connect: Connect
+) -> None:
+    with connect(broker.url) as connection:
+        producer = connection.session().producer()
+        for name in ("queue:a", "queue:b"):
+            producer.send(0, destination=name, wait=True)
+            broker.refusals[name] = ("AccessDenied", f"{name} is not yours")
+            producer.send(1, destination=name)
+        connection.status()
+        broker.is_confirming = False
+        late = producer.send(2, destination="queue:c")
+        with pytest.raises(TimeoutError, match="1 messages"):
+            producer.flush(0.05)
+        broker.confirm()
+        with pytest.raises(alphorn.AccessDenied, match="queue:a"):
+            producer.flush(10)
+        assert late.result(0)
+        producer.flush(10)

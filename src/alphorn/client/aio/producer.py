@@ -12,6 +12,7 @@ from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
+from alphorn.client.flushing import Flushing
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
@@ -280,21 +281,11 @@ class Producer:
         timeout = check_timeout(timeout)
         if self._outbox.is_transacted:
             return
-        outbox = self._outbox
-        counter = outbox.counter
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not await self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
-            raise TimeoutError(
-                f"{counter - outbox.confirmed} messages are not confirmed yet; they are still on their way"
-            )
-        if (refusal := outbox.take_refusal()) is not None:
-            raise again(refusal)
-        if outbox.confirmed < counter:
-            outcome = outbox.outcome(counter)
-            assert isinstance(outcome, Error)
-            raise outcome
-        for other in list(self._others.values()):
-            await other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        flushing = Flushing(self._outboxes())
+        if not await self._line.wait_for(lambda: flushing.is_done, timeout):
+            raise TimeoutError(f"{flushing.unconfirmed} messages are not confirmed yet; they are still on their way")
+        if (fault := flushing.take_fault()) is not None:
+            raise again(fault)
 
     async def close(self) -> None:
         """Flushes, then ends sending; nothing more is taken meanwhile. A second time does nothing."""
@@ -307,6 +298,9 @@ class Producer:
             self._end()
             raise
         self._end()
+
+    def _outboxes(self) -> list[Outbox]:
+        return [producer._outbox for producer in (self, *self._others.values())]
 
     def _take_no_more(self) -> None:
         """Whoever waits to send hears that it is closed; what was sent is still on its way."""

@@ -24,9 +24,11 @@ from alphorn.client.choices import (
     pattern_of,
 )
 from alphorn.client.flow import SessionState
+from alphorn.client.flushing import Flushing
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.packing import check_text
+from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
 from alphorn.client.requests import Answer
 from alphorn.model.conversation import Unsubscribe
@@ -273,17 +275,15 @@ class Session:
             self._on_closed(self)
 
     async def _close_parts(self, *, is_failed: bool) -> None:
-        faults: list[BaseException] = []
         if (transaction := self._state.transaction) is not None:
             core = self._line.core
             await self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
-        for producer in self._producers:
+        producers = [producer for producer in self._producers if not producer._is_closed]
+        for producer in producers:
             producer._take_no_more()
-        for producer in self._producers:
-            try:
-                await producer.flush()
-            except Error as error:
-                faults.append(error)
+        flushing = Flushing(outbox for producer in producers for outbox in producer._outboxes())
+        await self._line.wait_for(lambda: flushing.is_done, None)
+        fault = flushing.take_fault()
 
         def wish(on_answer: Callable[[Answer | Error], None]) -> None:
             if self._state.transaction is not None:
@@ -295,9 +295,12 @@ class Session:
                     consumer._inbox.finish()
             self._line.core.close_session(self._state, on_answer)
 
-        await self._line.await_answer(wish)
-        if faults:
-            raise faults[0]
+        try:
+            await self._line.await_answer(wish)
+        except Error as error:
+            fault = fault or error
+        if fault is not None:
+            raise again(fault)
 
     def _check_transacted(self, hint: str) -> None:
         self._check()

@@ -12,6 +12,7 @@ from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.places import Places
 from alphorn.client.blocking.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
+from alphorn.client.flushing import Flushing
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
@@ -283,21 +284,11 @@ class Producer:
         if self._outbox.is_transacted:
             return
         self._line.check_thread()
-        outbox = self._outbox
-        counter = outbox.counter
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._line.wait_for(lambda: outbox.confirmed >= counter or outbox.failure is not None, timeout):
-            raise TimeoutError(
-                f"{counter - outbox.confirmed} messages are not confirmed yet; they are still on their way"
-            )
-        if (refusal := outbox.take_refusal()) is not None:
-            raise again(refusal)
-        if outbox.confirmed < counter:
-            outcome = outbox.outcome(counter)
-            assert isinstance(outcome, Error)
-            raise outcome
-        for other in list(self._others.values()):
-            other.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        flushing = Flushing(self._outboxes())
+        if not self._line.wait_for(lambda: flushing.is_done, timeout):
+            raise TimeoutError(f"{flushing.unconfirmed} messages are not confirmed yet; they are still on their way")
+        if (fault := flushing.take_fault()) is not None:
+            raise again(fault)
 
     def close(self) -> None:
         """Flushes, then ends sending; nothing more is taken meanwhile. A second time does nothing."""
@@ -311,6 +302,9 @@ class Producer:
             self._end()
             raise
         self._end()
+
+    def _outboxes(self) -> list[Outbox]:
+        return [producer._outbox for producer in (self, *self._others.values())]
 
     def _take_no_more(self) -> None:
         """Whoever waits to send hears that it is closed; what was sent is still on its way."""
