@@ -55,9 +55,9 @@ class Inbox:
         "_current",
         "_in_hand_before",
         "_lazy_until",
-        "_messages",
         "_prefetched_bytes",
         "_recovery",
+        "_unpacked",
         "acknowledge_session",
         "acknowledged",
         "acknowledging",
@@ -105,11 +105,13 @@ class Inbox:
         self.is_recovering = False  # until the server gives everything out again
         self._recovery: tuple[list[int], list[int]] | None = None  # to be sent: handed out, and not
         self.generation = 0  # one more whenever everything went back
-        self.ready: Iterator[Message] = iter(())  # what `_messages` of `_current` has left to hand out
+        self.ready: Iterator[Message] = iter(())  # what is left of `_current` to hand out
         self.in_hand = 0  # so many of the last ones handed out are still being used
-        self._messages: list[Message] = []
         self._current: Arrival | None = None
-        self._collected = 0  # so many of `_messages` are acknowledged
+        # So many messages `_current` had. Those that were handed out are not held: the garbage collector does not
+        # know messages, which refer to their inbox, so it would never be freed.
+        self._unpacked = 0
+        self._collected = 0  # so many of those are acknowledged
         self._in_hand_before: list[Range] = []  # in hand as well, from arrivals before
         self._arrivals: deque[Arrival] = deque()
         self._prefetched_bytes = 0  # of `_arrivals`
@@ -213,7 +215,7 @@ class Inbox:
         self.is_open = False
         self._arrivals.clear()
         self._weigh(-self._prefetched_bytes)
-        self._messages = self._messages[: self._handed_count]
+        self._unpacked = self._handed_count
         self.ready = iter(())
 
     def turn(self) -> bool:
@@ -223,15 +225,16 @@ class Inbox:
         """
         self._collect()
         while self._arrivals:
-            if self._collected < len(self._messages):
-                self._in_hand_before.append(self._range(self._collected, len(self._messages)))
+            if self._collected < self._unpacked:
+                self._in_hand_before.append(self._range(self._collected, self._unpacked))
             self.in_hand = self._collected = 0
             self._current = self._arrivals.popleft()
             self._weigh(-len(self._current.blob))
-            self._messages, self.ready = [], iter(())
-            self._messages = self._unpack(self._current)
-            self.ready = iter(self._messages)
-            if self._messages:
+            self._unpacked, self.ready = 0, iter(())
+            messages = self._unpack(self._current)
+            self._unpacked = len(messages)
+            self.ready = iter(messages)
+            if messages:
                 return True
         return False
 
@@ -311,7 +314,7 @@ class Inbox:
         """Forgets what came; what the program has of it counts no more."""
         self._arrivals.clear()
         self._weigh(-self._prefetched_bytes)
-        self._messages, self._current, self._collected, self.in_hand = [], None, 0, 0
+        self._unpacked, self._current, self._collected, self.in_hand = 0, None, 0, 0
         self._in_hand_before.clear()
         self.ready = iter(())
         self.generation += 1
@@ -405,12 +408,12 @@ class Inbox:
 
     @property
     def _handed_count(self) -> int:
-        return len(self._messages) - length_hint(self.ready)
+        return self._unpacked - length_hint(self.ready)
 
     def _handed(self) -> list[Range]:
         handed = self.held.copy()
         if length_hint(self.ready):
-            handed.remove(*self._range(self._handed_count, len(self._messages)))
+            handed.remove(*self._range(self._handed_count, self._unpacked))
         for arrival in self._arrivals:
             handed.remove(arrival.position + arrival.start, arrival.position + arrival.end - 1)
         return list(handed)

@@ -190,4 +190,6 @@ class Browser:
             )
 
         answer = await line.await_answer(wish)
-        return made[0].take(1 << 31), answer.number if isinstance(answer, Done) else 0
+        taken = made[0].take(1 << 31)
+        made[0].close()
+        return taken, answer.number if isinstance(answer, Done) else 0

@@ -205,4 +205,5 @@ class Browser:
             if isinstance(answer, Error):
                 raise again(answer)
             taken = inbox.take(1 << 31)
+            inbox.close()
         return taken, answer.number if isinstance(answer, Done) else 0
