@@ -270,6 +270,12 @@ class Broker:
         queue.available -= claimed
         stream.send(c.Done(frame.request))
 
+    def on_consumepattern(self, stream: Stream, frame: c.ConsumePattern) -> None:
+        stream.send(c.Done(frame.request))  # nothing ever joins
+
+    def on_closepattern(self, stream: Stream, frame: c.ClosePattern) -> None:
+        stream.send(c.Done(frame.request))
+
     def on_acknowledge(self, stream: Stream, frame: c.Acknowledge) -> None:
         holder = self.holders[key_of(stream.connection, frame.consumer)]
         for position in positions_of(frame.positions) & holder.held:

@@ -1,13 +1,16 @@
 """Closing, on both shells: nobody waits for ever, nothing is dropped without a word, and a second time finishes it."""
 
+import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 import alphorn
-from alphorn.model.conversation import Flow
+from alphorn.model.conversation import CloseConsumer, ClosePattern, Consume, ConsumePattern, Flow
 from tests.client.broker import Broker
 from tests.client.shells import Connect
 
@@ -47,6 +50,29 @@ def await_waiting(connection: Any) -> None:
     line = getattr(connection, "inner", connection)._line
     while not (line._waiting if hasattr(line, "_waiting") else line.changed._waiters):
         connection.status()
+
+
+INTERRUPTED = (KeyboardInterrupt, concurrent.futures.CancelledError)
+
+
+def interrupt(connection: Any, name: str) -> None:
+    """The next wait of this kind is interrupted: by the keyboard, or cancelled; what it asks for is under way then."""
+    line = getattr(connection, "inner", connection)._line
+
+    def interrupted(wish: Callable[[Any], object], *arguments: Any) -> None:
+        delattr(line, name)
+        with getattr(line, "lock", None) or nullcontext():
+            wish(*[lambda answer: None] * (name == "await_answer"))
+        (line.wake if hasattr(line, "wake") else line.schedule)()
+        raise KeyboardInterrupt
+
+    async def cancelled(wish: Callable[[Any], object], *arguments: Any) -> None:
+        try:
+            interrupted(wish, *arguments)
+        except KeyboardInterrupt:
+            raise asyncio.CancelledError from None
+
+    setattr(line, name, cancelled if asyncio.iscoroutinefunction(getattr(line, name)) else interrupted)
 
 
 def blocked_send(broker: Broker, connection: Any, producer: Any) -> Call:
@@ -140,3 +166,26 @@ def test_flushing_waits_for_all_destinations_within_one_time_and_tells_every_ref
             producer.flush(10)
         assert late.result(0)
         producer.flush(10)
+
+
+def test_a_consumer_whose_opening_is_interrupted_takes_no_messages(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        session.producer("queue:q").send("a", wait=True)
+        interrupt(connection, "await_answer")
+        with pytest.raises(INTERRUPTED):
+            session.consumer("queue:q")
+        assert session.consumer("queue:q").receive(timeout=10).body == "a"
+        [consume, _], [close] = broker.frames(Consume), broker.frames(CloseConsumer)
+        assert close.consumer == consume.consumer
+        assert len(getattr(connection, "inner", connection)._line.core._inboxes) == 1
+
+
+def test_a_consumer_of_a_pattern_whose_opening_is_interrupted_is_closed(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        interrupt(connection, "await_answer")
+        with pytest.raises(INTERRUPTED):
+            connection.session().consumer(alphorn.glob("queue:*"))
+        connection.status()
+        [consume], [close] = broker.frames(ConsumePattern), broker.frames(ClosePattern)
+        assert close.watch == consume.watch

@@ -14,11 +14,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import msgspec
-
 from alphorn.client.aio.streaming import open_body
 from alphorn.client.core import Core, State
-from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
@@ -29,7 +26,7 @@ from alphorn.doors.tunnel import Tunnel
 from alphorn.io.streams import FrameStream
 from alphorn.io.tasks import Tasks
 from alphorn.io.tunnel import TunnelStream
-from alphorn.model.conversation import FRAME_BYTES_MAX, AnyClientFrame, Consume
+from alphorn.model.conversation import FRAME_BYTES_MAX, AnyClientFrame
 from alphorn.model.errors import Error, PeerViolation, Unavailable
 
 ACKNOWLEDGE_S = 0.01
@@ -144,11 +141,18 @@ class AsyncLine:
             raise again(answer)
         return answer
 
-    async def open_inbox(self, session: SessionState, consume: Consume, destination: str, place: int) -> Inbox:
-        """Begins to receive; raises why not."""
-        consume = msgspec.structs.replace(consume, place=place)
+    async def open_inbox(self, wish: Callable[[OnAnswer], Inbox]) -> Inbox:
+        """Begins to receive; raises why not. Cancelled, it leaves nothing behind that receives for nobody."""
         made: list[Inbox] = []
-        await self.await_answer(lambda answer: made.append(self.core.open_inbox(session, consume, destination, answer)))
+        try:
+            await self.await_answer(lambda on_answer: made.append(wish(on_answer)))
+        except Error:
+            raise
+        except BaseException:
+            for inbox in made:
+                self.core.close_inbox(inbox, lambda answer: None)
+            self.schedule()
+            raise
         return made[0]
 
     async def close(self, reason: Error) -> None:

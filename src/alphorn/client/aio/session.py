@@ -4,7 +4,10 @@ import asyncio
 import datetime
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from alphorn.client import transactions
 from alphorn.client.aio.consumer import Browser, Consumer
@@ -30,8 +33,8 @@ from alphorn.client.message import Message
 from alphorn.client.packing import check_text
 from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
-from alphorn.client.requests import Answer
-from alphorn.model.conversation import Unsubscribe
+from alphorn.client.requests import OnAnswer
+from alphorn.model.conversation import Consume, Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Error, InvalidDestination, Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT
@@ -109,6 +112,7 @@ class Session:
         sending = choose_sending(persistent=persistent, priority=priority, ttl=ttl, delay=delay, on_block=on_block)
         name = check_destination(destination) if destination is not None else None
         place = await self._places.find(name) if name is not None else 0
+        self._check()  # it may have been closed since
         outbox = self._line.core.open_outbox(self._state, place, is_persistent=sending.is_persistent, destination=name)
         producer = Producer(self._line, self._places, outbox, sending, name)
         self._producers = [known for known in self._producers if not known._is_closed]
@@ -157,19 +161,28 @@ class Session:
         return consumer
 
     async def _open_pattern(self, pattern: Pattern, choices: dict[str, Any]) -> Inbox:
-        wish, line = choose_pattern(pattern, **choices), self._line
-        made: list[Inbox] = []
-        await line.await_answer(lambda answer: made.append(line.core.patterns.open(self._state, wish, answer)))
-        return made[0]
+        wish = choose_pattern(pattern, **choices)
+        return await self._begin(partial(self._line.core.patterns.open, self._state, wish))
 
     async def _open(self, destination: Source, choices: dict[str, Any]) -> Inbox:
         name = check_destination(destination)
         consume = choose_consume(name, **choices)
         try:
-            return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
+            return await self._consume(consume, name)
         except InvalidDestination:
             # It may have been deleted since somebody here looked it up: looked up again, it is created anew.
-            return await self._line.open_inbox(self._state, consume, name, await self._places.find(name))
+            return await self._consume(consume, name)
+
+    async def _consume(self, consume: Consume, name: str) -> Inbox:
+        consume = msgspec.structs.replace(consume, place=await self._places.find(name))
+        return await self._begin(partial(self._line.core.open_inbox, self._state, consume, name))
+
+    async def _begin(self, wish: Callable[[OnAnswer], Inbox]) -> Inbox:
+        def begin(on_answer: OnAnswer) -> Inbox:
+            self._check()  # it may have been closed since
+            return wish(on_answer)
+
+        return await self._line.open_inbox(begin)
 
     async def browser(self, queue: DestinationLike, selector: str | None = None) -> Browser:
         """Looks at a queue without consuming: at what waits and what consumers hold, not at what is not due yet."""
@@ -233,9 +246,9 @@ class Session:
             if self._replies is None:
                 queue = await self._places.make_temporary("queue")
                 consume = choose_consume(queue, **_REPLY_CHOICES)
-                inbox = await line.open_inbox(self._state, consume, queue, await self._places.find(queue))
-                self._replies = Replies(inbox)
+                inbox = await self._consume(consume, queue)
                 self._asker = await self.producer()
+                self._replies = Replies(inbox)
         replies, asker = self._replies, self._asker
         assert asker is not None
         number = replies.expect()
@@ -285,7 +298,7 @@ class Session:
         await self._line.wait_for(lambda: flushing.is_done, None)
         fault = flushing.take_fault()
 
-        def wish(on_answer: Callable[[Answer | Error], None]) -> None:
+        def wish(on_answer: OnAnswer) -> None:
             if self._state.transaction is not None:
                 transactions.drop_sent(self._state)
             for consumer in self._consumers:

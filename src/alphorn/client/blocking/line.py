@@ -19,20 +19,17 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-import msgspec
-
 from alphorn.client.blocking.intake import Intake
 from alphorn.client.blocking.streaming import open_body
 from alphorn.client.blocking.tunnel import open_tunnel
 from alphorn.client.core import Core, State
-from alphorn.client.flow import SessionState
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.refusals import again
-from alphorn.client.requests import Answer
+from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
-from alphorn.model.conversation import AnyClientFrame, Consume
+from alphorn.model.conversation import AnyClientFrame
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 
 ACKNOWLEDGE_S = 0.01
@@ -147,7 +144,7 @@ class Line:
         """Asks and waits for the answer; raises the error that is the answer."""
         return self.await_answer(lambda on_answer: self.core.request(make, on_answer, forgives=forgives))
 
-    def await_answer(self, wish: Callable[[Callable[[Answer | Error], None]], object]) -> Answer:
+    def await_answer(self, wish: Callable[[OnAnswer], object]) -> Answer:
         """Makes a wish under the lock and waits for its answer; raises the error that is the answer."""
         self.check()
         answers: list[Answer | Error] = []
@@ -160,11 +157,19 @@ class Line:
             raise again(answer)
         return answer
 
-    def open_inbox(self, session: SessionState, consume: Consume, destination: str, place: int) -> Inbox:
-        """Begins to receive; raises why not."""
-        consume = msgspec.structs.replace(consume, place=place)
+    def open_inbox(self, wish: Callable[[OnAnswer], Inbox]) -> Inbox:
+        """Begins to receive; raises why not. Interrupted, it leaves nothing behind that receives for nobody."""
         made: list[Inbox] = []
-        self.await_answer(lambda answer: made.append(self.core.open_inbox(session, consume, destination, answer)))
+        try:
+            self.await_answer(lambda on_answer: made.append(wish(on_answer)))
+        except Error:
+            raise
+        except BaseException:
+            with self.lock:
+                for inbox in made:
+                    self.core.close_inbox(inbox, lambda answer: None)
+                self.wake()
+            raise
         return made[0]
 
     @property
