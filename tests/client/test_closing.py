@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import inspect
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 
 import alphorn
-from alphorn.model.conversation import CloseConsumer, ClosePattern, Consume, ConsumePattern, Flow
+from alphorn.model.conversation import (
+    Close,
+    CloseConsumer,
+    ClosePattern,
+    CloseSession,
+    Consume,
+    ConsumePattern,
+    Flow,
+)
 from tests.client.broker import Broker
 from tests.client.shells import Connect
 
@@ -47,9 +56,13 @@ def fill(broker: Broker, name: str, reason: str = "it is full") -> None:
 
 def await_waiting(connection: Any) -> None:
     """Returns once somebody waits for something on this connection."""
-    line = getattr(connection, "inner", connection)._line
-    while not (line._waiting if hasattr(line, "_waiting") else line.changed._waiters):
+    while not number_waiting(connection):
         connection.status()
+
+
+def number_waiting(connection: Any) -> int:
+    line = getattr(connection, "inner", connection)._line
+    return len(line._waiting if hasattr(line, "_waiting") else line.changed._waiters)
 
 
 INTERRUPTED = (KeyboardInterrupt, concurrent.futures.CancelledError)
@@ -72,7 +85,7 @@ def interrupt(connection: Any, name: str) -> None:
         except KeyboardInterrupt:
             raise asyncio.CancelledError from None
 
-    setattr(line, name, cancelled if asyncio.iscoroutinefunction(getattr(line, name)) else interrupted)
+    setattr(line, name, cancelled if inspect.iscoroutinefunction(getattr(line, name)) else interrupted)
 
 
 def blocked_send(broker: Broker, connection: Any, producer: Any) -> Call:
@@ -189,3 +202,83 @@ def test_a_consumer_of_a_pattern_whose_opening_is_interrupted_is_closed(broker: 
         connection.status()
         [consume], [close] = broker.frames(ConsumePattern), broker.frames(ClosePattern)
         assert close.watch == consume.watch
+
+
+@pytest.mark.parametrize("what", ["producer", "session"])
+@pytest.mark.parametrize("then", ["session", "connection"])
+def test_what_an_interrupted_close_left_is_finished_by_the_next(
+    broker: Broker, connect: Connect, what: str, then: str
+) -> None:
+    broker.is_confirming = False
+    connection = connect(broker.url)
+    session = connection.session()
+    producer = session.producer("queue:q")
+    parts = {"producer": producer, "session": session, "connection": connection}
+    receipts = producer.send_many(range(20_000))
+    interrupt(connection, "wait_for")
+    with pytest.raises(INTERRUPTED):
+        parts[what].close()
+    with pytest.raises(alphorn.Misuse, match="closed"):
+        producer.send("more")
+    closing = Call(parts[then].close)
+    await_waiting(connection)
+    broker.confirm()
+    closing.result()
+    assert receipts[-1].result(0)
+    connection.close()
+    assert len(broker.bodies("queue:q")) == 20_000
+    assert len(broker.frames(CloseSession)) == 1
+
+
+def test_an_interrupted_wait_for_the_end_of_a_session_is_taken_up_again(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session(ack="client")
+        session.producer("queue:q").send_many(range(3)).result(10)
+        assert session.consumer("queue:q").receive(timeout=10).body == 0
+        interrupt(connection, "await_answer")
+        with pytest.raises(INTERRUPTED):
+            session.close()
+        session.close()
+        session.close()
+        [close] = broker.frames(CloseSession)
+        assert list(close.unseen.values()) == [[2, 3]]
+    assert broker.bodies("queue:q") == [0, 1, 2]
+
+
+def test_closing_a_session_whose_connection_another_closes_meanwhile_is_no_failure(
+    broker: Broker, connect: Connect
+) -> None:
+    connection = connect(broker.url)
+    session = connection.session()
+    session.producer("queue:q").send("a")
+    line = getattr(connection, "inner", connection)._line
+    await_answer = line.await_answer
+
+    def after_another(wish: Any) -> Any:
+        line.await_answer = await_answer
+        Call(connection.close).result()
+        return await_answer(wish)
+
+    async def after_another_task(wish: Any) -> Any:
+        line.await_answer = await_answer
+        await connection.inner.close()
+        return await await_answer(wish)
+
+    line.await_answer = after_another_task if inspect.iscoroutinefunction(await_answer) else after_another
+    session.close()
+    assert broker.bodies("queue:q") == ["a"]
+
+
+def test_all_who_close_a_session_at_once_wait_until_everything_is_committed(broker: Broker, connect: Connect) -> None:
+    broker.is_confirming = False
+    connection = connect(broker.url)
+    session = connection.session()
+    receipt = session.producer("queue:q").send("a")
+    closing = [Call(close) for close in (session.close, session.close, connection.close, connection.close)]
+    while number_waiting(connection) < len(closing):
+        assert not receipt.is_done
+    broker.confirm()
+    for call in closing:
+        call.result()
+    assert receipt.result(0)
+    assert [len(broker.frames(kind)) for kind in (CloseSession, Close)] == [1, 1]

@@ -243,7 +243,12 @@ class Core:
         return session
 
     def close_session(self, session: SessionState, on_answer: OnAnswer) -> None:
-        """Ends a flow: what was not acknowledged comes back. Its producers must be flushed before."""
+        """Ends a flow: what was not acknowledged comes back, what is not confirmed is given up. May be asked again."""
+        if session.number not in self.sessions:
+            return on_answer(Done(0))
+        session.closers.append(on_answer)
+        if len(session.closers) > 1:
+            return  # it is under way
         unseen = {inbox.number: self._let_go(inbox) for inbox in session.inboxes.values()}
         self.patterns.close_session(session)
         for outbox in list(session.outboxes.values()):
@@ -253,7 +258,9 @@ class Core:
             for inbox in list(session.inboxes.values()):
                 self._drop_inbox(inbox)
             self.sessions.pop(session.number, None)
-            on_answer(answer)
+            closers, session.closers = session.closers, []
+            for closer in closers:
+                closer(answer)
 
         self.request(lambda number: CloseSession(number, session.number, unseen), on_closed)
 

@@ -3,6 +3,7 @@
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.lane import Lane
 from alphorn.client.outbox import Outbox
+from alphorn.client.requests import OnAnswer
 from alphorn.model.errors import Error
 
 
@@ -21,13 +22,14 @@ class Transaction:
 class SessionState:
     """One flow: its mode, producers and consumers."""
 
-    __slots__ = ("inboxes", "mode", "number", "outboxes", "transaction")
+    __slots__ = ("closers", "inboxes", "mode", "number", "outboxes", "transaction")
 
     def __init__(self, number: int, mode: AckMode) -> None:
         self.number = number
         self.mode = mode
         self.outboxes: dict[int, Outbox | Lane] = {}
         self.inboxes: dict[int, Inbox] = {}
+        self.closers: list[OnAnswer] = []  # who waits until it is closed; somebody once that is asked for
         self.transaction = Transaction() if mode is AckMode.TRANSACTED else None
 
     def acknowledge(self) -> None:

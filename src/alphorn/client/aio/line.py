@@ -157,18 +157,23 @@ class AsyncLine:
 
     async def close(self, reason: Error) -> None:
         """Says goodbye and ends."""
+        if self.is_closed:  # by somebody else, who is at it
+            await self.wait_for(lambda: self.core.failure is not None, None)
+            return
         self.is_closed = True
         self.core.say_goodbye()
         self._flush()
         if self._wishes_timer is not None:
             self._wishes_timer.cancel()
-        if self._stream is not None:
-            self._stream.close("closed")
-            if self._lost is not None and not self._lost.done():
-                await asyncio.wait([self._lost], timeout=CONNECT_S)
-        await self._tasks.close()
-        self.core.fail(reason)
-        self.notify()
+        try:
+            if self._stream is not None:
+                self._stream.close("closed")
+                if self._lost is not None and not self._lost.done():
+                    await asyncio.wait([self._lost], timeout=CONNECT_S)
+            await self._tasks.close()
+        finally:
+            self.core.fail(reason)
+            self.notify()
 
     def notify(self) -> None:
         """Lets everybody who waits look again."""

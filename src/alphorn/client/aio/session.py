@@ -57,7 +57,8 @@ class Session:
         self._listening = Listening(line)
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._is_open = True
+        self._is_open = True  # takes something new
+        self._is_closed = False  # has nothing left to close
         self._asking = asyncio.Lock()
         self._replies: Replies | None = None
         self._asker: Producer | None = None
@@ -276,15 +277,25 @@ class Session:
         await self._end(is_failed=False)
 
     async def _end(self, *, is_failed: bool) -> None:
-        """After a failure of the program what is in hand was not used, and comes back as well."""
-        if not self._is_open:
+        """After a failure of the program what is in hand was not used, and comes back as well.
+
+        Whoever is interrupted leaves the rest to the next one who closes the session, or its connection.
+        """
+        if self._is_closed:
             return
         self._is_open = False
         await self._listening.close()
         try:
             if self._line.core.failure is None:
                 await self._close_parts(is_failed=is_failed)
-        finally:
+        except Error:
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
             self._on_closed(self)
 
     async def _close_parts(self, *, is_failed: bool) -> None:
@@ -311,7 +322,8 @@ class Session:
         try:
             await self._line.await_answer(wish)
         except Error as error:
-            fault = fault or error
+            if not self._is_closed:  # by another, who may have closed the connection since
+                fault = fault or error
         if fault is not None:
             raise again(fault)
 

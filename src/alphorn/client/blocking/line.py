@@ -115,7 +115,8 @@ class Line:
     def wake(self) -> None:
         """Lets the thread look for something to send."""
         self.is_asleep = self.is_idle = False
-        os.eventfd_write(self._wake_fd, 1)
+        if self._wake_fd >= 0:
+            os.eventfd_write(self._wake_fd, 1)
 
     def push(self) -> None:
         """Sends what is to be sent, if the thread sleeps and it has been quiet; otherwise lets the thread do it."""
@@ -185,10 +186,11 @@ class Line:
     def close(self, reason: Misuse) -> None:
         """Says goodbye and ends the thread."""
         with self.lock:
-            self.core.say_goodbye()
-            self._is_ending = True
-            self.wake()
-            self.changed.notify_all()
+            if not self._is_ending:
+                self.core.say_goodbye()
+                self._is_ending = True
+                self.wake()
+                self.changed.notify_all()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         with self.lock:

@@ -55,7 +55,8 @@ class Session:
         self._listening = Listening(line)
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._is_open = True
+        self._is_open = True  # takes something new
+        self._is_closed = False  # has nothing left to close
         self._asking = threading.Lock()
         self._replies: Replies | None = None
         self._asker: Producer | None = None
@@ -266,19 +267,31 @@ class Session:
         self._end(is_failed=False)
 
     def _end(self, *, is_failed: bool) -> None:
-        """After a failure of the program what is in hand was not used, and comes back as well."""
-        if not self._is_open:
+        """After a failure of the program what is in hand was not used, and comes back as well.
+
+        Whoever is interrupted leaves the rest to the next one who closes the session, or its connection.
+        """
+        if self._is_closed:
             return
+        if self._line.core.failure is None:
+            self._line.check_thread()
         self._is_open = False
         self._listening.close()
         try:
             if self._line.core.failure is None:
                 self._close_parts(is_failed=is_failed)
-        finally:
+        except Error:
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        with self._line.lock:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
             self._on_closed(self)
 
     def _close_parts(self, *, is_failed: bool) -> None:
-        self._line.check_thread()
         if (transaction := self._state.transaction) is not None:
             core = self._line.core
             self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
@@ -302,7 +315,8 @@ class Session:
         try:
             self._line.await_answer(wish)
         except Error as error:
-            fault = fault or error
+            if not self._is_closed:  # by another, who may have closed the connection since
+                fault = fault or error
         if fault is not None:
             raise again(fault)
 
