@@ -252,6 +252,12 @@ class Broker:
         else:
             self._unconfirmed.append(lambda: stream.send(c.Confirmed(frame.producer, last)))
 
+    def on_sendfragment(self, stream: Stream, frame: c.SendFragment) -> None:
+        self.counters.setdefault(key_of(stream.connection, frame.producer), RangeSet()).add(
+            frame.counter, frame.counter
+        )
+        stream.send(c.Confirmed(frame.producer, frame.counter))
+
     def on_consume(self, stream: Stream, frame: c.Consume) -> None:
         queue = self._at(frame.place)
         if (stream.port, frame.place) not in self.known:

@@ -81,6 +81,41 @@ class Face:
         return Face(value, self._loop) if is_ours else value
 
 
+class Call:
+    """Something that is called in a thread of its own."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "it still waits"
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def await_waiting(connection: Any) -> None:
+    """Returns once somebody waits for something on this connection."""
+    while not number_waiting(connection):
+        connection.status()
+
+
+def number_waiting(connection: Any) -> int:
+    line = getattr(connection, "inner", connection)._line
+    return len(line._waiting if hasattr(line, "_waiting") else line.changed._waiters)
+
+
 @contextmanager
 def make_connect(shell: str) -> Iterator[Connect]:
     """The function that connects, of this shell."""

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import inspect
-import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -21,48 +20,13 @@ from alphorn.model.conversation import (
     Flow,
 )
 from tests.client.broker import Broker
-from tests.client.shells import Connect
-
-
-class Call:
-    """Something that is called in a thread of its own."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._result = self._function()
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> Any:
-        self._thread.join(10)
-        assert not self._thread.is_alive(), "it still waits"
-        if self._error is not None:
-            raise self._error
-        return self._result
+from tests.client.shells import Call, Connect, await_waiting, number_waiting
 
 
 def fill(broker: Broker, name: str, reason: str = "it is full") -> None:
     """Lets every client hear that a queue takes nothing, or (without a reason) that it does again."""
     place = broker.queue(name).place
     broker.call(lambda: [stream.send(Flow([place], reason)) for stream in broker.streams])
-
-
-def await_waiting(connection: Any) -> None:
-    """Returns once somebody waits for something on this connection."""
-    while not number_waiting(connection):
-        connection.status()
-
-
-def number_waiting(connection: Any) -> int:
-    line = getattr(connection, "inner", connection)._line
-    return len(line._waiting if hasattr(line, "_waiting") else line.changed._waiters)
 
 
 INTERRUPTED = (KeyboardInterrupt, concurrent.futures.CancelledError)

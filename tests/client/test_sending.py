@@ -1,14 +1,15 @@
 """Sending, on both shells: receipts, refusals, blocking, and what cannot be sent."""
 
+import io
 from typing import Any
 
 import pytest
 
 import alphorn
-from alphorn.model.conversation import Publish
+from alphorn.model.conversation import Publish, SendFragment
 from alphorn.model.messages import BATCH_BYTES_MAX
 from tests.client.broker import Broker
-from tests.client.shells import Connect
+from tests.client.shells import Call, Connect, await_waiting
 
 BODIES = ["text", b"\x00bytes", None, {"id": 1, "tags": ["a", 2.5, None, True]}, [], "", 2**63, -(2**63), 1.5, False]
 
@@ -96,6 +97,23 @@ def test_a_producer_without_a_destination_sends_where_each_message_says(broker: 
         with pytest.raises(alphorn.Misuse, match="no destination"):
             producer.send("x")
     assert (broker.bodies("queue:a"), broker.bodies("queue:b")) == ([0, 2, 4], [1, 3, 5])
+
+
+@pytest.mark.requirement("API-17")
+def test_a_stream_comes_after_what_was_sent_to_its_destination_before(broker: Broker, connect: Connect) -> None:
+    broker.is_confirming = False
+    with connect(broker.url) as connection:
+        producer = connection.session().producer("queue:own")
+        producer.send("before", destination="queue:q")
+        call = Call(lambda: producer.send_stream(io.BytesIO(b"stream"), destination="queue:q"))
+        while not broker.frames(SendFragment):
+            connection.status()
+        await_waiting(connection)
+        connection.status()
+        assert broker.bodies("queue:q") == ["before"]
+        broker.confirm()
+        call.result()
+        assert broker.bodies("queue:q") == ["before", None]
 
 
 def test_batches_hold_at_most_a_thousand_messages_and_about_256_kilobytes(broker: Broker, connect: Connect) -> None:

@@ -200,8 +200,10 @@ class Producer:
         The stream is read as the cluster takes it, never far ahead, and small messages on the same connection pass by.
         Nobody receives anything of it before this returns, which is when the message is committed. Whatever `readable`
         raises is raised here, and what was sent of it is given up; so it is when the sending program ends. The message
-        comes after all that this producer sent before.
+        comes after all that this producer sent there before.
         """
+        if destination is not None and (other := self._producer_for(destination)) is not self:
+            return other.send_stream(readable, **fields)
         self._check()
         if self._outbox.is_transacted:
             raise Misuse("a stream is not part of a transaction; send it in a session that is not transacted")
