@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import inspect
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 import alphorn
+from alphorn.client import flushing
+from alphorn.client.aio import producer as aio_producer
+from alphorn.client.blocking import producer as blocking_producer
 from alphorn.model.conversation import (
     Close,
     CloseConsumer,
@@ -18,6 +22,7 @@ from alphorn.model.conversation import (
     Consume,
     ConsumePattern,
     Flow,
+    Publish,
 )
 from tests.client.broker import Broker
 from tests.client.shells import Call, Connect, await_waiting, number_waiting
@@ -246,3 +251,87 @@ def test_all_who_close_a_session_at_once_wait_until_everything_is_committed(brok
         call.result()
     assert receipt.result(0)
     assert [len(broker.frames(kind)) for kind in (CloseSession, Close)] == [1, 1]
+
+
+@pytest.mark.parametrize("what", ["producer", "session", "connection"])
+def test_an_exception_is_seen_although_messages_are_not_confirmed(
+    broker: Broker, connect: Connect, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in (flushing, blocking_producer, aio_producer):
+        monkeypatch.setattr(module, "GIVE_UP_S", 0.05)
+    broker.is_confirming = False
+    connection = connect(broker.url)
+    sessions = [connection.session(), connection.session()]
+    producers = [session.producer("queue:q") for session in sessions]
+    receipts = [producer.send("x") for producer in producers[: 2 if what == "connection" else 1]]
+    connection.status()
+    with (
+        pytest.raises(ValueError, match="own fault"),
+        {"producer": producers[0], "session": sessions[0], "connection": connection}[what],
+    ):
+        raise ValueError("the program's own fault")
+    [warning] = [record for record in caplog.records if record.name == "alphorn.client"]
+    assert f"event=messages_given_up count={len(receipts)} " in warning.getMessage()
+    for receipt in receipts:
+        with pytest.raises(alphorn.UnknownOutcome, match="closed before"):
+            receipt.result(0)
+    connection.close()
+
+
+def test_an_exception_is_seen_although_a_message_was_refused(
+    broker: Broker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        producer = session.producer("queue:q")
+        broker.refusals["queue:q"] = ("AccessDenied", "queue:q is not yours")
+        producer.send("x")
+        with pytest.raises(ValueError, match="own fault"), session:
+            raise ValueError("the program's own fault")
+        assert "not yours" in caplog.text
+
+
+def test_a_listener_that_waits_for_room_does_not_hide_an_exception(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        connection.session().producer("queue:in").send("x", wait=True)
+        session = connection.session()
+        producer = session.producer("queue:q")
+        fill(broker, "queue:q")
+        while not producer.is_blocked():
+            connection.status()
+        is_called = threading.Event()
+
+        def forward(message: Any) -> Any:
+            is_called.set()
+            return getattr(producer, "inner", producer).send(message.body)
+
+        session.consumer("queue:in").listen(forward)
+        assert is_called.wait(10)
+        with pytest.raises(ValueError, match="own fault"), session:
+            raise ValueError("the program's own fault")
+    assert broker.bodies("queue:in") == ["x"]
+
+
+def test_a_task_that_is_cancelled_ends_although_messages_are_not_confirmed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flushing, "GIVE_UP_S", 0.05)
+    broker.is_confirming = False
+    receipts: list[alphorn.aio.Receipt] = []
+
+    async def program() -> None:
+        async with alphorn.aio.connect(broker.url) as connection:
+            receipts.append(await (await connection.session().producer("queue:q")).send("x"))
+            await asyncio.Event().wait()
+
+    async def run() -> None:
+        task = asyncio.create_task(program())
+        while not broker.frames(Publish):  # noqa: ASYNC110 - what is waited for has no event to wait on
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(alphorn.UnknownOutcome, match="closed before"):
+            await receipts[0].result(0)
+
+    asyncio.run(run())

@@ -112,18 +112,32 @@ class AsyncLine:
         return self._tasks.start(work, name=name)  # type: ignore[arg-type]
 
     async def wait_for(self, is_done: Callable[[], object], timeout: float | None) -> bool:
-        """Waits until something holds, looked at whenever the server said something; False when the time is over."""
+        """Waits until something holds, looked at whenever the server said something; False when the time is over.
+
+        `asyncio.timeout` is of no use here: before Python 3.11.3 it does not end in time what a cancelled task waits
+        for while it cleans up.
+        """
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self.notify()
+
+        timer = self._loop.call_later(timeout, end) if timeout is not None else None
         try:
-            async with asyncio.timeout(timeout):
-                while not is_done():
-                    turn: asyncio.Future[None] = self._loop.create_future()
-                    self._waiting.add(turn)
-                    try:
-                        await turn
-                    finally:
-                        self._waiting.discard(turn)
-        except TimeoutError:
-            return bool(is_done())
+            while not is_done():
+                if is_over:
+                    return False
+                turn: asyncio.Future[None] = self._loop.create_future()
+                self._waiting.add(turn)
+                try:
+                    await turn
+                finally:
+                    self._waiting.discard(turn)
+        finally:
+            if timer is not None:
+                timer.cancel()
         return True
 
     async def ask(self, make: Callable[[int], AnyClientFrame], *, forgives: bool = False) -> Answer:

@@ -12,7 +12,7 @@ from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
-from alphorn.client.flushing import Flushing
+from alphorn.client.flushing import GIVE_UP_S, Flushing, log_given_up
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import BATCH_MESSAGES_TARGET, pack_bodies, pack_body
@@ -110,8 +110,15 @@ class Producer:
     async def __aenter__(self) -> "Producer":
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is None:
+            await self.close()
+        elif not self._is_closed:
+            self._take_no_more()
+            flushing = Flushing(self._outboxes())
+            await self._line.wait_for(lambda: flushing.is_done, GIVE_UP_S)
+            log_given_up(flushing.unconfirmed)
+            self._end()
 
     async def send(
         self,

@@ -1,6 +1,7 @@
 """`connect` and `Connection`: the way into a cluster."""
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from alphorn.client.choices import (
     choose_policy,
 )
 from alphorn.client.core import Core
+from alphorn.client.flushing import give_up_at, log_given_up
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
 from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_freed_memory
@@ -117,11 +119,13 @@ class Connection:
         if FORKS.number != self._line.forks or self._line.is_closed:
             return
         faults: list[Error] = []
+        until, given_up = give_up_at(time.monotonic(), is_failed=is_failed), 0
         for session in list(self._sessions):
             try:
-                session._end(is_failed=is_failed)
+                given_up += session._end(until=until)
             except Error as error:
                 faults.append(error)
+        log_given_up(given_up)
         faults += self._line.unknown_outcomes()
         self._line.close(Misuse("this connection is closed; connect again"))
         if faults and not is_failed:

@@ -12,7 +12,7 @@ from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.places import Places
 from alphorn.client.blocking.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
-from alphorn.client.flushing import Flushing
+from alphorn.client.flushing import GIVE_UP_S, Flushing, log_given_up
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
@@ -106,8 +106,15 @@ class Producer:
     def __enter__(self) -> "Producer":
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is None:
+            self.close()
+        elif not self._is_closed and FORKS.number == self._forks:
+            self._take_no_more()
+            flushing = Flushing(self._outboxes())
+            self._line.wait_for(lambda: flushing.is_done, GIVE_UP_S)
+            log_given_up(flushing.unconfirmed)
+            self._end()
 
     def send(
         self,

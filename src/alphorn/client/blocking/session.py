@@ -27,7 +27,7 @@ from alphorn.client.choices import (
     pattern_of,
 )
 from alphorn.client.flow import SessionState
-from alphorn.client.flushing import Flushing
+from alphorn.client.flushing import Flushing, give_up_at, log_fault, log_given_up
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.packing import check_text
@@ -68,7 +68,7 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        self._end(is_failed=kind is not None)
+        log_given_up(self._end(until=give_up_at(time.monotonic(), is_failed=kind is not None)))
 
     def queue(self, name: str) -> Destination:
         """The queue of this name, which exists from its first use on."""
@@ -264,26 +264,29 @@ class Session:
 
         An open transaction is rolled back.
         """
-        self._end(is_failed=False)
+        self._end(until=None)
 
-    def _end(self, *, is_failed: bool) -> None:
+    def _end(self, *, until: float | None) -> int:
         """After a failure of the program what is in hand was not used, and comes back as well.
 
-        Whoever is interrupted leaves the rest to the next one who closes the session, or its connection.
+        Then what is not confirmed `until` some time is given up; gives how many messages that were. Whoever is
+        interrupted leaves the rest to the next one who closes the session, or its connection.
         """
         if self._is_closed:
-            return
+            return 0
         if self._line.core.failure is None:
             self._line.check_thread()
         self._is_open = False
+        if until is not None:
+            self._take_no_more()  # a listener that waits for room would wait without limit
         self._listening.close()
         try:
-            if self._line.core.failure is None:
-                self._close_parts(is_failed=is_failed)
+            given_up = self._close_parts(until) if self._line.core.failure is None else 0
         except Error:
             self._leave()
             raise
         self._leave()
+        return given_up
 
     def _leave(self) -> None:
         with self._line.lock:
@@ -291,22 +294,27 @@ class Session:
         if is_first:
             self._on_closed(self)
 
-    def _close_parts(self, *, is_failed: bool) -> None:
+    def _take_no_more(self) -> None:
+        for producer in self._producers:
+            if not producer._is_closed:
+                producer._take_no_more()
+
+    def _close_parts(self, until: float | None) -> int:
         if (transaction := self._state.transaction) is not None:
             core = self._line.core
             self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
+        self._take_no_more()
         producers = [producer for producer in self._producers if not producer._is_closed]
-        for producer in producers:
-            producer._take_no_more()
         flushing = Flushing(outbox for producer in producers for outbox in producer._outboxes())
-        self._line.wait_for(lambda: flushing.is_done, None)
-        fault = flushing.take_fault()
+        timeout = None if until is None else max(0.0, until - time.monotonic())
+        self._line.wait_for(lambda: flushing.is_done, timeout)
+        fault, given_up = flushing.take_fault(), flushing.unconfirmed
 
         def wish(on_answer: OnAnswer) -> None:
             if self._state.transaction is not None:
                 transactions.drop_sent(self._state)
             for consumer in self._consumers:
-                if is_failed:
+                if until is not None:
                     consumer._inbox.unhand(is_closing=True)
                 else:
                     consumer._inbox.finish()
@@ -317,8 +325,11 @@ class Session:
         except Error as error:
             if not self._is_closed:  # by another, who may have closed the connection since
                 fault = fault or error
-        if fault is not None:
+        if fault is not None and until is None:
             raise again(fault)
+        if fault is not None:
+            log_fault(fault)
+        return given_up
 
     def _check_transacted(self, hint: str) -> None:
         self._check()
