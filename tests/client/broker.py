@@ -136,6 +136,11 @@ class Broker:
 
         self.call(release)
 
+    def fill(self, name: str, reason: str = "it is full") -> None:
+        """Lets every client hear that a queue takes nothing, or (without a reason) that it does again."""
+        place = self.queue(name).place
+        self.call(lambda: [stream.send(c.Flow([place], reason)) for stream in self.streams])
+
     def bodies(self, name: str) -> list[Any]:
         """What a queue holds, in order."""
         return self.call(

@@ -21,18 +21,10 @@ from alphorn.model.conversation import (
     CloseSession,
     Consume,
     ConsumePattern,
-    Flow,
     Publish,
 )
 from tests.client.broker import Broker
 from tests.client.shells import Call, Connect, await_waiting, number_waiting
-
-
-def fill(broker: Broker, name: str, reason: str = "it is full") -> None:
-    """Lets every client hear that a queue takes nothing, or (without a reason) that it does again."""
-    place = broker.queue(name).place
-    broker.call(lambda: [stream.send(Flow([place], reason)) for stream in broker.streams])
-
 
 INTERRUPTED = (KeyboardInterrupt, concurrent.futures.CancelledError)
 
@@ -59,7 +51,7 @@ def interrupt(connection: Any, name: str) -> None:
 
 def blocked_send(broker: Broker, connection: Any, producer: Any) -> Call:
     """A send that waits for room."""
-    fill(broker, "queue:q")
+    broker.fill("queue:q")
     while not producer.is_blocked():
         connection.status()
     call = Call(lambda: producer.send("waits"))
@@ -296,7 +288,7 @@ def test_a_listener_that_waits_for_room_does_not_hide_an_exception(broker: Broke
         connection.session().producer("queue:in").send("x", wait=True)
         session = connection.session()
         producer = session.producer("queue:q")
-        fill(broker, "queue:q")
+        broker.fill("queue:q")
         while not producer.is_blocked():
             connection.status()
         is_called = threading.Event()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
+from alphorn.model.errors import Error
 
 
 class Replies:
@@ -18,6 +19,11 @@ class Replies:
         self.queue = inbox.destination
         self.on_answer: Callable[[], None] = lambda: None
         inbox.on_arrival = self._on_arrival
+
+    @property
+    def failure(self) -> Error | None:
+        """Why no answer can come any more, if the server said so."""
+        return self._inbox.failure
 
     def expect(self) -> str:
         """The correlation id of a new request."""

@@ -394,6 +394,13 @@ class Producer:
         if not self._outbox.is_open:
             raise Misuse("this producer is closed; make another with session.producer")
 
+    async def _await_room(self, destination: DestinationLike, timeout: float | None) -> bool:
+        """Waits until something may be sent there, or nothing may any more; False when the time is over first."""
+        producer = await self._producer_for(destination)
+        place = await producer._place_of(destination if producer is self else None)
+        outbox = producer._outbox
+        return await self._line.wait_for(lambda: not outbox.why_full(place) or not outbox.is_open, timeout)
+
     async def _make_room(self, place: int = 0) -> None:
         self._check()
         outbox = self._outbox

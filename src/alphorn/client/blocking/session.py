@@ -14,7 +14,7 @@ from alphorn.client.blocking.consumer import Browser, Consumer
 from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.listening import Listening
 from alphorn.client.blocking.places import Places
-from alphorn.client.blocking.producer import Producer
+from alphorn.client.blocking.producer import Producer, Receipt
 from alphorn.client.choices import (
     PREFETCH_DEFAULT,
     DestinationLike,
@@ -34,9 +34,9 @@ from alphorn.client.packing import check_text
 from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
 from alphorn.client.requests import OnAnswer
-from alphorn.model.conversation import Consume, Unsubscribe
+from alphorn.model.conversation import Administer, Consume, Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
-from alphorn.model.errors import Error, InvalidDestination, Misuse
+from alphorn.model.errors import Blocked, Error, InvalidDestination, Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT
 from alphorn.model.patterns import Pattern
 
@@ -229,35 +229,71 @@ class Session:
     def request(self, destination: DestinationLike, body: Any, timeout: float | None = None, **fields: Any) -> Message:
         """Sends a message and waits for the answer to it, which the other side sends to its `reply_to`.
 
-        Other fields are those of `send`. Raises `TimeoutError` when no answer came in time; an answer that comes later
-        is dropped.
+        Other fields are those of `send`. Raises `TimeoutError` when no answer came in time, be it because the
+        destination was full and nothing was sent; an answer that comes later is dropped.
         """
         self._check_untransacted("a request would leave only with commit(); ask in another session")
         timeout = check_timeout(timeout)
-        line = self._line
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._asking:
-            if self._replies is None:
-                queue = self._places.make_temporary("queue")
-                consume = choose_consume(queue, **_REPLY_CHOICES)
-                inbox = self._consume(consume, queue)
-                self._asker = self.producer()
-                self._replies = Replies(inbox)
-        replies, asker = self._replies, self._asker
-        assert asker is not None
+            replies, asker = self._prepare_replies()
         number = replies.expect()
+        fields.pop("wait", None)  # it waits for more than that
+        send = partial(
+            asker.send, body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields
+        )
         try:
-            receipt = asker.send(body, destination=destination, reply_to=replies.queue, correlation_id=number, **fields)
-            outcome = receipt._producer._outbox.outcome
-            counter = receipt._counter
-            line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), timeout)
-            if isinstance(outcome(counter), Error):
-                receipt.result()
+            receipt = self._send_request(asker, destination, send, deadline)
+            if receipt is None:
+                raise TimeoutError(f"{destination} took nothing within {timeout} s; the request was not sent")
+            outcome, counter = receipt._producer._outbox.outcome, receipt._counter
+            self._line.wait_for(lambda: replies.has(number) or isinstance(outcome(counter), Error), _left(deadline))
             answer = replies.take(number)
         finally:
             replies.forget(number)
-        if answer is None:
-            raise TimeoutError(f"no answer came from {destination} within {timeout} s")
-        return answer
+        if answer is not None:
+            return answer
+        if isinstance(outcome(counter), Error):
+            receipt.result()
+        self._check()
+        if replies.failure is not None:
+            raise again(replies.failure)
+        raise TimeoutError(f"no answer came from {destination} within {timeout} s")
+
+    def _prepare_replies(self) -> tuple[Replies, Producer]:
+        """Where answers come, and who asks; that one never waits for room, which has a time of its own for each."""
+        if self._replies is None or self._asker is None:
+            queue = self._places.make_temporary("queue")
+            try:
+                inbox = self._consume(choose_consume(queue, **_REPLY_CHOICES), queue)
+                self._asker = self.producer(on_block="raise")
+            except BaseException:
+                self._delete(queue)
+                raise
+            self._replies = Replies(inbox)
+        return self._replies, self._asker
+
+    def _send_request(
+        self, asker: Producer, destination: DestinationLike, send: Callable[[], Receipt], deadline: float | None
+    ) -> Receipt | None:
+        """None when there was no room in time."""
+        while True:
+            try:
+                return send()
+            except Blocked:
+                if not asker._await_room(destination, _left(deadline)):
+                    return None
+
+    def _delete(self, queue: str) -> None:
+        """A reply queue that nobody reads any more is deleted; nobody waits for that."""
+        core = self._line.core
+        with self._line.lock:
+            if core.failure is None:
+                core.places.pop(queue, None)
+                core.request(
+                    lambda request: Administer(request, "delete", queue, b""), lambda answer: None, forgives=True
+                )
+                self._line.wake()
 
     def close(self) -> None:
         """Flushes the producers and ends the consumers; what was not acknowledged comes back. May be repeated.
@@ -306,8 +342,7 @@ class Session:
         self._take_no_more()
         producers = [producer for producer in self._producers if not producer._is_closed]
         flushing = Flushing(outbox for producer in producers for outbox in producer._outboxes())
-        timeout = None if until is None else max(0.0, until - time.monotonic())
-        self._line.wait_for(lambda: flushing.is_done, timeout)
+        self._line.wait_for(lambda: flushing.is_done, _left(until))
         fault, given_up = flushing.take_fault(), flushing.unconfirmed
 
         def wish(on_answer: OnAnswer) -> None:
@@ -325,6 +360,9 @@ class Session:
         except Error as error:
             if not self._is_closed:  # by another, who may have closed the connection since
                 fault = fault or error
+        replies, self._replies = self._replies, None
+        if replies is not None:
+            self._delete(replies.queue)
         if fault is not None and until is None:
             raise again(fault)
         if fault is not None:
@@ -356,6 +394,11 @@ _REPLY_CHOICES: dict[str, Any] = {
     "durable": False,
     "start": "new",
 }
+
+
+def _left(deadline: float | None) -> float | None:
+    """How much time there is until then."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _named(kind: DestinationKind, name: str) -> Destination:
