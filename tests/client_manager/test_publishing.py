@@ -6,7 +6,9 @@ from alphorn.client_manager.connection import Producer
 from alphorn.client_manager.machine import Window
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
+    CloseSession,
     Confirmed,
+    Done,
     Goodbye,
     OpenSession,
     Publish,
@@ -218,3 +220,55 @@ def test_the_log_hears_which_message_of_the_channel_came_before() -> None:
     assert [command.after for command in published(managing)] == [-1, 0]
     client.say(Publish(1, 1, place, 3, 1, 0, 1000, memoryview(encode([["three"]])), 3))
     assert [frame.error for frame in client.take(Goodbye)] == ["PeerViolation"]
+
+
+def producers(managing: Managing) -> list[int]:
+    return [number for each in managing.manager._desk.connections.values() for number in each.producers]
+
+
+def test_producers_of_a_closed_session_are_forgotten_and_those_of_others_are_not() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    client.say(OpenSession(2))
+    client.publish(place, 1, "a", producer=1)
+    client.publish(place, 1, "a", producer=2)
+    client.say(Publish(2, 3, place, 1, 1, 0, 0, memoryview(encode([["a"]]))))
+    client.say(CloseSession(9, 1))
+    assert client.take(Done) == [Done(9)]
+    assert producers(managing) == [3]
+    client.say(CloseSession(10, 2), CloseSession(11, 2))
+    assert client.take(Done) == [Done(10), Done(11)]
+    assert producers(managing) == []
+
+
+def test_a_producer_of_a_closed_session_is_forgotten_when_its_last_batch_has_an_outcome() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    client.publish(place, 1, "a")
+    client.publish(place, 2, "b")
+    client.say(CloseSession(9, 1))
+    assert producers(managing) == [1]
+    managing.commit()
+    assert client.take(Confirmed) == [Confirmed(1, 1)]
+    assert producers(managing) == [1]
+    managing.commit()
+    assert client.take(Confirmed) == [Confirmed(1, 2)]
+    assert producers(managing) == []
+
+
+def test_a_producer_that_was_forgotten_and_sends_again_is_ordered_with_its_counters_for_the_log_to_judge() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    client.publish(place, 1, "a")
+    client.publish(place, 2, "b")
+    client.say(CloseSession(9, 1), OpenSession(1))
+    client.take(Confirmed)
+    client.publish(place, 2, "b")
+    assert [command.counter for command in published(managing)] == [1, 2, 2]
+    assert managing.entries[-1].requests[-1]  # the primary's answer decides
+    managing.answer()
+    assert client.take(Confirmed) == [Confirmed(1, 2)]

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 import alphorn
-from alphorn.model.conversation import Delivered
-from tests.semantics.raw_client import RawClient
+from alphorn.client.packing import pack_bodies
+from alphorn.model.conversation import CloseSession, Confirmed, Delivered, OpenSession
+from tests.semantics.raw_client import SESSION, RawClient
 from tests.semantics.waiting import WAIT_S, Gathered, bodies, drain, is_quiet, send, take
 
 pytestmark = pytest.mark.processes
@@ -206,3 +207,35 @@ def test_a_producer_goes_on_after_its_destination_was_deleted(connection, other,
     producer.send("two", properties={"n": 2}, wait=True)
     session.producer(queue).send("three", wait=True)
     assert bodies(drain(other.session(), queue)) == ["one", "two", "three"]
+
+
+def producers_known(cluster, connection):
+    """How many producers of this connection its Client Manager knows."""
+    states = [cluster.describe(name)[name]["client_manager"] for name in ("cm1", "cm2")]
+    known = [each for state in states for each in state["connections"] if each["connection"] == connection.id]
+    return sum(each["producers"] for each in known)
+
+
+@pytest.mark.requirement("API-12")
+def test_what_a_producer_of_a_closed_session_sends_again_is_recognised(door, other, queue):
+    with RawClient(door) as again:
+        again.hello()
+        place = again.place_of(queue)
+        for counter in (1, 2):
+            again.publish(place, pack_bodies([counter])[0][1], counter=counter)
+            assert again.until(Confirmed).counter == counter
+        for counter in (1, 2, 3):
+            again.ask(lambda request: CloseSession(request, SESSION))
+            again.say(OpenSession(SESSION))
+            again.publish(place, pack_bodies([counter])[0][1], counter=counter)
+            assert again.until(Confirmed).counter == counter
+    assert bodies(drain(other.session(), queue)) == [1, 2, 3]
+
+
+def test_closed_sessions_leave_no_producers_behind(cluster, connection, queue):
+    with connection.session() as session:
+        for _ in range(3):
+            session.producer(queue).send("x")
+        session.producer().send("x", destination=queue, wait=True)
+        assert producers_known(cluster, connection) == 4
+    assert producers_known(cluster, connection) == 0

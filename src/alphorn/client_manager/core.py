@@ -310,6 +310,7 @@ class ClientManager:
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
         self._wildcards.close_session(connection, frame.session)
+        self._publishing.close_session(connection, frame.session)
         ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
         left = len(ending)
 

@@ -116,6 +116,23 @@ class Publishing:
         """A client sends to this destination, and is to hear of its state."""
         self._flow.enter(connection, place)
 
+    def close_session(self, connection: Connection, session: int) -> None:
+        """A session has ended, and its producers are forgotten; those with batches under way when these are over.
+
+        The log keeps their counters: what would come again is recognised there, as after a reconnection.
+        """
+        ended = [(number, each) for number, each in connection.producers.items() if each.session == session]
+        for number, producer in ended:
+            self._forget_ended(connection, number, producer)
+
+    def _forget_ended(self, connection: Connection, number: int, producer: Producer) -> None:
+        if producer.session in connection.sessions or producer.open or producer.unanswered:
+            return
+        if connection.producers.get(number) is producer:
+            del connection.producers[number]
+            if self._flow.reason_at(producer.place):
+                self._flow.report([producer.place])  # one less waits there
+
     def _producer_of(self, connection: Connection, frame: Sent) -> Producer:
         """Who sends this; raises `PeerViolation` where its counter was before."""
         producer = connection.producers.get(frame.producer)
@@ -195,6 +212,7 @@ class Publishing:
         counter = first + (taken or 0)
         self._flow.postponed += 1
         producer.postpone(counter, first)
+        self._forget_ended(connection, number, producer)
         if self._desk.is_there(connection):
             self._desk.reply(connection.stream, Postponed(number, counter, -1 if taken is None else taken))
 
@@ -247,6 +265,7 @@ class Publishing:
     def _close(self, batch: Batch, confirmed: int) -> None:
         """Confirms all that has an outcome now; channels may tell it in another order than that of the counters."""
         through = batch.state.close(batch.counter, confirmed)
+        self._forget_ended(batch.connection, batch.producer, batch.state)
         if through and self._desk.is_there(batch.connection):
             self._desk.reply(batch.connection.stream, Confirmed(batch.producer, through))
 
