@@ -11,12 +11,16 @@ from then on: it acknowledges by that number, and after a reconnection it consum
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+
+import msgspec
 
 from alphorn.client_manager.catalogue import Catalogue, Name
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
+from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.moving import Moving
 from alphorn.model import link
 from alphorn.model.commands import key_of
@@ -62,6 +66,8 @@ class Wildcards:
         "_catalogue",
         "_consuming",
         "_desk",
+        "_finding",
+        "_finding_for",
         "_index",
         "_moving",
         "_pages",
@@ -70,8 +76,10 @@ class Wildcards:
         "_watches",
     )
 
-    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving) -> None:
+    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving, finding: Finding) -> None:
         self._desk = desk
+        self._finding = finding
+        self._finding_for: dict[Key, ConsumePattern] = {}  # wishes that wait until it is known where others receive
         self._consuming = consuming
         self._moving = moving
         self._watches: dict[Key, _Watch] = {}
@@ -91,6 +99,10 @@ class Wildcards:
         desk, key = self._desk, (connection.stream, frame.watch)
         if frame.session not in connection.sessions or key in self._watches:
             raise PeerViolation(f"pattern {frame.watch} is open already, or session {frame.session} is not")
+        unknown = [place for place in frame.joined if self._must_find(place)]
+        if unknown:
+            self._find(connection, frame, unknown)
+            return
         try:
             watch = _Watch(connection, frame, len(desk.channels))
         except InvalidDestination as error:
@@ -106,9 +118,31 @@ class Wildcards:
         if listed:
             self._compare(watch, listed, None)
 
+    def _must_find(self, place: int) -> bool:
+        """Whether a destination that a client receives from may have moved without this Client Manager's knowing."""
+        is_place = 0 <= parts_of(place)[0] < len(self._desk.channels)
+        return self._moving.is_possible and is_place and self._desk.directory.at(self._moving.current(place)) is None
+
+    def _find(self, connection: Connection, frame: ConsumePattern, unknown: list[int]) -> None:
+        """Begins when it is known where all are that receive already, or the same one would join once more."""
+        key, left = (connection.stream, frame.watch), set(unknown)
+        self._finding_for[key] = frame
+
+        def on_found(place: int, _: Listed | None) -> None:
+            left.discard(place)
+            is_wanted = self._desk.is_there(connection) and frame.session in connection.sessions
+            if not left and self._finding_for.pop(key, None) is frame and is_wanted:
+                gone = {each for each in unknown if self._must_find(each)}
+                joined = [each for each in frame.joined if each not in gone]
+                self.on_consume(connection, msgspec.structs.replace(frame, joined=joined))
+
+        for place in unknown:
+            self._finding.find(place, partial(on_found, place))
+
     def on_close(self, connection: Connection, frame: ClosePattern) -> None:
         """A consumer of a pattern ends; what it holds comes back."""
         watch = self._watches.get((connection.stream, frame.watch))
+        self._finding_for.pop((connection.stream, frame.watch), None)
         numbers = dict.fromkeys(frame.unseen)
         if watch is not None:  # after a reconnection its client names only its consumers
             numbers |= dict.fromkeys(watch.joined.values())
@@ -220,7 +254,7 @@ class Wildcards:
             watch = self._watches[key]
             is_to_come = channel in watch.unlisted and channel in self._seen
             if not is_to_come:
-                self._join(watch, place, destination, turn)
+                self._join(watch, place, destination, (channel, turn))
 
     def _on_listed(self, channel: int, request: int) -> None:
         """All that is there now was advertised: the rest of what was known is gone."""
@@ -274,7 +308,7 @@ class Wildcards:
         watch.unlisted -= channels
         self._answer(watch)
 
-    def _join(self, watch: _Watch, place: int, destination: Destination, turn: int | None) -> None:
+    def _join(self, watch: _Watch, place: int, destination: Destination, turn: Turn | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""
         place = self._moving.current(place)
         for known in [known for known in watch.joined if known != place and self._moving.leads_to(known, place)]:
@@ -289,14 +323,14 @@ class Wildcards:
         joined = Joined(frame.watch, number, place, str(destination), turn is not None)
         self._desk.reply(connection.stream, joined)
         self._consuming.join(
-            connection, consume, Listed(place, destination, Policy()), self._when_begun(watch, number, place, turn)
+            connection, consume, Listed(place, destination, Policy()), self._when_begun(watch, number, turn)
         )
 
-    def _when_begun(self, watch: _Watch, number: int, place: int, turn: int | None) -> Callable[[], None]:
+    def _when_begun(self, watch: _Watch, number: int, turn: Turn | None) -> Callable[[], None]:
         mark = key_of(watch.connection.id, number)
         if turn is not None:
-            key = self._unbegun[mark] = parts_of(place)[0], turn
-            self._awaited[key].add(mark)
+            self._unbegun[mark] = turn
+            self._awaited[turn].add(mark)
 
         def on_begun() -> None:
             watch.awaited.discard(number)
