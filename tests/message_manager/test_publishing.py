@@ -256,7 +256,9 @@ def test_counters_end_with_their_connection() -> None:
     assert bench.engine.connections() == {ALICE}
     bench.apply(Forget(ALICE))
     assert bench.engine.connections() == set()
-    assert arrived(bench.apply(batch(queue, ["a"]))) == [(queue, 0, 2, 2)]
+    again = bench.apply(batch(queue, ["a"]))
+    assert (arrived(again), errors(again)) == ([], ["Unavailable"]), "a Client Manager that hung had it in hand"
+    assert arrived(bench.apply(batch(queue, ["a"], key=key_of(ALICE, 2)))) == [(queue, 0, 2, 2)]
 
 
 def test_a_producer_of_nobody_is_forgotten_after_a_day_without_a_message() -> None:

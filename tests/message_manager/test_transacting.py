@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.transaction_state import FORGOTTEN_MS, Outcome
+from alphorn.message_manager.transaction_state import BRIEF_MS, FORGOTTEN_MS, Outcome
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -381,11 +381,19 @@ def test_a_decision_outlives_its_connection_until_every_channel_has_finished(ben
     assert decide(bench, is_commit=False).number == Outcome.ROLLED_BACK
 
 
-def test_what_a_connection_did_in_one_channel_is_forgotten_with_it(bench: Bench) -> None:
-    commit(bench, consumed(1, 1, 1))
+def test_what_a_connection_did_in_one_channel_is_not_done_again_when_it_has_ended(bench: Bench) -> None:
+    """A Client Manager that hung had the commit in hand, while its client went on through another one and ended."""
+    commit(bench, consumed(1, 1, 1), batch(2, ["paid"]))
     assert ALICE in bench.engine.connections()
+    bench.tick(1_000)
     bench.apply(Forget(ALICE))
     assert ALICE not in bench.engine.connections()
+    bench.engine = Engine.restore([copy_of(bench)])
+    commit(bench, consumed(1, 1, 1), batch(2, ["paid"]))
+    assert bench.queue(2).count == 1
+    assert bench.engine.next_due() == 1_000 + BRIEF_MS
+    bench.tick(1_000 + BRIEF_MS)
+    assert bench.engine.next_due() is None
 
 
 def test_a_queue_that_makes_others_wait_rolls_a_transaction_back() -> None:

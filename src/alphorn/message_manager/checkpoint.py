@@ -258,7 +258,7 @@ def head_of(state: State) -> Head:
 def records_between(state: State) -> Iterator[Record]:
     """What comes between producers and destinations."""
     forgotten = [[connection.hex()] for connection in state.producers.forgotten]
-    yield from _parts(0, 0, "forgotten", ((place,) for place in range(len(forgotten))), forgotten)
+    yield from _parts(0, 0, "forgotten", ((number,) for number in state.producers.forgotten.values()), forgotten)
     for _, leaving in sorted(state.moves.leaving.items()):  # first: what else has their names is newer
         if leaving.source is not None:
             yield from records_of(leaving.source, is_awaiting=leaving.is_awaiting)

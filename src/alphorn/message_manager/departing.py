@@ -107,7 +107,6 @@ def _end(state: State, command: Move) -> None:
     leaving = state.moves.leaving.get(command.destination)
     if leaving is not None and leaving.source is not None:
         del state.moves.leaving[command.destination]
-        state.moves.came.pop(command.destination, None)
         state.moves.gone[command.destination] = (leaving.channel, leaving.number, leaving.begun_at)
 
 

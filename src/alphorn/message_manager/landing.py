@@ -26,7 +26,12 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
     for number, incoming in state.moves.incoming.items():
         if incoming.made.destination == command.destination:
             if incoming.home != home:
-                incoming.home, incoming.attempt, incoming.pieces = home, b"", []
+                if incoming.home[0] == home[0] and incoming.home[1] > home[1]:
+                    raise Misuse(f"a newer {command.destination} is on its way here; this one was deleted")
+                # What came is of another one that had this name and was deleted before it left. This one has a number
+                # of its own, so that what is still carried of that one does not get among its messages.
+                del state.moves.incoming[number]
+                break
             effects.append(Answer(place, number, position=incoming.through))
             return
     for number, came in state.moves.came.items():

@@ -118,4 +118,3 @@ class Moves:
         """A destination that was here is deleted."""
         self.leaving.pop(number, None)
         self.landing.pop(number, None)
-        self.came.pop(number, None)

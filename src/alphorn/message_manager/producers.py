@@ -8,7 +8,7 @@ what it has no outcome for.
 from collections.abc import Callable, Iterator, MutableMapping
 
 from alphorn.message_manager.guarded import Guarded
-from alphorn.model.commands import CONNECTION_BYTES, connection_of
+from alphorn.model.commands import CONNECTION_BYTES, connection_of, number_of
 from alphorn.model.ranges import RangeSet
 
 NOBODY = bytes(CONNECTION_BYTES)  # the connection of producers that belong to none
@@ -78,7 +78,8 @@ class Producers:
     def __init__(self) -> None:
         self.plain: dict[bytes, dict[bytes, Producer]] = {}
         self.of: MutableMapping[bytes, dict[bytes, Producer]] = self.plain
-        self.forgotten: dict[bytes, None] = {}  # connections that have ended, the newest last
+        # Connections that have ended, the newest last, and the largest number of a producer that each had.
+        self.forgotten: dict[bytes, int] = {}
 
     def guard(self, keep: Callable[[bytes], None]) -> None:
         """From now on `keep` hears of each connection before its producers may change."""
@@ -89,8 +90,12 @@ class Producers:
         self.of = self.plain
 
     def is_forgotten(self, key: bytes) -> bool:
-        """Whether this is a producer of a connection that has ended: what comes of it late was stored before."""
-        return connection_of(key) in self.forgotten
+        """Whether this is a producer of a connection that has ended: what comes of it late was stored before.
+
+        Numbers of producers only grow, so one with a larger number is of a connection that has come back.
+        """
+        largest = self.forgotten.get(connection_of(key))
+        return largest is not None and number_of(key) <= largest
 
     def find(self, key: bytes) -> Producer | None:
         """The producer, if it is known."""
@@ -108,9 +113,8 @@ class Producers:
 
     def forget(self, connection: bytes) -> None:
         """All producers of a connection are forgotten; for a while it is remembered that they were."""
-        self.of.pop(connection, None)
-        self.forgotten.pop(connection, None)
-        self.forgotten[connection] = None
+        numbers = [number_of(key) for key in self.of.pop(connection, None) or ()]
+        self.forgotten[connection] = max([self.forgotten.pop(connection, 0), *numbers])
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 

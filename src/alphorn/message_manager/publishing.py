@@ -47,7 +47,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     after = counter - 1 if command.after < 0 else command.after
     if after >= expected:
         raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
-    if producer is None and after == 0 and counter > 1 and state.producers.is_forgotten(key):
+    if producer is None and after == 0 and state.producers.is_forgotten(key):
         raise Unavailable("the connection that sent these messages has ended; connect again")
     if producer is not None and 0 < producer.awaited < counter:
         raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")

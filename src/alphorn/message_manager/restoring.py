@@ -113,7 +113,8 @@ def _take(state: State, record: Record) -> None:
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
         case Part(what="forgotten"):
-            state.producers.forgotten.update(dict.fromkeys(map(bytes.fromhex, record.texts)))
+            numbers = from_column(record.columns[0])
+            state.producers.forgotten.update(zip(map(bytes.fromhex, record.texts), numbers, strict=True))
         case Part(what="expirations"):
             rows = zip(*map(from_column, record.columns), strict=True)
             for due_ms, number, first, last in rows:

@@ -17,6 +17,7 @@ from alphorn.message_manager.backlog import Piece
 from alphorn.model.commands import Publish, connection_of
 
 FORGOTTEN_MS = 3600 * 1000  # how long a transaction over several channels is known after its connection has ended
+BRIEF_MS = 300 * 1000  # and one of this channel alone
 
 
 class Outcome(IntEnum):
@@ -68,12 +69,14 @@ class Record(msgspec.Struct, kw_only=True):
 class Transactions:
     """The records of all sessions, by connection and session."""
 
-    __slots__ = ("_forgotten", "of", "unresolved")
+    __slots__ = ("_brief", "_forgotten", "of", "unresolved")
 
     def __init__(self) -> None:
         self.of: dict[bytes, dict[bytes, Record]] = {}
         self.unresolved: dict[bytes, Record] = {}  # those of them that somebody has to see to
-        self._forgotten: dict[bytes, int] = {}  # session → when its connection ended, oldest first
+        # Session → when its connection ended, oldest first: of transactions over several channels, and of all others.
+        self._forgotten: dict[bytes, int] = {}
+        self._brief: dict[bytes, int] = {}
 
     def find(self, session: bytes) -> Record | None:
         """The newest transaction of a session, if one is known."""
@@ -84,6 +87,7 @@ class Transactions:
         """Another transaction of a session, or another state of the same."""
         if not record.forgotten_ms:
             self._forgotten.pop(session, None)
+            self._brief.pop(session, None)
         self.of.setdefault(connection_of(session), {})[session] = record
         if record.is_unresolved:
             self.unresolved[session] = record
@@ -115,34 +119,38 @@ class Transactions:
         }
 
     def forget(self, connection: bytes, now_ms: int) -> None:
-        """A connection has ended."""
+        """A connection has ended. What was done stays known: a Client Manager that hung may order it once more."""
         records = self.of.get(connection, {})
         for session, record in sorted(records.items()):
-            if not record.channels:
-                self._drop(session)
-            elif not record.forgotten_ms:
+            if not record.forgotten_ms:
                 record.forgotten_ms = max(1, now_ms)
-                self._forgotten[session] = record.forgotten_ms
+                (self._forgotten if record.channels else self._brief)[session] = record.forgotten_ms
 
     def forget_old(self, now_ms: int) -> None:
         """What nobody can ask for any more is dropped. Costs by those that are old enough."""
-        old = takewhile(lambda item: item[1] <= now_ms - FORGOTTEN_MS, self._forgotten.items())
-        for session in [session for session, _ in old if session not in self.unresolved]:
+        old = _through(self._forgotten, now_ms - FORGOTTEN_MS) + _through(self._brief, now_ms - BRIEF_MS)
+        for session in [session for session in old if session not in self.unresolved]:
             self._drop(session)
 
     def next_forgotten(self) -> int | None:
         """When the next record is to be dropped."""
-        times = (time for session, time in self._forgotten.items() if session not in self.unresolved)
-        first = next(times, None)
-        return None if first is None else first + FORGOTTEN_MS
+        dues = []
+        for times, kept_ms in ((self._forgotten, FORGOTTEN_MS), (self._brief, BRIEF_MS)):
+            first = next((time for session, time in times.items() if session not in self.unresolved), None)
+            dues += [] if first is None else [first + kept_ms]
+        return min(dues, default=None)
 
     def restore(self) -> None:
         """Works out what follows from the rest, after a checkpoint was read."""
-        times = [(record.forgotten_ms, session) for session, record in self if record.forgotten_ms]
-        self._forgotten = {session: time for time, session in sorted(times)}
+        ended = sorted(
+            (known.forgotten_ms, session, bool(known.channels)) for session, known in self if known.forgotten_ms
+        )
+        self._forgotten = {session: time for time, session, is_wide in ended if is_wide}
+        self._brief = {session: time for time, session, is_wide in ended if not is_wide}
 
     def _drop(self, session: bytes) -> None:
         self._forgotten.pop(session, None)
+        self._brief.pop(session, None)
         records = self.of[connection_of(session)]
         del records[session]
         if not records:
@@ -153,3 +161,8 @@ class Transactions:
         for connection in sorted(self.of):
             for session in sorted(self.of[connection]):
                 yield session, self.of[connection][session]
+
+
+def _through(times: dict[bytes, int], time_ms: int) -> list[bytes]:
+    """Those that ended by then."""
+    return [session for session, _ in takewhile(lambda item: item[1] <= time_ms, times.items())]
