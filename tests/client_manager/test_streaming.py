@@ -10,8 +10,10 @@ from alphorn.client_manager.streaming import READS_AT_ONCE, READS_MAX
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
     AbandonStream,
+    Administer,
     Close,
     Confirmed,
+    Done,
     Failed,
     FragmentRead,
     Goodbye,
@@ -21,7 +23,7 @@ from alphorn.model.conversation import (
     Resolve,
     SendFragment,
 )
-from alphorn.model.destinations import temporary_prefix
+from alphorn.model.destinations import parse_destination, temporary_prefix
 from alphorn.model.messages import Flag, Packed, Streamed
 from tests.client_manager.managing import Client, Managing, encode
 
@@ -97,6 +99,25 @@ def test_a_fragment_that_does_not_fit_is_refused_at_once(managing: Managing) -> 
     send(client, client.resolve(), 1, 4)
     managing.answer(error="PeerViolation", reason="fragment 4 came where 0 comes next")
     assert client.take(Refused) == [Refused(3, 1, 1, "PeerViolation", "fragment 4 came where 0 comes next")]
+
+
+def test_a_name_is_looked_up_anew_once_the_primary_says_that_its_destination_is_gone(managing: Managing) -> None:
+    """The log says so too, and may be heard later than the primary's answer."""
+    client = managing.connect()
+    place = client.resolve(number=5)
+    send(client, place, 1, 0)
+    managing.answer(error="InvalidDestination", reason="there is no destination 5 any more")
+    assert client.resolve(number=6) != place
+
+
+def test_a_name_is_looked_up_anew_once_its_deletion_is_answered(managing: Managing) -> None:
+    client = managing.connect()
+    client.resolve()
+    managing.commits = False
+    client.say(Administer(9, "delete", "queue:q", b""))
+    managing.answer()
+    assert client.take(Done) == [Done(9, 0)]
+    assert managing.manager._desk.directory.find(parse_destination("queue:q")) is None
 
 
 def test_the_primary_decides_whether_a_streamed_message_is_taken(managing: Managing) -> None:

@@ -241,6 +241,8 @@ class Administration:
                     return commands.Redrive(number, [])
 
         def on_done(answer: link.Answered) -> None:
+            if frame.action == "delete":  # its client may use the name again before the log has said so here
+                self._desk.directory.doubt(self._moving.current(place))
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
         self._moving.request(place, make, self._desk.answer_to(connection, frame.request, on_done))

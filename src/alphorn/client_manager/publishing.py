@@ -244,6 +244,8 @@ class Publishing:
             # One before it was postponed, which a primary that is gone knew. All of them come again from there.
             self._postpone(batch.connection, batch.producer, batch.state, earlier)
         elif answer.error:
+            if answer.error == InvalidDestination.__name__:
+                self._desk.directory.doubt(self._moving.current(batch.place))
             self._refuse(batch, answer.error, answer.reason)
         else:
             self._confirm(batch)

@@ -19,7 +19,7 @@ from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.refusals import again
 from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import parse_destination
-from alphorn.model.errors import Blocked, Error, Misuse
+from alphorn.model.errors import Blocked, Error, InvalidDestination, Misuse
 
 BODIES_AT_ONCE = 5_000
 OTHERS_MAX = 64  # destinations of one producer that do not wait for each other
@@ -225,6 +225,9 @@ class Producer:
         last = self._outbox.counter
         try:
             return sending.send(readable, place, self._sending, given, lambda: self._await_confirmed(last))
+        except InvalidDestination:
+            self._outbox.on_vanished()  # the server says so too, in a moment; the next one looks for it all the same
+            raise
         finally:
             if sending.is_usable:
                 self._streams.append(sending)
