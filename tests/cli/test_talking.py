@@ -1,5 +1,6 @@
 """`alphorn send`, `receive`, `browse`, `tail` and `status` against a connection that remembers what it is told."""
 
+import base64
 import io
 import json
 import sys
@@ -203,9 +204,46 @@ def test_a_streamed_body_is_written_as_it_is(cluster, capsysbinary):
     cluster.messages = [FakeMessage(None, cluster.log, size=5, open=lambda: io.BytesIO(b"\x00film"))]
     assert run("receive", "orders") == 0
     assert capsysbinary.readouterr().out == b"\x00film"
-    cluster.messages = [FakeMessage(None, cluster.log, size=5, open=None)]
+
+
+class Film(io.BytesIO):
+    """A streamed body that gives a few bytes at a time and remembers how many were asked for at once."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[int | None] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.asked.append(size)
+        return super().read(size)
+
+
+def test_a_streamed_body_is_told_to_programs_before_it_is_acknowledged(cluster, monkeypatch, capsysbinary):
+    monkeypatch.setattr(talking, "PIECE_BYTES", 3)
+    film = Film(b"\x00film\xff!")
+    cluster.messages = [FakeMessage(None, cluster.log, size=7, open=lambda: film, properties={"a": 1})]
+    written: list[bytes] = []
+
+    def acknowledge() -> None:
+        written.append(capsysbinary.readouterr().out)
+
+    cluster.messages[0].acknowledge = acknowledge
     assert run("receive", "orders", "--json") == 0
-    assert json.loads(capsysbinary.readouterr().out)["size"] == 5
+    assert written[0].count(b"\n") == 1
+    told = json.loads(written[0])
+    assert base64.b64decode(told["body_base64"]) == b"\x00film\xff!"
+    assert set(told) == {"body_base64", *talking.FIELDS}
+    assert (told["size"], told["properties"]) == (7, {"a": 1})
+    assert set(film.asked) == {3}
+
+
+@pytest.mark.parametrize(("command", "name"), [("browse", "films"), ("tail", "films")])
+def test_who_only_looks_is_told_the_size_of_a_streamed_body(cluster, capsysbinary, command, name):
+    cluster.messages = [FakeMessage(None, cluster.log, size=5, open=None)]
+    assert run(command, name, "--count", "1", "--json") == 0
+    told = json.loads(capsysbinary.readouterr().out)
+    assert (told["size"], told["body"]) == (5, None)
+    assert not any(call[0] == "acknowledge" for call in cluster.log)
 
 
 @pytest.mark.parametrize(

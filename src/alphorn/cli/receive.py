@@ -54,7 +54,8 @@ def receive(
 ) -> None:
     """Take messages and print them; the exit code is 0 when as many came as were asked for.
 
-    A message is acknowledged after it was written to standard output, so none is lost on the way.
+    A message is acknowledged after it was written to standard output, so none is lost on the way. With --json the bytes
+    of a body, streamed or not, are in body_base64.
     """
     target = source_of(destination)
     with connected(url) as connection, _quiet_pipe():
@@ -76,7 +77,7 @@ def _take(consumer: Consumer, count: int, timeout: float, *, as_json: bool) -> i
         if not messages:
             break
         for message in messages:
-            write_message(message, as_json=as_json)
+            write_message(message, as_json=as_json, is_taken=True)
         sys.stdout.buffer.flush()
         messages[-1].acknowledge()
         taken += len(messages)

@@ -4,7 +4,7 @@ import base64
 import json
 import shutil
 import sys
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -17,6 +17,8 @@ FIELDS = (
     "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
     "key sequence content_type size"
 ).split()
+
+PIECE_BYTES = 3 << 18  # of a streamed body in base64, which takes three bytes at a time
 
 UrlOption = Annotated[
     str, typer.Option("--url", envvar=URL_VARIABLE, help="The cluster, as alphorn://host:port,host2:port.")
@@ -44,17 +46,29 @@ def source_of(text: str, *, kind: str = "queue") -> str | Pattern:
     return parse_pattern(text) if is_pattern(text) else destination_of(text, kind=kind)
 
 
-def write_message(message: Message, *, as_json: bool) -> None:
+def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:
     """Writes one message to standard output: a line of JSON, or the body alone and the end of the line.
 
-    A body that was streamed is written as it comes, and nothing after it: it may be a file.
+    A body that was streamed is written as it comes, and nothing after it: it may be a file. As JSON it is told by its
+    size, or written too where the message is taken from the cluster (`is_taken`).
     """
-    if message.size is not None and not as_json:
-        with message.open() as body:
-            shutil.copyfileobj(body, sys.stdout.buffer)
+    output = sys.stdout.buffer
+    if message.size is None or (as_json and not is_taken):
+        output.write((json_of(message) if as_json else text_of(message.body)) + b"\n")
         return
-    data = json_of(message) if as_json else text_of(message.body)
-    sys.stdout.buffer.write(data + b"\n")
+    with message.open() as body:
+        if as_json:
+            _write_json(message, body, output)
+        else:
+            shutil.copyfileobj(body, output)
+
+
+def _write_json(message: Message, body: BinaryIO, output: BinaryIO) -> None:
+    """The object of `json_of` for a streamed body, of which only a piece is in memory."""
+    output.write(b'{"body_base64": "')
+    while piece := body.read(PIECE_BYTES):
+        output.write(base64.b64encode(piece))
+    output.write(b'", ' + _encoded(_fields_of(message))[1:] + b"\n")
 
 
 def text_of(body: object) -> bytes:
@@ -76,7 +90,14 @@ def json_of(message: Message) -> bytes:
         said: dict[str, object] = {"body_base64": base64.b64encode(body).decode()}
     else:
         said = {"body": body}
-    said |= {field: getattr(message, field) for field in FIELDS}
+    return _encoded(said | _fields_of(message))
+
+
+def _fields_of(message: Message) -> dict[str, object]:
+    return {field: getattr(message, field) for field in FIELDS}
+
+
+def _encoded(said: dict[str, object]) -> bytes:
     return json.dumps(said, ensure_ascii=False, default=_plain).encode(errors="replace")
 
 
