@@ -1,14 +1,12 @@
 """`alphorn destinations`: lists, shows, creates and deletes queues and topics."""
 
 import json
-import sys
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
-from alphorn.cli.status import COLUMNS, WIDTH, table_of
+from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import Policy, parse_destination
@@ -47,7 +45,7 @@ def list_all(
     if as_json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
     else:
-        _console().print(table_of("destinations", COLUMNS["destinations"], rows))
+        show_rows(open_console(), "destinations", rows)
 
 
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
@@ -107,7 +105,3 @@ def _read_policy(text: str) -> tuple[str, Any]:
         return name, msgspec.json.decode(value, type=int | float | bool)
     except msgspec.MsgspecError:
         return name, value
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH)

@@ -1,0 +1,165 @@
+"""What `alphorn status` and `alphorn destinations list` show to people, on terminals of any width and without one."""
+
+import re
+from typing import Any
+
+import pytest
+
+from alphorn.cli import tables, talking
+from tests.cli.commands import run
+from tests.cli.test_talking import FakeCluster
+
+
+def node(name: str, role: str = "backup", **fields: object) -> dict[str, object]:
+    """A Message Manager, with more fields than anybody wants to read."""
+    found: dict[str, object] = {
+        "name": name,
+        "kind": "message_manager",
+        "pid": 4711,
+        "address": "127.0.0.1:7740",
+        "channel": "channel-1",
+        "role": role,
+        "rank": 1,
+        "epoch": 3,
+        "lag": 387_000,
+        "applied": 22,
+        "read": 0,
+        "store_bytes": 16_384,
+        "store_bytes_max": 68_719_476_736,
+        "blocked": "",
+    }
+    return found | fields
+
+
+def destination(name: str = "queue:orders", **fields: object) -> dict[str, object]:
+    found: dict[str, object] = {
+        "name": name,
+        "channel": "channel-1",
+        "depth": 12_345,
+        "consumers": 2,
+        "subscriptions": 0,
+        "messages": 99_999,
+        "policy": {},
+        "blocked": "",
+        "blocked_producers": 0,
+    }
+    return found | fields
+
+
+CHANNEL = {
+    "name": "channel-1",
+    "primary": "mm1",
+    "epoch": 3,
+    "sequence": 1234,
+    "destinations": 1,
+    "closed": False,
+}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    fake = FakeCluster([])
+    fake.state = {
+        "nodes": [node("mm1", "primary"), node("mm2")],
+        "channels": [CHANNEL],
+        "destinations": [destination()],
+        "readers": [],
+    }
+    monkeypatch.setattr(talking, "connect", fake.connect)
+    return fake
+
+
+@pytest.fixture
+def show(cluster, capsys, monkeypatch):
+    """Runs `alphorn status` on a terminal of some width, or without one; gives the lines."""
+
+    def show(width: int = 0, **state: Any) -> list[str]:
+        cluster.state |= state
+        monkeypatch.setattr(tables, "is_limited", lambda: width > 0)
+        monkeypatch.setenv("COLUMNS", str(width or 10))
+        assert run("status") == 0
+        return str(capsys.readouterr().out).splitlines()
+
+    return show
+
+
+@pytest.mark.parametrize("width", [0, 80, 120])
+def test_a_table_has_its_own_columns_and_a_line_for_each_row(show, width):
+    lines = show(width)
+    assert lines[:4] == [
+        "nodes",
+        "name  kind             role     channel    epoch      lag  address          pid",
+        "mm1   message manager  primary  channel-1      3  387,000  127.0.0.1:7740  4711",
+        "mm2   message manager  backup   channel-1      3  387,000  127.0.0.1:7740  4711",
+    ]
+    assert "name       primary  epoch  sequence  destinations  closed" in lines
+    assert "queue:orders  channel-1  12,345          2              0" in lines
+    assert "readers: none" in lines
+    assert not any("99,999" in line or "store" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [1, 40, 71])
+def test_where_a_table_does_not_fit_each_row_is_a_block_and_nothing_is_cropped(show, width):
+    lines = show(width)
+    assert lines[:9] == [
+        "nodes",
+        "name: mm1",
+        "kind: message manager",
+        "role: primary",
+        "channel: channel-1",
+        "epoch: 3",
+        "lag: 387,000",
+        "address: 127.0.0.1:7740",
+        "pid: 4711",
+    ]
+    assert "name: mm2" in lines
+    assert ("depth: 12,345" in lines) is (width < 50)
+
+
+def test_columns_stand_closer_before_a_table_is_given_up(show):
+    assert "mm2  message manager backup  channel-1     3 387,000 127.0.0.1:7740 4711" in show(72)
+
+
+def test_what_nobody_can_tell_of_a_node_is_left_blank(show):
+    away = node("mm1", "unreachable", pid=None, epoch=None, lag=None)
+    lines = show(120, nodes=[away, node("mm2")])
+    assert lines[1].split() == list(tables.COLUMNS["nodes"])
+    assert lines[2].split() == ["mm1", "message", "manager", "unreachable", "channel-1", "127.0.0.1:7740"]
+    assert lines[1].rindex("pid") + 3 == lines[3].rindex("4711") + 4
+    assert "role: unreachable" in show(40)
+
+
+def test_a_node_that_is_away_is_red(show, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    away = [node("mm1", "unreachable", pid=None, epoch=None, lag=None)]
+    for width in (40, 120):
+        assert any(re.search(r"\x1b\[31munreachable\x1b", line) for line in show(width, nodes=away))
+
+
+@pytest.mark.parametrize("width", [0, 40, 80])
+def test_why_something_is_blocked_stands_below_in_whole(show, width):
+    disk = "the disk of mm1 is full with 68719476736 bytes; it waits for consumers, or for a larger store_bytes_max"
+    full = destination(blocked="queue:orders is full with 5 messages; it waits for consumers", blocked_producers=1)
+    lines = show(width, nodes=[node("mm1", blocked=disk)], destinations=[full])
+    assert f"mm1 is blocked: {disk}" in lines
+    assert (
+        "queue:orders is blocked: queue:orders is full with 5 messages; it waits for consumers; 1 producer waits"
+        in lines
+    )
+
+
+def test_destinations_are_moved_before_everybodys_eyes(show):
+    assert not any(line == "moves" for line in show())
+    lines = show(moves=[{"name": "queue:a", "from": "channel-1", "to": "channel-2", "stage": "copying"}])
+    assert "queue:a  channel-1  channel-2  copying" in lines
+
+
+@pytest.mark.parametrize(("there", "line"), [(1_000, ""), (101_234, "and 100,234 more: alphorn destinations list")])
+def test_of_many_destinations_the_status_shows_the_first_and_says_how_many_more(cluster, show, there, line):
+    rows = [{"name": f"queue:q{number}"} for number in range(1_000)]
+    channels = [{"name": "channel-1", "destinations": there - 1}, {"name": "channel-2", "destinations": 1}]
+    printed = show(nodes=[], channels=channels, destinations=rows)
+    assert ("status", 1_000) in cluster.log
+    assert [text for text in printed if "more" in text] == [line] * bool(line)
+    assert run("status", "--json") == 0
+    assert ("status", None) in cluster.log
