@@ -1,5 +1,7 @@
+import errno
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,6 +56,84 @@ def test_a_bug_keeps_its_traceback() -> None:
 
     with pytest.raises(ZeroDivisionError):
         run(act, "act")
+
+
+def test_an_interrupted_command_ends_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    def act() -> None:
+        raise KeyboardInterrupt
+
+    assert run(act, "act") == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interruption_while_commands_are_loaded_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "load_commands", load)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+
+
+def test_a_file_that_is_full_is_not_taken_for_standard_output() -> None:
+    def act() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/log.jsonl")
+
+    with pytest.raises(OSError, match="jsonl"):
+        run(act, "act")
+
+
+def shell(line: str) -> tuple[int, str]:
+    """Runs a line of bash, in which $ALPHORN is the command; gives its exit code and what it said on standard error."""
+    source = Path(alphorn.__file__).parent.parent
+    command = f"{sys.executable} -m alphorn.cli.main"
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(source), "ALPHORN": command},
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("$ALPHORN --version >/dev/full", "standard output cannot be written: No space left on device"),
+        ("$ALPHORN --version >&-", "standard output is closed"),
+        ("$ALPHORN send q <&-", "standard input is closed; give the body as an argument"),
+        ("$ALPHORN send q --file - <&-", "standard input is closed; give the body as an argument"),
+        ("$ALPHORN send $'queue:caf\\xff' x", "a character that cannot be printed"),
+        ("$ALPHORN status --url $'alphorn://caf\\xff'", "the URL is no valid Unicode text"),
+        ("$ALPHORN demo --dir /proc/x", "/proc/x cannot be made"),
+        ("$ALPHORN tail t --start " + "9" * 5_000, "--start has a number of 5000 digits"),
+    ],
+)
+def test_what_a_shell_hands_over_wrongly_is_one_sentence(line: str, sentence: str) -> None:
+    code, said = shell(f"{line} && exit 0 || exit 1")
+    assert code == 1
+    assert said.startswith("alphorn: ")
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_word() -> None:
+    assert shell("$ALPHORN --help | true") == (1, "")
+
+
+def test_closed_streams_are_no_trap_for_what_is_opened_next() -> None:
+    assert shell("$ALPHORN send q --file /nowhere <&- 2>&-") == (1, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["sim --jobs -1", "sim --last -1", "sim --seeds 0", "chaos --kills -1", "chaos --minutes -1", "demo --seconds -1"],
+)
+def test_a_number_that_makes_no_sense_is_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    assert cli.run(cli.build_app(cli.load_commands()), arguments.split()) == 2
+    assert "greater than or equal to" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_command_chooses_its_exit_code() -> None:

@@ -20,6 +20,11 @@ def test_what_names_no_destination_is_refused(text: str) -> None:
         parse_destination(text)
 
 
+def test_a_name_of_bytes_that_are_no_text_is_refused_with_a_sentence() -> None:
+    with pytest.raises(InvalidDestination, match=r"the destination name 'caf\\udcff' holds a character"):
+        parse_destination("queue:caf\udcff")
+
+
 def test_a_queue_and_a_topic_may_share_a_name() -> None:
     assert parse_destination("queue:x") != parse_destination("topic:x")
 

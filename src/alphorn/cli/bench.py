@@ -56,7 +56,7 @@ def log(
     *,
     backups: Annotated[int, typer.Option(help="Backups beside the primary.", min=1)] = 2,
     size: Annotated[int, typer.Option(help="Bytes of a batch.", min=16)] = 65_536,
-    seconds: Annotated[float, typer.Option(help="How long each run is measured.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="How long each run is measured.", min=0.01)] = 5.0,
     directory: Annotated[Path | None, typer.Option(help="Where stores are made; its disk is what is measured.")] = None,
     wire: Annotated[bool, typer.Option(help="Measure bytes on the wire with 1, 2 and 4 backups.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from alphorn.cli.talking import JsonOption, UrlOption, connected
+from alphorn.cli.talking import JsonOption, UrlOption, channel_of, connected
 from alphorn.client.url import DEFAULT_URL
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in channel-2; `alphorn status` names them.")]
@@ -25,7 +25,7 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
     Temporary destinations stay until their connections end. The first channel has what belongs to the system and stays.
     """
     with connected(url) as connection:
-        moved = connection.destinations.drain(name)
+        moved = connection.destinations.drain(channel_of(name))
         found = [row["name"] for row in connection.destinations.list() if row["channel"] == name]
     if as_json:
         print(json.dumps({"channel": name, "moved": moved, "left": found}))
@@ -38,5 +38,5 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
 def open_again(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Let new destinations onto a channel again that was drained."""
     with connected(url) as connection:
-        connection.destinations.open(name)
+        connection.destinations.open(channel_of(name))
     print(json.dumps({"channel": name}) if as_json else f"{name} takes new destinations again")

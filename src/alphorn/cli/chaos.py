@@ -44,15 +44,17 @@ def chaos(
     kills: Annotated[
         int,
         typer.Option(
-            help="Kill the primary so many times in a row (with --cluster: every kind of node in turn), then all."
+            min=0,
+            help="Kill the primary so many times in a row (with --cluster: every kind of node in turn), then all.",
         ),
     ] = 0,
-    minutes: Annotated[float, typer.Option(help="Mix faults of every kind for so long.")] = 0.0,
+    minutes: Annotated[float, typer.Option(min=0, help="Mix faults of every kind for so long.")] = 0.0,
     transfers: Annotated[
         int,
         typer.Option(
+            min=0,
             help="Move units between accounts in so many transactions for each step of a transaction, while the nodes "
-            "that take the step kill themselves."
+            "that take the step kill themselves.",
         ),
     ] = 0,
     seed: Annotated[int | None, typer.Option(help="Of the choice of faults; timing is the machine's own.")] = None,

@@ -49,7 +49,7 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="A new directory for the members' logs, which is kept afterwards.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Stop by itself after so long; 0 waits for Ctrl-C.")] = 0.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Stop by itself after so long; 0 waits for Ctrl-C.")] = 0.0,
 ) -> None:
     """Run a primary, two backups, a witness and two clients on this machine; Ctrl-C stops them all."""
     with contextlib.ExitStack() as stack:
@@ -57,7 +57,15 @@ def demo(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="alphorn-demo-")))
         else:
             folder = directory
+            _make(folder)
         asyncio.run(_run(Console(), folder, seconds))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misuse(f"{folder} cannot be made: {error.strerror}; choose another directory") from None
 
 
 async def _run(console: Console, folder: Path, seconds: float) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.client.packing import check_text
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse
@@ -50,7 +51,7 @@ def list_all(
 
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Show one destination: where it is, what it holds, and its policy."""
-    target = str(parse_destination(destination_of(destination)))
+    target = destination_of(destination)
     with connected(url) as connection:
         found = next((row for row in connection.destinations.list() if row["name"] == target), None)
     if found is None:
@@ -101,6 +102,7 @@ def _read_policy(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise Misuse(f"--policy {text!r} has no name or no value; write it like --policy delivery_limit=5")
+    check_text("the policy", text)
     try:
         return name, msgspec.json.decode(value, type=int | float | bool)
     except msgspec.MsgspecError:

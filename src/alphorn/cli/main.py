@@ -2,10 +2,15 @@
 
 Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
 imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
-traceback: it was raised on purpose and its text says the way out. Everything else is a bug and keeps its traceback.
+traceback: it was raised on purpose and its text says the way out. So does output that cannot be written; a reader that
+goes away, such as `head`, ends a command without a word, and Ctrl-C with exit code 130. Everything else is a bug and
+keeps its traceback.
 """
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Protocol, cast
@@ -34,6 +39,10 @@ COMMANDS = (
 )
 
 MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
+
+# Of a write to standard output; where a file is at fault the error names it, and a socket has none of these.
+OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+INTERRUPTED = 130  # as shells count: 128 and the number of the signal
 
 
 class Command(Protocol):
@@ -70,18 +79,66 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (the process's own by default) and returns its exit code."""
     try:
         _refuse_stripped_assertions()
-        app(args=arguments, prog_name="alphorn")
+        code = _run_app(app, arguments)
+        sys.stdout.flush()
     except Error as error:
-        print(f"alphorn: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_FAULTS:
+            raise
+        _drop_output()
+        _complain(f"standard output cannot be written: {error.strerror}; send it elsewhere, or make room")
+    else:
+        return code
+    return 1
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        _fill_closed_streams()
+        code = run(build_app(load_commands(sys.argv[1:])))
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:
+    try:
+        app(args=arguments, prog_name="alphorn")
     except SystemExit as done:  # how the application reports every ordinary end, and wrong usage
         return done.code if isinstance(done.code, int) else 0
     return 0
 
 
-def main() -> None:
-    """The console script."""
-    sys.exit(run(build_app(load_commands(sys.argv[1:]))))
+def _complain(sentence: str) -> None:
+    with contextlib.suppress(OSError):  # where standard error is full too there is nobody to tell
+        print(f"alphorn: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    """What is left in the buffer goes nowhere, or the interpreter tries to write it again at its end and complains."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # in tests it may be no file at all
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _fill_closed_streams() -> None:
+    """Takes the place of standard streams that are closed, which a socket would have otherwise and be written to."""
+    closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+    for number in closed:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open as long as the process
+    if sys.stdout is None:
+        _complain("standard output is closed; where nobody reads it write >/dev/null")
+        sys.exit(1)
 
 
 def _show_version(asked: bool) -> None:
@@ -102,3 +159,7 @@ def _read_global_options(
 def _refuse_stripped_assertions() -> None:
     if not __debug__:
         raise Misuse("Python runs with -O, which strips the assertions alphorn relies on; start it without -O")
+
+
+if __name__ == "__main__":
+    main()

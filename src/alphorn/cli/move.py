@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.cli.talking import JsonOption, UrlOption, channel_of, connected, destination_of
 from alphorn.client.url import DEFAULT_URL
 
 
@@ -27,5 +27,5 @@ def move(
     """
     name = destination_of(destination)
     with connected(url) as connection:
-        connection.destinations.move(name, channel)
+        connection.destinations.move(name, channel_of(channel))
     print(json.dumps({"destination": name, "channel": channel}) if as_json else f"{name} is on {channel}")

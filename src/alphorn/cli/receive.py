@@ -1,9 +1,7 @@
 """`alphorn receive`, `browse` and `tail`: messages out of a cluster, onto standard output."""
 
 import contextlib
-import os
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -26,6 +24,7 @@ from alphorn.model.errors import Misuse, Unavailable
 AT_ONCE = 1_000  # messages taken in one call
 WAIT_S = 5.0
 LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard
+NUMBER_DIGITS = 18  # of the largest sequence number that is taken
 
 DestinationArgument = Annotated[
     str,
@@ -58,7 +57,7 @@ def receive(
     of a body, streamed or not, are in body_base64.
     """
     target = source_of(destination)
-    with connected(url) as connection, _quiet_pipe():
+    with connected(url) as connection:
         session = connection.session(ack="client")
         consumer = session.consumer(target, selector=selector, prefetch=min(count, AT_ONCE))
         taken = _take(consumer, count, timeout, as_json=as_json)
@@ -96,7 +95,7 @@ def browse(
     target = destination_of(destination)
     if not target.startswith("queue:"):
         raise Misuse(f"{target} is no queue; only queues are browsed, a topic is followed with `alphorn tail`")
-    with connected(url) as connection, _quiet_pipe():
+    with connected(url) as connection:
         for shown, message in enumerate(connection.session().browser(target, selector=selector), 1):
             write_message(message, as_json=as_json)
             if shown == count:
@@ -125,7 +124,7 @@ def tail(
     if kind is not DestinationKind.TOPIC:
         raise Misuse(f"{target} is no topic; take its messages with `alphorn receive`, or look with `alphorn browse`")
     where = parse_start(start)
-    with contextlib.suppress(KeyboardInterrupt), connected(url) as connection, _quiet_pipe():
+    with contextlib.suppress(KeyboardInterrupt), connected(url) as connection:
         consumer = connection.session().consumer(target, selector=selector, start=where)
         shown = 0
         while not count or shown < count:
@@ -141,15 +140,7 @@ def parse_start(text: str) -> str | int:
     if text in ("new", "earliest"):
         return text
     if text.isascii() and text.isdigit():
+        if len(text) > NUMBER_DIGITS:
+            raise Misuse(f"--start has a number of {len(text)} digits, and no sequence number has so many; check it")
         return int(text)
     raise Misuse(f"--start {text!r} is no place in a topic; write new, earliest or a sequence number")
-
-
-@contextlib.contextmanager
-def _quiet_pipe() -> Iterator[None]:
-    """A reader that goes away, such as `head`, ends the command in peace; what it did not get stays in the cluster."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
-        raise typer.Exit(1) from None

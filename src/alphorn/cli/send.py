@@ -182,7 +182,7 @@ class Begun:
 def open_file(name: str) -> Iterator[BinaryIO]:
     """A file to read, or standard input; raises `Misuse`."""
     if name == "-":
-        yield sys.stdin.buffer
+        yield _standard_input()
         return
     with contextlib.ExitStack() as stack:
         try:
@@ -190,6 +190,12 @@ def open_file(name: str) -> Iterator[BinaryIO]:
         except OSError as error:
             raise Misuse(f"the file {name} cannot be read: {error.strerror}; check the path") from None
         yield file
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise Misuse("standard input is closed; give the body as an argument, or a file with --file")
+    return sys.stdin.buffer
 
 
 def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
@@ -214,9 +220,10 @@ def begin(source: BinaryIO, count: int) -> bytes | Begun:
 
 def read_input() -> str | bytes:
     """Standard input, as text where it is UTF-8."""
-    if sys.stdin.isatty():
+    source = _standard_input()
+    if source.isatty():
         print("alphorn: type the message, Ctrl-D ends it", file=sys.stderr)
-    data = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+    data = read_some(source, BODY_BYTES_MAX + 1, is_waiting=True)
     if len(data) > BODY_BYTES_MAX:
         raise MessageTooLarge("standard input has more than 3 MB; send it as a stream, with --file -")
     try:

@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
 def sim(
     *,
     seed: Annotated[int | None, typer.Option(help="Run this one seed and print its timeline.")] = None,
-    last: Annotated[int | None, typer.Option(help="Print only so many last lines of the timeline.")] = None,
-    seeds: Annotated[int, typer.Option(help="Run so many seeds.")] = 200,
+    last: Annotated[int | None, typer.Option(min=1, help="Print only so many last lines of the timeline.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Run so many seeds.")] = 200,
     start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 1,
     kind: Annotated[
         Kind,
@@ -39,7 +39,7 @@ def sim(
             "channels, or all: of four seeds one is a cluster, every other time of two channels, and one transfers."
         ),
     ] = Kind.ALL,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 uses every core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 uses every core.")] = 0,
     mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

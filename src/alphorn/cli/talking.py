@@ -9,7 +9,9 @@ from typing import Annotated, BinaryIO
 import typer
 
 from alphorn import Connection, Message, connect
+from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import Misuse
 from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
@@ -31,14 +33,21 @@ SelectorOption = Annotated[
 
 def connected(url: str) -> Connection:
     """A connection, to be used as `with`."""
+    check_text("the URL", url)
     return connect(url)
 
 
 def destination_of(text: str, *, kind: str = "queue") -> str:
-    """The destination's whole name; a bare one is of this kind."""
+    """The destination's whole name; a bare one is of this kind. Raises `InvalidDestination`."""
     if not text:
         raise Misuse("the destination has no name; write one like queue:orders or topic:prices")
-    return text if ":" in text else f"{kind}:{text}"
+    return str(parse_destination(text if ":" in text else f"{kind}:{text}"))
+
+
+def channel_of(text: str) -> str:
+    """A channel's name, which the cluster knows or not."""
+    check_text("the channel's name", text)
+    return text
 
 
 def source_of(text: str, *, kind: str = "queue") -> str | Pattern:

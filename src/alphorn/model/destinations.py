@@ -58,16 +58,16 @@ class Destination(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def check(self) -> None:
         """Raises `InvalidDestination` for a name that no destination can have."""
-        size = len(self.name.encode())
         if not self.name:
             raise InvalidDestination("a destination needs a name: write queue:orders or topic:prices")
+        if not self.name.isprintable():  # surrogates are not, which no encoding takes
+            raise InvalidDestination(f"the destination name {self.name!r} holds a character that cannot be printed")
+        size = len(self.name.encode())
         if size > NAME_BYTES_MAX:
             raise InvalidDestination(
                 f"the destination name that begins with {self.name[:20]!r} is {size} bytes long; "
                 f"at most {NAME_BYTES_MAX} are allowed"
             )
-        if not self.name.isprintable():
-            raise InvalidDestination(f"the destination name {self.name!r} holds a character that cannot be printed")
 
 
 def parse_destination(text: str) -> Destination:
