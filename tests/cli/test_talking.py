@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -378,28 +377,3 @@ def test_the_help_of_a_command_names_all_it_takes(capsys, monkeypatch, command):
     assert run(command, "--help") == 0
     text = capsys.readouterr().out
     assert [word for word in COMMANDS[command].split() if word not in text] == []
-
-
-@pytest.mark.parametrize(("is_blocked", "word"), [(True, "takes no more"), (False, "does not confirm yet")])
-def test_who_waits_long_for_a_destination_is_told_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_blocked: bool, word: str
-) -> None:
-    said = threading.Event()
-
-    class Waiting(FakeCluster):
-        def is_blocked(self) -> bool:
-            return is_blocked
-
-        def flush(self) -> None:
-            assert said.wait(20)
-
-    def explain(*words: str, **how: Any) -> None:
-        print(*words, **how)
-        said.set()
-
-    cluster = Waiting([])
-    monkeypatch.setattr(talking, "connect", cluster.connect)
-    monkeypatch.setattr(send, "SILENT_S", 0.0)
-    monkeypatch.setattr(send, "print", explain, raising=False)
-    assert run("send", "orders", "hello") == 0
-    assert f"alphorn: queue:orders {word}" in capsys.readouterr().err

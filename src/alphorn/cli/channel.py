@@ -24,7 +24,7 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
 
     Temporary destinations stay until their connections end. The first channel has what belongs to the system and stays.
     """
-    with connected(url) as connection:
+    with connected(url, f"{name} is not drained yet") as connection:
         moved = connection.destinations.drain(channel_of(name))
         found = [row["name"] for row in connection.destinations.list() if row["channel"] == name]
     if as_json:
@@ -37,6 +37,6 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
 
 def open_again(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Let new destinations onto a channel again that was drained."""
-    with connected(url) as connection:
+    with connected(url, f"{name} does not confirm yet") as connection:
         connection.destinations.open(channel_of(name))
     print(json.dumps({"channel": name}) if as_json else f"{name} takes new destinations again")

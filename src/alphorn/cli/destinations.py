@@ -40,7 +40,7 @@ def list_all(
     """List destinations with their depths and consumers; those of the system only where PATTERN begins with _."""
     index: PatternIndex[None] = PatternIndex()
     index.add(None, parse_pattern(_pattern_of(pattern)))
-    with connected(url) as connection:
+    with connected(url, "the cluster does not answer yet") as connection:
         rows = [row for row in connection.destinations.list() if index.match(parse_destination(row["name"]))]
     rows.sort(key=lambda row: str(row["name"]))
     if as_json:
@@ -52,7 +52,7 @@ def list_all(
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Show one destination: where it is, what it holds, and its policy."""
     target = destination_of(destination)
-    with connected(url) as connection:
+    with connected(url, "the cluster does not answer yet") as connection:
         found = next((row for row in connection.destinations.list() if row["name"] == target), None)
     if found is None:
         raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
@@ -81,14 +81,15 @@ def create(
     """Create a destination; one that exists keeps its policy."""
     target = destination_of(destination)
     chosen = dict(map(_read_policy, policy or ()))
-    with connected(url) as connection:
+    with connected(url, f"{target} does not confirm yet") as connection:
         connection.destinations.create(target, **chosen)
 
 
 def delete(destination: DestinationArgument, *, url: UrlOption = DEFAULT_URL) -> None:
     """Delete a destination and everything it holds."""
-    with connected(url) as connection:
-        connection.destinations.delete(destination_of(destination))
+    target = destination_of(destination)
+    with connected(url, f"{target} does not confirm yet") as connection:
+        connection.destinations.delete(target)
 
 
 def _pattern_of(text: str | None) -> str:

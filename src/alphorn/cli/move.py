@@ -26,6 +26,6 @@ def move(
     Nothing is lost, repeated or overtaken. A move goes on by itself whatever node dies, or when this command ends.
     """
     name = destination_of(destination)
-    with connected(url) as connection:
+    with connected(url, f"{name} is not on {channel} yet") as connection:
         connection.destinations.move(name, channel_of(channel))
     print(json.dumps({"destination": name, "channel": channel}) if as_json else f"{name} is on {channel}")

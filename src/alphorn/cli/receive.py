@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -17,12 +18,14 @@ from alphorn.cli.talking import (
     source_of,
     write_message,
 )
+from alphorn.cli.waiting import explaining, within
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import DestinationKind, parse_destination
 from alphorn.model.errors import Misuse, Unavailable
 
 AT_ONCE = 1_000  # messages taken in one call
 WAIT_S = 5.0
+OPEN_S_MIN = 2.0  # to begin at all, where nothing else is waited for
 LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard
 NUMBER_DIGITS = 18  # of the largest sequence number that is taken
 
@@ -46,7 +49,9 @@ def receive(
     destination: DestinationArgument,
     *,
     count: Annotated[int, typer.Option(min=1, help="Take so many.")] = 1,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the next message.")] = WAIT_S,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait, for the cluster and for each next message.")
+    ] = WAIT_S,
     selector: SelectorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -57,9 +62,10 @@ def receive(
     of a body, streamed or not, are in body_base64.
     """
     target = source_of(destination)
+    prefetch = min(count, AT_ONCE)
     with connected(url) as connection:
         session = connection.session(ack="client")
-        consumer = session.consumer(target, selector=selector, prefetch=min(count, AT_ONCE))
+        consumer = _open(target, timeout, lambda: session.consumer(target, selector=selector, prefetch=prefetch))
         taken = _take(consumer, count, timeout, as_json=as_json)
         session.close()
     if taken < count:
@@ -67,6 +73,11 @@ def receive(
             f"{taken} of {count} messages came from {target}, and then none for {timeout:g} s; "
             "wait longer with --timeout, or ask for fewer"
         )
+
+
+def _open(target: str | Pattern, timeout: float, open_consumer: Callable[[], Consumer]) -> Consumer:
+    with explaining(f"{target} does not answer yet"):
+        return within(max(timeout, OPEN_S_MIN), open_consumer, f"{target} did not answer")
 
 
 def _take(consumer: Consumer, count: int, timeout: float, *, as_json: bool) -> int:
@@ -124,15 +135,21 @@ def tail(
     if kind is not DestinationKind.TOPIC:
         raise Misuse(f"{target} is no topic; take its messages with `alphorn receive`, or look with `alphorn browse`")
     where = parse_start(start)
-    with contextlib.suppress(KeyboardInterrupt), connected(url) as connection:
-        consumer = connection.session().consumer(target, selector=selector, start=where)
-        shown = 0
-        while not count or shown < count:
-            wanted = min(count - shown, AT_ONCE) if count else AT_ONCE
-            for message in consumer.receive_many(wanted, LOOK_S):
-                write_message(message, as_json=as_json)
-                shown += 1
-            sys.stdout.buffer.flush()
+    with connected(url) as connection:
+        with explaining(f"{target} does not answer yet"):
+            consumer = connection.session().consumer(target, selector=selector, start=where)
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(consumer, count, as_json=as_json)
+
+
+def _follow(consumer: Consumer, count: int, *, as_json: bool) -> None:
+    shown = 0
+    while not count or shown < count:
+        wanted = min(count - shown, AT_ONCE) if count else AT_ONCE
+        for message in consumer.receive_many(wanted, LOOK_S):
+            write_message(message, as_json=as_json)
+            shown += 1
+        sys.stdout.buffer.flush()
 
 
 def parse_start(text: str) -> str | int:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from alphorn import Producer
 from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.cli.waiting import explaining
 from alphorn.client.packing import MESSAGE_BYTES_MAX
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import MessageTooLarge, Misuse
 
 BODY_BYTES_MAX = MESSAGE_BYTES_MAX
 BATCH = 1_000  # messages handed over in one call
+UNCONFIRMED = "does not confirm yet"
 PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
-SILENT_S = 2.0  # before who waits is told for what
 
 
 def register(app: typer.Typer) -> None:
@@ -81,8 +81,14 @@ def _send(
     target = destination_of(destination)
     with connected(url) as connection:
         began = time.monotonic()
-        producer = connection.session().producer(target)
-        with explaining(producer, target):
+        with explaining(f"{target} does not answer yet"):
+            producer = connection.session().producer(target)
+
+        def what() -> str:
+            is_full = producer.is_blocked()
+            return f"{target} {'takes no more at the moment, until consumers catch up' if is_full else UNCONFIRMED}"
+
+        with explaining(what):
             ids = _send_all(producer, body, count, settings)
         seconds = time.monotonic() - began
     if as_json:
@@ -105,25 +111,6 @@ def _send_all(producer: Producer, body: "str | bytes | Begun", count: int, setti
         producer.send_many([body] * size, **settings)
     producer.flush()
     return None
-
-
-@contextlib.contextmanager
-def explaining(producer: Producer, target: str) -> Iterator[None]:
-    """Says what is waited for, once it takes long."""
-
-    def say() -> None:
-        what = (
-            "takes no more at the moment, until consumers catch up" if producer.is_blocked() else "does not confirm yet"
-        )
-        print(f"alphorn: {target} {what}; waiting, Ctrl-C gives up", file=sys.stderr, flush=True)
-
-    timer = threading.Timer(SILENT_S, say)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def batches(count: int) -> Iterator[int]:

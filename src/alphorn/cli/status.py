@@ -22,7 +22,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
 
     Of many destinations the first 1,000 are shown; with --json all are told, and all that is known of each.
     """
-    with connected(url) as connection:
+    with connected(url, "the cluster does not answer yet") as connection:
         found = connection.status(destinations_max=None if as_json else SHOWN_MAX)
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))

@@ -1,14 +1,17 @@
 """What the commands that talk to a cluster share: the URL, the destination's name, and a message as text or JSON."""
 
 import base64
+import contextlib
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
 import typer
 
 from alphorn import Connection, Message, connect
+from alphorn.cli.waiting import ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination
@@ -31,10 +34,12 @@ SelectorOption = Annotated[
 ]
 
 
-def connected(url: str) -> Connection:
-    """A connection, to be used as `with`."""
+@contextlib.contextmanager
+def connected(url: str, waits_for: str = "") -> Iterator[Connection]:
+    """A connection, which ends with the `with`; inside of it who waits long is told what for, where that is given."""
     check_text("the URL", url)
-    return connect(url)
+    with ending(connect(url)) as connection, explaining(waits_for) if waits_for else contextlib.nullcontext():
+        yield connection
 
 
 def destination_of(text: str, *, kind: str = "queue") -> str:
