@@ -35,7 +35,8 @@ class FakeCluster:
     def __init__(self, bodies: list[object]) -> None:
         self.log: list[object] = []
         self.messages = [FakeMessage(body, self.log) for body in bodies]
-        self.state: dict[str, object] = {}
+        names = ("queue:orders", "queue:films")
+        self.state: dict[str, object] = {"destinations": [{"name": name, "channel": "channel-1"} for name in names]}
 
     def connect(self, url: str) -> "FakeCluster":
         self.log.append(("connect", url))
@@ -294,6 +295,28 @@ def test_browsing_shows_and_acknowledges_nothing(cluster, capfdbinary):
     assert capfdbinary.readouterr().out == b"one\n"
     assert ("browser", "queue:orders", "a = 1") in cluster.log
     assert not any(call[0] == "acknowledge" for call in cluster.log)
+
+
+def test_browsing_what_does_not_exist_is_an_error_and_creates_nothing(cluster, capsys):
+    assert run("browse", "neverseen") == 1
+    sentence = "there is no queue:neverseen; `alphorn destinations list` shows what there is"
+    assert capsys.readouterr().err == f"alphorn: {sentence}\n"
+    assert not any(call[0] == "browser" for call in cluster.log)
+
+
+def test_what_is_on_a_channel_without_a_primary_is_not_said_to_be_missing(cluster, capsys):
+    cluster.state |= {
+        "nodes": [{"name": "mm1", "channel": "channel-1"}, {"name": "cm1", "channel": ""}],
+        "channels": [],
+    }
+    assert run("browse", "neverseen") == 1
+    assert "channel-1 has no primary now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["queue:_DMQ", "queue:_DMQ@channel-2"])
+def test_what_belongs_to_the_system_is_browsed_whether_it_was_needed_yet_or_not(cluster, name):
+    assert run("browse", name) == 0
+    assert ("browser", name, None) in cluster.log
 
 
 def test_an_error_of_the_cluster_is_one_sentence(cluster, capsys):

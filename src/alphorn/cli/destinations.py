@@ -7,11 +7,11 @@ import msgspec
 import typer
 
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, find_destination
 from alphorn.client.packing import check_text
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import Policy, parse_destination
-from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.errors import Misuse
 from alphorn.model.pattern_index import PatternIndex
 from alphorn.model.patterns import is_pattern, parse_pattern
 
@@ -53,9 +53,7 @@ def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: 
     """Show one destination: where it is, what it holds, and its policy."""
     target = destination_of(destination)
     with connected(url, "the cluster does not answer yet") as connection:
-        found = next((row for row in connection.destinations.list() if row["name"] == target), None)
-    if found is None:
-        raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
+        found = find_destination(connection, target)
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
         return

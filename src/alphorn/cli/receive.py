@@ -15,6 +15,7 @@ from alphorn.cli.talking import (
     UrlOption,
     connected,
     destination_of,
+    find_destination,
     source_of,
     write_message,
 )
@@ -102,12 +103,16 @@ def browse(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Print the messages of a queue, and leave them there."""
+    """Print the messages of a queue, and leave them there; one that does not exist is an error, and is not created."""
     target = destination_of(destination)
     if not target.startswith("queue:"):
         raise Misuse(f"{target} is no queue; only queues are browsed, a topic is followed with `alphorn tail`")
     with connected(url) as connection:
-        for shown, message in enumerate(connection.session().browser(target, selector=selector), 1):
+        with explaining(f"{target} does not answer yet"):
+            if not parse_destination(target).is_reserved:  # what belongs to the system is there when it is asked for
+                find_destination(connection, target)
+            browser = connection.session().browser(target, selector=selector)
+        for shown, message in enumerate(browser, 1):
             write_message(message, as_json=as_json)
             if shown == count:
                 break

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -14,8 +14,8 @@ from alphorn import Connection, Message, connect
 from alphorn.cli.waiting import ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
-from alphorn.model.destinations import parse_destination
-from alphorn.model.errors import Misuse
+from alphorn.model.destinations import parse_destination, split_channel
+from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
 from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
 FIELDS = (
@@ -58,6 +58,20 @@ def channel_of(text: str) -> str:
 def source_of(text: str, *, kind: str = "queue") -> str | Pattern:
     """What to receive from: a destination, or a pattern like glob:topic:prices.* of many."""
     return parse_pattern(text) if is_pattern(text) else destination_of(text, kind=kind)
+
+
+def find_destination(connection: Connection, target: str) -> dict[str, Any]:
+    """What the cluster knows of a destination; raises `InvalidDestination` where there is none, and creates none."""
+    found = connection.status()
+    plain, channel = split_channel(parse_destination(target))
+    for row in found.get("destinations", []):
+        if row["name"] == str(plain) and channel in ("", row["channel"]):
+            return dict(row)
+    served = {row["name"] for row in found.get("channels", [])}
+    lost = sorted({node["channel"] for node in found.get("nodes", [])} - served - {""})
+    if lost:
+        raise Unavailable(f"whether there is {target} cannot be told: {lost[0]} has no primary now; try again soon")
+    raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
 
 
 def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:
