@@ -40,6 +40,9 @@ def test_destinations_are_created_with_a_policy_shown_and_deleted(ask):
     assert json.loads(printed)["policy"] == {"delivery_limit": 3, "dead_letter": "bad", "exclusive": True}
     assert "policy: delivery_limit  3" in ask("destinations", "show", "queue:made")[1]
     assert ask("destinations", "delete", "made") == (0, "", "")
+    for action in ("create", "delete"):
+        code, printed, _ = ask("destinations", action, "made", "--json")
+        assert (code, json.loads(printed)) == (0, {"destination": "queue:made"})
     code, _, complaint = ask("destinations", "show", "made")
     assert (code, "there is no queue:made" in complaint) == (1, True)
 

@@ -133,6 +133,12 @@ def test_everything_a_message_can_carry_is_sent(cluster):
     assert ("send", "x", {"properties": properties, "priority": 9, "ttl": 30.0, "delay": 0.5}) in cluster.log
 
 
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_property_that_no_number_of_json_can_tell_is_text(cluster, text):
+    assert run("send", "orders", "x", "--property", f"n={text}") == 0
+    assert cluster.log[3][2]["properties"] == {"n": text}
+
+
 def test_many_messages_are_sent_in_batches(cluster, capsys):
     assert run("send", "orders", "x", "--count", "2500") == 0
     assert [call[1] for call in cluster.log if call[0] == "send_many"] == [1000, 1000, 500]
@@ -288,6 +294,20 @@ def test_messages_are_told_to_programs_with_all_they_carry(cluster, capfdbinary)
     assert other["body_base64"] == "/wA="
     assert last["body"] == {"id": 3}
     assert (last["id"], last["sequence"]) == (ID, 7)
+
+
+def refuse(constant: str) -> object:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_numbers_that_json_does_not_have_are_told_as_texts(cluster, capfdbinary):
+    odd = {"a": float("nan"), "b": [float("inf"), 1.5], "c": b"\xff"}
+    cluster.messages = [FakeMessage(odd, cluster.log, properties={"n": float("-inf"), "m": 2.5}) for _ in range(2)]
+    assert run("receive", "orders", "--json") == 0
+    assert run("receive", "orders") == 0
+    one, body = (json.loads(line, parse_constant=refuse) for line in capfdbinary.readouterr().out.splitlines())
+    assert one["body"] == body == {"a": "NaN", "b": ["Infinity", 1.5], "c": "/w=="}
+    assert one["properties"] == {"n": "-Infinity", "m": 2.5}
 
 
 def test_browsing_shows_and_acknowledges_nothing(cluster, capfdbinary):

@@ -1,13 +1,12 @@
 """`alphorn destinations`: lists, shows, creates and deletes queues and topics."""
 
-import json
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, find_destination
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, find_destination, to_json
 from alphorn.client.packing import check_text
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import Policy, parse_destination
@@ -44,7 +43,7 @@ def list_all(
         rows = [row for row in connection.destinations.list() if index.match(parse_destination(row["name"]))]
     rows.sort(key=lambda row: str(row["name"]))
     if as_json:
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        print(to_json(rows, indent=2))
     else:
         show_rows(open_console(), "destinations", rows)
 
@@ -55,7 +54,7 @@ def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: 
     with connected(url, "the cluster does not answer yet") as connection:
         found = find_destination(connection, target)
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(to_json(found, indent=2))
         return
     policy = found.pop("policy", {})
     rows = [*found.items(), *((f"policy: {name}", value) for name, value in policy.items())]
@@ -74,6 +73,7 @@ def create(
             help=f"Something of its policy, may be repeated: retain, {', '.join(Policy.__struct_fields__)}.",
         ),
     ] = None,
+    as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
     """Create a destination; one that exists keeps its policy."""
@@ -81,13 +81,17 @@ def create(
     chosen = dict(map(_read_policy, policy or ()))
     with connected(url, f"{target} does not confirm yet") as connection:
         connection.destinations.create(target, **chosen)
+    if as_json:
+        print(to_json({"destination": target}))
 
 
-def delete(destination: DestinationArgument, *, url: UrlOption = DEFAULT_URL) -> None:
+def delete(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
     """Delete a destination and everything it holds."""
     target = destination_of(destination)
     with connected(url, f"{target} does not confirm yet") as connection:
         connection.destinations.delete(target)
+    if as_json:
+        print(to_json({"destination": target}))
 
 
 def _pattern_of(text: str | None) -> str:

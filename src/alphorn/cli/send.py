@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -146,7 +147,8 @@ def parse_properties(pairs: list[str]) -> dict[str, Any]:
             typed = json.loads(value)
         except ValueError:
             typed = value
-        found[key] = typed if isinstance(typed, str | int | float | bool) else value
+        is_typed = isinstance(typed, str | int | bool) or (isinstance(typed, float) and math.isfinite(typed))
+        found[key] = typed if is_typed else value
     return found
 
 

@@ -1,12 +1,11 @@
 """`alphorn status`: the nodes, channels and destinations of a cluster, and who reads its log."""
 
-import json
 from typing import Any
 
 import typer
 
 from alphorn.cli.tables import COLUMNS, open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected
+from alphorn.cli.talking import JsonOption, UrlOption, connected, to_json
 from alphorn.client.url import DEFAULT_URL
 
 SHOWN_MAX = 1_000  # destinations in a table
@@ -25,7 +24,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
     with connected(url, "the cluster does not answer yet") as connection:
         found = connection.status(destinations_max=None if as_json else SHOWN_MAX)
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(to_json(found, indent=2))
         return
     console = open_console()
     for title in COLUMNS:

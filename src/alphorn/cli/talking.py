@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def text_of(body: object) -> bytes:
         return bytes(body)
     if isinstance(body, str):
         return body.encode(errors="surrogateescape")
-    return json.dumps(body, ensure_ascii=False).encode()
+    return to_json(body).encode(errors="replace")
 
 
 def json_of(message: Message) -> bytes:
@@ -121,12 +122,31 @@ def json_of(message: Message) -> bytes:
     return _encoded(said | _fields_of(message))
 
 
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """JSON that every program reads: numbers that it does not have, such as NaN, are texts, and bytes are base64."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain, indent=indent)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_plain, indent=indent)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def _fields_of(message: Message) -> dict[str, object]:
     return {field: getattr(message, field) for field in FIELDS}
 
 
 def _encoded(said: dict[str, object]) -> bytes:
-    return json.dumps(said, ensure_ascii=False, default=_plain).encode(errors="replace")
+    return to_json(said).encode(errors="replace")
 
 
 def _plain(value: object) -> object:
