@@ -3,6 +3,7 @@ import json
 import pytest
 
 from alphorn.cli import chaos as command
+from alphorn.model.errors import Unavailable
 from alphorn.testing import transfer_chaos
 from alphorn.testing.chaos import ChaosResult
 from tests.cli.commands import run
@@ -54,3 +55,36 @@ def test_a_broken_promise_is_shown_and_fails_the_command(tmp_path, capsys, monke
     shown = capsys.readouterr().out
     assert "broken: lost: 7" in shown
     assert "look at a store with" in shown
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What a run makes for its stores."""
+    made = tmp_path / "chaos"
+    made.mkdir()
+    monkeypatch.setattr(command.tempfile, "mkdtemp", lambda **named: str(made))
+    return made
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run_chaos(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "_run", run_chaos)
+
+
+def test_an_interrupted_run_leaves_nothing_behind(folder, capsys, monkeypatch):
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert run("chaos", "--kills", "1") == 130
+    assert not folder.exists()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "code"), [([], Unavailable("it does not heal"), 1), (["--keep"], KeyboardInterrupt(), 130)]
+)
+def test_stores_that_are_kept_are_named(folder, capsys, monkeypatch, options, error, code):
+    fail_with(monkeypatch, error)
+    assert run("chaos", "--kills", "1", *options) == code
+    assert folder.exists()
+    assert f"stores and logs are in {folder}" in capsys.readouterr().out

@@ -11,13 +11,15 @@ pytestmark = pytest.mark.processes
 DEADLINE_S = 120
 
 
-def test_a_demonstration_says_that_it_is_ready_and_stops_in_good_order(tmp_path, capsys):
-    assert run("demo", "--seconds", "0.1", "--dir", str(tmp_path / "demo")) == 0
+def test_a_demonstration_says_that_it_is_ready_and_stops_in_good_order(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("demo", "--seconds", "0.1", "--dir", "demo") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("ready")]
     assert any("=primary,epoch=" in line for line in lines)  # whichever member was elected
     assert lines[-1] == "stopped"
     assert (tmp_path / "demo" / "primary").is_dir()
+    assert not (tmp_path / "demo" / "demo").exists()
 
 
 def test_a_demonstration_stops_when_it_is_told_to(tmp_path):
@@ -38,3 +40,10 @@ def test_a_directory_in_use_by_an_earlier_demonstration_is_one_sentence(tmp_path
     (tmp_path / "primary.json").touch()
     assert run("demo", "--dir", str(tmp_path)) == 1
     assert "holds an earlier demonstration" in capsys.readouterr().err
+
+
+def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path, capsys):
+    (tmp_path / "letters").touch()
+    assert run("demo", "--dir", str(tmp_path)) == 1
+    assert f"{tmp_path} is not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["letters"]

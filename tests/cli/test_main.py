@@ -2,6 +2,7 @@ import errno
 import importlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,9 +72,54 @@ def test_an_interruption_while_commands_are_loaded_is_one_too(monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "load_commands", load)
+    monkeypatch.setattr(cli.Termination, "listen", lambda termination: None)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("start", "number", "code"),
+    [
+        ("signal.signal(signal.SIGINT, signal.default_int_handler)", signal.SIGINT, 130),
+        ("signal.signal(signal.SIGINT, signal.default_int_handler)", signal.SIGTERM, 143),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", signal.SIGTERM, 143),  # as in the background of a script
+    ],
+)
+def test_a_command_that_is_told_to_end_clears_away_first(start: str, number: signal.Signals, code: int) -> None:
+    program = f"""
+import signal, sys
+{start}
+from alphorn.cli import main
+
+class Command:
+    def register(self, app):
+        app.command("act")(self.act)
+        app.command("rest")(lambda: None)
+
+    def act(self):
+        try:
+            print("ready", flush=True)
+            while True:
+                signal.pause()
+        finally:
+            print("cleared")
+
+main.load_commands = lambda arguments: [Command()]
+sys.argv[1:] = ["act"]
+main.main()
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(alphorn.__file__).parent.parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert (process.stdout.read(), process.stderr.read()) == ("cleared\n", "")
+    assert process.returncode == code
 
 
 def test_a_file_that_is_full_is_not_taken_for_standard_output() -> None:

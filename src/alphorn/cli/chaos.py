@@ -70,16 +70,43 @@ def chaos(
     if together and not cluster:
         raise Misuse("--together is about a whole cluster; add --cluster")
     console = Console(stderr=as_json)
-    directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
     drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
     result: ChaosResult | ClusterChaosResult | TransferChaosResult
-    if transfers:
-        result = _run_transfers(console, directory, transfers=transfers, kills=kills, seed=drawn)
-    elif cluster:
-        result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn, together=together)
-    else:
-        result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
-    is_well = not result.faults
+    with _folder(console, "mm1/log" if cluster or transfers else "primary", keep=keep) as directory:
+        if transfers:
+            result = _run_transfers(console, directory, transfers=transfers, kills=kills, seed=drawn)
+        elif cluster:
+            result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn, together=together)
+        else:
+            result = _run(console, directory, kills=kills, minutes=minutes, seed=drawn, trace=trace)
+        _tell(console, result, as_json=as_json)
+        if minutes:
+            options = f"{'--cluster ' * cluster}{'--together ' * together}--minutes {minutes:g} --seed {drawn}"
+            console.print(f"repeat the choice of faults with: alphorn chaos {options}", soft_wrap=True)
+        if result.faults:
+            raise typer.Exit(1)
+
+
+@contextmanager
+def _folder(console: Console, store: str, *, keep: bool) -> Iterator[Path]:
+    """A directory for stores and logs: removed afterwards, and after Ctrl-C, but kept and named after a failure."""
+    directory = Path(tempfile.mkdtemp(prefix="alphorn-chaos-"))
+    is_kept = True
+    try:
+        yield directory
+        is_kept = keep
+    except KeyboardInterrupt:
+        is_kept = keep
+        raise
+    finally:
+        if is_kept:
+            text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {directory / store}"
+            console.print(text, soft_wrap=True)
+        else:
+            shutil.rmtree(directory)
+
+
+def _tell(console: Console, result: ChaosResult | ClusterChaosResult | TransferChaosResult, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(result).decode())
     elif isinstance(result, ClusterChaosResult):
@@ -88,17 +115,6 @@ def chaos(
         _print_transfers(console, result)
     else:
         _print(console, result)
-    if minutes:
-        options = f"{'--cluster ' * cluster}{'--together ' * together}--minutes {minutes:g} --seed {drawn}"
-        console.print(f"repeat the choice of faults with: alphorn chaos {options}", soft_wrap=True)
-    if is_well and not keep:
-        shutil.rmtree(directory)
-    else:
-        store = directory / ("mm1/log" if cluster or transfers else "primary")
-        text = f"stores and logs are in {directory}; look at a store with: alphorn inspect {store}"
-        console.print(text, soft_wrap=True)
-    if not is_well:
-        raise typer.Exit(1)
 
 
 def _run(console: Console, directory: Path, *, kills: int, minutes: float, seed: int, trace: bool) -> ChaosResult:

@@ -62,16 +62,19 @@ def demo(
 
 
 def _make(folder: Path) -> None:
+    """A directory that has nothing else in it; raises `Misuse`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Misuse(f"{folder} cannot be made: {error.strerror}; choose another directory") from None
+    if (folder / STORE_MARK).exists():
+        raise Misuse(f"{folder} holds an earlier demonstration; choose a new directory, or remove it")
+    if any(folder.iterdir()):
+        raise Misuse(f"{folder} is not empty; choose a new directory for the demonstration")
 
 
 async def _run(console: Console, folder: Path, seconds: float) -> None:
     shape = GroupShape(servers=3, witnesses=1, clients=2)
-    if (folder / STORE_MARK).exists():
-        raise Misuse(f"{folder} holds an earlier demonstration; choose a new directory, or remove it")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     async with ProcessGroup(folder, shape) as group:

@@ -3,16 +3,18 @@
 Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
 imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
 traceback: it was raised on purpose and its text says the way out. So does output that cannot be written; a reader that
-goes away, such as `head`, ends a command without a word, and Ctrl-C with exit code 130. Everything else is a bug and
-keeps its traceback.
+goes away, such as `head`, ends a command without a word. Ctrl-C and SIGTERM let a command clear away what it made, and
+end it with exit code 130 and 143. Everything else is a bug and keeps its traceback.
 """
 
 import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Annotated, Protocol, cast
 
 import typer
@@ -42,7 +44,8 @@ MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not n
 
 # Of a write to standard output; where a file is at fault the error names it, and a socket has none of these.
 OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-INTERRUPTED = 130  # as shells count: 128 and the number of the signal
+INTERRUPTED = 128 + signal.SIGINT  # as shells count
+TERMINATED = 128 + signal.SIGTERM
 
 
 class Command(Protocol):
@@ -99,12 +102,32 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The console script."""
+    termination = Termination()
     try:
+        termination.listen()
         _fill_closed_streams()
         code = run(build_app(load_commands(sys.argv[1:])))
     except KeyboardInterrupt:
         code = INTERRUPTED
-    sys.exit(code)
+    sys.exit(TERMINATED if code == INTERRUPTED and termination.is_told else code)
+
+
+class Termination:
+    """SIGTERM, which ends a command as Ctrl-C does, unless that has a way of its own."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def listen(self) -> None:
+        """Takes the signal from here on."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.is_told = True
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)  # a running event loop has its own way to be interrupted
+        else:
+            raise KeyboardInterrupt  # in the background of a script Ctrl-C is ignored
 
 
 def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:

@@ -5,10 +5,12 @@ started fresh with hash randomisation on, so that a dependence on the order of h
 """
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from multiprocessing.pool import Pool
 
 import msgspec
 
@@ -134,7 +136,7 @@ def hunt_all(seeds: Iterable[int], *, jobs: int = 0) -> Iterator[Verdict]:
     if jobs == 1:
         yield from map(work, names)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs or multiprocessing.cpu_count()) as pool:
+    with _pool(jobs or multiprocessing.cpu_count()) as pool:
         yield from pool.imap_unordered(work, names)
 
 
@@ -143,5 +145,17 @@ def _results(seeds: list[int], jobs: int, mutant: str, kind: Kind) -> Iterator[R
     if jobs == 1:
         yield from map(work, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with _pool(jobs) as pool:
         yield from pool.imap_unordered(work, seeds, chunksize=CHUNK)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[Pool]:
+    """Workers that do not hear Ctrl-C: it is for this process, which ends them. For the main thread only."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they inherit it, so that not even their start is disturbed
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pool:
+        yield pool

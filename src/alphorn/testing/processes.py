@@ -244,7 +244,7 @@ class ProcessGroup:
     """
 
     def __init__(self, directory: Path, shape: GroupShape, *, watch: Watcher | None = None) -> None:
-        self.directory = directory
+        self.directory = directory.absolute()  # paths in member files count from the file
         self.shape = shape
         self.tasks = Tasks()
         self._watch = watch
