@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import sys
 from typing import Any
 
@@ -153,6 +154,32 @@ def test_much_to_send_has_a_progress_bar_on_a_terminal(cluster, capsys, monkeypa
     captured = capsys.readouterr()
     assert ("sending" in captured.err) is is_shown
     assert "sending" not in captured.out
+
+
+def test_a_stream_has_a_progress_bar_on_a_terminal_alone(cluster, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(send, "BODY_BYTES_MAX", 4)
+    (tmp_path / "film").write_bytes(b"123456789")
+    assert run("send", "orders", "--file", str(tmp_path / "film")) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # stands for a terminal
+    assert run("send", "orders", "--file", str(tmp_path / "film")) == 0
+    captured = capsys.readouterr()
+    assert "9/9 bytes" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", captured.err)
+    assert captured.out == f"{ID}\n"
+
+
+def test_while_standard_input_is_awaited_nobody_waits_for_the_cluster():
+    seen: list[tuple[bool, int]] = []
+
+    class Source(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            seen.append((begun.pace.is_ours, begun.pace.steps))
+            return super().read(size)
+
+    begun = send.Begun(b"12", Source(b"345"))
+    assert [begun.read(3), begun.read(3), begun.read(3)] == [b"12", b"345", b""]
+    assert seen == [(True, 1), (True, 2)]
+    assert (begun.pace.is_ours, begun.pace.steps) == (False, 3)
 
 
 def test_elsewhere_there_is_no_progress_bar(cluster, capsys):

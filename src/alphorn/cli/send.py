@@ -4,19 +4,29 @@ import contextlib
 import io
 import json
 import math
+import os
+import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from alphorn import Producer
 from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of
-from alphorn.cli.waiting import explaining
+from alphorn.cli.waiting import Pace, explaining
 from alphorn.client.packing import MESSAGE_BYTES_MAX
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import MessageTooLarge, Misuse
@@ -89,8 +99,8 @@ def _send(
             is_full = producer.is_blocked()
             return f"{target} {'takes no more at the moment, until consumers catch up' if is_full else UNCONFIRMED}"
 
-        with explaining(what):
-            ids = _send_all(producer, body, count, settings)
+        with explaining(what) as pace:
+            ids = _send_all(producer, body, count, settings, pace)
         seconds = time.monotonic() - began
     if as_json:
         print(json.dumps({"destination": target, "sent": count, "seconds": round(seconds, 6), "id": ids}))
@@ -100,16 +110,21 @@ def _send(
         print(f"sent {count:,} messages to {target} in {seconds:.2f} s, {count / max(seconds, 1e-9):,.0f} a second")
 
 
-def _send_all(producer: Producer, body: "str | bytes | Begun", count: int, settings: dict[str, Any]) -> str | None:
+def _send_all(
+    producer: Producer, body: "str | bytes | Begun", count: int, settings: dict[str, Any], pace: Pace
+) -> str | None:
     """Sends and waits until everything is committed; gives the id of a single message."""
     if isinstance(body, Begun):
-        return str(producer.send_stream(body, **settings).result())
+        body.pace = pace
+        with showing_bytes(body.size) as body.on_read:
+            return str(producer.send_stream(body, **settings).result())
     if count == 1:
         receipt = producer.send(body, **settings)
         producer.flush()
         return str(receipt.result())
     for size in shown(batches(count), count):
         producer.send_many([body] * size, **settings)
+        pace.steps += 1
     producer.flush()
     return None
 
@@ -136,6 +151,19 @@ def shown(sizes: Iterator[int], total: int) -> Iterator[int]:
             progress.advance(task, size)
 
 
+@contextlib.contextmanager
+def showing_bytes(total: int | None) -> Iterator[Callable[[int], None]]:
+    """What to call with each number of bytes that were read, for a progress bar on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda count: None
+        return
+    columns = (TextColumn("sending"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("sending", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
 def parse_properties(pairs: list[str]) -> dict[str, Any]:
     """`k=v` pairs; what reads as a number, true, false or a quoted text in JSON is that, everything else is text."""
     found: dict[str, Any] = {}
@@ -153,18 +181,38 @@ def parse_properties(pairs: list[str]) -> dict[str, Any]:
 
 
 class Begun:
-    """A stream of which something was read already."""
+    """A stream of which something was read already; it tells who wants to know how far it has come."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head = head
         self._rest = rest
+        self.size = size_of(rest)
+        self.pace = Pace()
+        self.on_read: Callable[[int], None] = lambda count: None
 
     def read(self, size: int) -> bytes:
         """The next bytes, as they come."""
+        self.pace.is_ours = True
+        data = self._read(size)
+        self.pace.is_ours = False
+        self.pace.steps += 1
+        self.on_read(len(data))
+        return data
+
+    def _read(self, size: int) -> bytes:
         if self._head:
             data, self._head = self._head[:size], self._head[size:]
             return data
         return read_some(self._rest, size, is_waiting=False)
+
+
+def size_of(source: BinaryIO) -> int | None:
+    """How many bytes a file has; None for what is no file, such as a pipe."""
+    try:
+        found = os.fstat(source.fileno())
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 @contextlib.contextmanager
