@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import alphorn
 import alphorn.testing
 from tests.cli.commands import run
 
@@ -47,6 +48,57 @@ def test_destinations_are_created_with_a_policy_shown_and_deleted(ask):
     assert (code, "there is no queue:made" in complaint) == (1, True)
 
 
+def test_a_policy_is_replaced_as_a_whole(ask):
+    assert ask("destinations", "create", "changed", "--policy", "delivery_limit=3")[0] == 0
+    assert ask("destinations", "policy", "changed", "--policy", "ttl=5") == (0, "", "")
+    assert json.loads(ask("destinations", "show", "changed", "--json")[1])["policy"] == {"ttl": 5.0}
+    code, printed, _ = ask("destinations", "policy", "changed", "--none", "--json")
+    assert (code, json.loads(printed)) == (0, {"destination": "queue:changed"})
+    assert json.loads(ask("destinations", "show", "changed", "--json")[1])["policy"] == {}
+    for wrong in ((), ("--none", "--policy", "ttl=5")):
+        code, _, complaint = ask("destinations", "policy", "changed", *wrong)
+        assert (code, "give one of them" in complaint) == (1, True)
+
+
+def bury(url: str, *bodies: str) -> None:
+    """Lets messages die in queue:deadly."""
+    with alphorn.connect(url) as connection:
+        session = connection.session(ack="individual")
+        connection.session().producer("queue:deadly").send_many(bodies, wait=True)
+        consumer = session.consumer("queue:deadly")
+        for _ in bodies:
+            message = consumer.receive(20)
+            assert message is not None
+            message.reject(requeue=False)
+
+
+def test_dead_messages_are_listed_sent_back_and_let_go_of(ask, url):
+    bury(url, "one", "two")
+    code, printed, _ = ask("dlq", "list", "--json", "--count", "1")
+    assert code == 0
+    (dead,) = map(json.loads, printed.splitlines())
+    assert (dead["destination"], dead["reason"], dead["deliveries"]) == ("queue:deadly", "rejected", 1)
+    assert dead["queue"].startswith("queue:_DMQ@")
+    code, printed, _ = ask("dlq", "list")
+    assert (code, printed.count("queue:deadly  rejected")) == (0, 2)
+    assert ask("dlq", "redrive") == (0, f"the messages of {dead['queue']} are sent back where they died\n", "")
+    assert ask("receive", "deadly", "--count", "2")[:2] == (0, "one\ntwo\n")
+    bury(url, "three")
+    code, printed, _ = ask("dlq", "purge", "queue:_DMQ", "--json")
+    assert (code, json.loads(printed)) == (0, {"queues": ["queue:_DMQ"]})
+    assert ask("dlq", "list") == (0, "dead messages: none\n\n", "")
+
+
+def test_only_queues_for_dead_messages_are_purged(ask):
+    ask("destinations", "create", "live", "--policy", "dead_letter=cemetery")
+    ask("send", "live", "hello")
+    code, _, complaint = ask("dlq", "purge", "live")
+    assert (code, "queue:live is no dead letter queue" in complaint) == (1, True)
+    ask("destinations", "create", "cemetery")
+    assert ask("dlq", "purge", "cemetery")[0] == 0
+    assert ask("receive", "live")[1] == "hello\n"
+
+
 def test_destinations_are_listed_by_pattern_and_those_of_the_system_when_asked_for(ask):
     for name in ("topic:list.b", "queue:list.a", "queue:other"):
         assert ask("destinations", "create", name)[0] == 0
@@ -55,7 +107,7 @@ def test_destinations_are_listed_by_pattern_and_those_of_the_system_when_asked_f
     everything = names(ask("destinations", "list", "--json")[1])
     assert {"queue:list.a", "topic:list.b", "queue:other"} <= set(everything)
     assert not [name for name in everything if ":_" in name]
-    assert names(ask("destinations", "list", "_*", "--json")[1]) == ["topic:_LOG"]
+    assert "topic:_LOG" in names(ask("destinations", "list", "_*", "--json")[1])
     assert "topic:list.b" in ask("destinations", "list")[1]
 
 

@@ -1,4 +1,4 @@
-"""`alphorn destinations`: lists, shows, creates and deletes queues and topics."""
+"""`alphorn destinations`: lists, shows, creates, changes and deletes queues and topics."""
 
 from typing import Annotated, Any
 
@@ -17,14 +17,22 @@ from alphorn.model.patterns import is_pattern, parse_pattern
 DestinationArgument = Annotated[
     str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
 ]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help=f"Something of its policy, may be repeated: retain, {', '.join(Policy.__struct_fields__)}.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    destinations = typer.Typer(no_args_is_help=True, help="List, show, create and delete queues and topics.")
+    destinations = typer.Typer(no_args_is_help=True, help="List, show, create, change and delete queues and topics.")
     destinations.command("list")(list_all)
     for command in (show, create, delete):
         destinations.command()(command)
+    destinations.command("policy")(set_policy)
     app.add_typer(destinations, name="destinations")
 
 
@@ -66,13 +74,7 @@ def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: 
 def create(
     destination: DestinationArgument,
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help=f"Something of its policy, may be repeated: retain, {', '.join(Policy.__struct_fields__)}.",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
@@ -81,6 +83,25 @@ def create(
     chosen = dict(map(_read_policy, policy or ()))
     with connected(url, f"{target} does not confirm yet") as connection:
         connection.destinations.create(target, **chosen)
+    if as_json:
+        print(to_json({"destination": target}))
+
+
+def set_policy(
+    destination: DestinationArgument,
+    *,
+    policy: PolicyOption = None,
+    none: Annotated[bool, typer.Option("--none", help="Decide nothing for it any more.")] = False,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Replace a destination's policy as a whole: what is not named is not decided any more."""
+    if bool(policy) is none:
+        raise Misuse("a policy is replaced by what --policy names, or by --none; give one of them")
+    target = destination_of(destination)
+    chosen = dict(map(_read_policy, policy or ()))
+    with connected(url, f"{target} does not confirm yet") as connection:
+        connection.destinations.policy(target, **chosen)
     if as_json:
         print(to_json({"destination": target}))
 

@@ -30,6 +30,7 @@ COMMANDS = (
     "receive",
     "status",
     "destinations",
+    "dlq",
     "spark",
     "move",
     "channel",

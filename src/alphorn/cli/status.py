@@ -4,10 +4,11 @@ from typing import Any
 
 import typer
 
-from alphorn.cli.tables import COLUMNS, open_console, show_rows
+from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import JsonOption, UrlOption, connected, to_json
 from alphorn.client.url import DEFAULT_URL
 
+TABLES = ("nodes", "channels", "destinations", "readers", "moves")
 SHOWN_MAX = 1_000  # destinations in a table
 
 
@@ -27,7 +28,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         print(to_json(found, indent=2))
         return
     console = open_console()
-    for title in COLUMNS:
+    for title in TABLES:
         if title == "moves" and not found.get(title):
             continue  # only while something is on its way
         show_rows(console, title, found.get(title, []))

@@ -18,6 +18,7 @@ COLUMNS = {
     "destinations": ("name", "channel", "depth", "consumers", "subscriptions"),
     "readers": ("name", "channel", "sequence", "lag"),
     "moves": ("name", "from", "to", "stage"),
+    "dead messages": ("died", "destination", "reason", "deliveries", "id"),
 }
 
 GAPS = (2, 1)  # between columns; the narrower one where only that fits

@@ -1,0 +1,123 @@
+"""`alphorn dlq`: lists dead messages, sends them back to where they died, and lets go of them."""
+
+import datetime
+from typing import Annotated, Any
+
+import typer
+
+from alphorn import Connection, Message
+from alphorn.cli.tables import open_console, show_rows
+from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, to_json
+from alphorn.client.url import DEFAULT_URL
+from alphorn.model.destinations import DEAD_MESSAGES, parse_destination, split_channel
+from alphorn.model.errors import Misuse
+
+SHOWN = 100
+SILENCE = "the cluster does not answer yet"
+
+QueueArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUEUE]",
+        help="A dead letter queue that a policy names; without it, the system's own of every channel.",
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(no_args_is_help=True, help="List, redrive and purge dead messages.")
+    group.command("list")(list_dead)
+    group.command()(redrive)
+    group.command()(purge)
+    app.add_typer(group, name="dlq")
+
+
+def list_dead(
+    queue: QueueArgument = None,
+    *,
+    count: Annotated[int, typer.Option(min=0, help="Show at most so many; 0 shows all.")] = SHOWN,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """List dead messages: where, when and why each died; the bodies are shown by `alphorn browse`.
+
+    With --json each is one object on a line of its own.
+    """
+    rows: list[dict[str, Any]] = []
+    with connected(url, SILENCE) as connection:
+        for target in _queues_of(connection, queue):
+            for message in connection.session().browser(target):
+                if count and len(rows) == count:
+                    break
+                rows.append(_row(target, message))
+    if as_json:
+        for row in rows:
+            print(to_json(row))
+        return
+    show_rows(open_console(), "dead messages", [row | {"died": _moment(row["died"])} for row in rows])
+
+
+def redrive(queue: QueueArgument = None, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+    """Send dead messages back to where they died."""
+    with connected(url, SILENCE) as connection:
+        targets = _queues_of(connection, queue)
+        for target in targets:
+            connection.destinations.redrive(target)
+    _tell(targets, "sent back where they died", as_json=as_json)
+
+
+def purge(
+    queue: Annotated[
+        str, typer.Argument(metavar="QUEUE", help="As queue:_DMQ, queue:_DMQ@channel-2, or one that a policy names.")
+    ],
+    *,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
+    """Let go of all messages in a dead letter queue, for ever."""
+    with connected(url, SILENCE) as connection:
+        targets = _queues_of(connection, queue)
+        for target in targets:
+            connection.destinations.purge(target)
+    _tell(targets, "gone", as_json=as_json)
+
+
+def _tell(targets: list[str], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print(to_json({"queues": targets}))
+    else:
+        print(f"the messages of {', '.join(targets)} are {what}" if targets else "there are no dead messages")
+
+
+def _queues_of(connection: Connection, queue: str | None) -> list[str]:
+    """The dead letter queues that are meant; raises `Misuse` for a queue that people send to."""
+    rows = connection.destinations.list()
+    if queue is None:
+        system = f"queue:{DEAD_MESSAGES}"
+        return [f"{system}@{row['channel']}" for row in rows if row["name"] == system]
+    target = destination_of(queue)
+    names = {row.get("policy", {}).get("dead_letter") for row in rows} | {DEAD_MESSAGES}
+    plain, _ = split_channel(parse_destination(target))
+    if not target.startswith("queue:") or plain.name not in names:
+        raise Misuse(f"{target} is no dead letter queue; name queue:_DMQ, or one that is dead_letter in a policy")
+    return [target]
+
+
+def _row(target: str, message: Message) -> dict[str, Any]:
+    history = message.history
+    return {
+        "died": history["time"] / 1000 if "time" in history else None,
+        "destination": history.get("destination"),
+        "reason": history.get("reason"),
+        "deliveries": history.get("deliveries"),
+        "id": message.id,
+        "queue": target,
+    }
+
+
+def _moment(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
