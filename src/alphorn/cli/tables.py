@@ -14,7 +14,7 @@ from rich.text import Text
 
 COLUMNS = {
     "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
-    "channels": ("name", "primary", "epoch", "sequence", "destinations", "closed"),
+    "channels": ("name", "primary", "epoch", "sequence", "copies", "copies_wanted", "destinations", "closed"),
     "destinations": ("name", "channel", "depth", "consumers", "subscriptions"),
     "readers": ("name", "channel", "sequence", "lag"),
     "moves": ("name", "from", "to", "stage"),
