@@ -125,7 +125,7 @@ def test_pages_of_what_is_dropped_are_used_again(tmp_path: Path, ahead_bytes_max
 def test_pages_are_not_used_again_before_the_drop_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, heads, real = Owner(tmp_path), [], bodies.Bodies.give_back
 
-    def give_back(self: bodies.Bodies, dropped: list[tuple[int, int]]) -> None:
+    def give_back(self: bodies.Bodies, dropped: list[tuple[int, int]], left_bytes: int) -> None:
         if dropped:
             script = "import sys; from tests.io.storages import read_record; from pathlib import Path; " + (
                 "read_record(Path(sys.argv[1]), b'heads', int(sys.argv[2]).to_bytes(8, 'big'))"
@@ -133,7 +133,7 @@ def test_pages_are_not_used_again_before_the_drop_is_durable(tmp_path: Path, mon
             for number in ("1", "2"):
                 command = [sys.executable, "-c", script, str(tmp_path), number]
                 heads.append(subprocess.run(command, check=False, env=child_environment()).returncode == 0)
-        real(self, dropped)
+        real(self, dropped, left_bytes)
 
     monkeypatch.setattr(bodies.Bodies, "give_back", give_back)
     owner.put(1, 2)

@@ -40,6 +40,15 @@ def test_client_managers_keep_less_where_a_disk_is_small(tmp_path: Path, client_
     assert file.channel_bytes_max == 16 << 20
 
 
+@pytest.mark.requirement("FC-4")
+def test_message_managers_of_one_machine_share_its_disk_and_those_of_others_do_not(tmp_path: Path) -> None:
+    file = lay_out(tmp_path, LocalShape(backups=1, channels=2))
+    assert file.sharers_of(file.node("mm1")) == 4
+    away = msgspec.structs.replace(file.node("mm1"), bus="10.0.0.1:7720")
+    file = msgspec.structs.replace(file, nodes=(away, *file.nodes[1:]))
+    assert [file.sharers_of(file.node(name)) for name in ("mm1", "mm2")] == [1, 3]
+
+
 @pytest.mark.parametrize(
     ("kind", "limits", "reason"),
     [

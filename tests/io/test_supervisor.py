@@ -135,6 +135,26 @@ def test_a_node_that_dies_again_and_again_is_given_up_with_its_reason(tmp_path):
     run(test)
 
 
+def test_a_node_whose_disk_is_full_is_never_given_up_and_goes_on_when_there_is_space(tmp_path):
+    async def test():
+        settings = {"does": [("mm2", "full")], "quick_deaths_max": 1, "no_space_s": 0.01}
+        async with supervised(tmp_path, **settings) as (supervisor, heard):
+            await supervisor.start()
+            line = await heard.until("until there is space")
+            assert line.startswith("mm2 ended with exit code 1: no space left on the disk of store mm2; free some")
+            node = supervisor.nodes["mm2"]
+            while node.starts < 3:
+                await node.ended()
+                await asyncio.sleep(0)
+            (tmp_path / "mm2.does").write_text("serve")
+            await heard.until("mm2 runs again, pid")
+            assert node.pid
+            assert not heard.given_up
+            assert len([said for said in heard.lines if "space" in said]) == 1
+
+    run(test)
+
+
 def test_a_node_that_does_not_stop_is_killed(tmp_path):
     async def test():
         async with supervised(tmp_path, does=[("mm1", "stuck")]) as (supervisor, _):

@@ -123,6 +123,18 @@ def test_an_entry_that_concerns_no_limit_changes_nothing() -> None:
     assert fullness.reasons == {}
 
 
+@pytest.mark.parametrize(
+    ("left", "way_out"), [(None, "a larger store_bytes_max"), (9 << 20, "9 MiB left and 24 MiB are kept")]
+)
+def test_who_waits_for_a_store_is_told_whether_its_limit_or_its_disk_is_in_the_way(
+    left: int | None, way_out: str
+) -> None:
+    gauge = DiskGauge()
+    assert gauge.measure("mm1", Space(used=60 << 20, limit=64 << 20, reserve=24 << 20, left=left))
+    assert gauge.reason.startswith("the store of mm1 has 60 MiB of 64 MiB in use")
+    assert way_out in gauge.reason
+
+
 @pytest.mark.requirement("FC-2", "FC-4")
 def test_a_disk_lets_nobody_in_from_the_high_mark_down_to_the_low_mark() -> None:
     gauge = DiskGauge()

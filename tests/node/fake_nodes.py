@@ -1,7 +1,8 @@
 """Nodes that keep a file instead of a log and answer clients with a status, for the processes around nodes.
 
-What a node does is written in `NAME.does` in the cluster's directory: `refuse` cannot start, `hang` starts for ever,
-`fall` falls silent once it runs, `stuck` does not stop, `leaderless` knows no primary. Nothing written there serves.
+What a node does is written in `NAME.does` in the cluster's directory: `refuse` cannot start, `full` finds no space on
+its disk, `hang` starts for ever, `fall` falls silent once it runs, `stuck` does not stop, `leaderless` knows no
+primary. Nothing written there serves.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from alphorn.doors import native
 from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.disk import NO_SPACE
 from alphorn.io.streams import FrameStream
 from alphorn.model import conversation
 from alphorn.model.errors import Unavailable
@@ -39,6 +41,8 @@ class FakeNode:
             starts.write(f"{'founding' if self._founding else 'continuing'}\n")
         if self._does == "refuse":
             raise Unavailable(f"{self._me.name} cannot start on this disk; replace it")
+        if self._does == "full":
+            raise Unavailable(f"{NO_SPACE} store {self._me.name}; free some, then start this node again")
         if self._does == "hang":
             await loop.create_future()
         host, _, port = (self._me.clients or self._me.link or self._me.witness).rpartition(":")

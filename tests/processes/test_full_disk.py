@@ -1,5 +1,6 @@
 """Message Managers with small disks: producers wait, consumers go on, and all is as before when they have drained."""
 
+import contextlib
 import threading
 import time
 
@@ -7,11 +8,14 @@ import pytest
 
 import alphorn
 import alphorn.testing
+from alphorn.io.disk import tells_no_space
 from tests.semantics.waiting import WAIT_S
+from tests.small_disks import fill, free, small_disk
 
 pytestmark = pytest.mark.processes
 
 LIMIT = 64 << 20
+DISK = 192 << 20  # of two Message Managers
 BODY = "x" * 20_000
 
 
@@ -32,10 +36,22 @@ def disk_bytes(store):
     return sum((store / name).stat().st_size for name in ("data.mdb", "bodies"))
 
 
+@contextlib.contextmanager
+def limited_cluster(tmp_path, *, by):
+    """A cluster whose stores are small: by their own limit, or by that of the disk they share."""
+    with contextlib.ExitStack() as stack:
+        if by == "limit":
+            settings = {"limits": {"store_bytes_max": LIMIT}}
+        else:
+            settings = {"directory": stack.enter_context(small_disk(tmp_path / "disk", DISK))}
+        yield stack.enter_context(alphorn.testing.cluster(**settings))
+
+
 @pytest.mark.requirement("FC-4", "FC-6", "FC-9", "API-14", "API-16")
-def test_a_store_of_64_mib_blocks_producers_and_not_consumers_and_recovers_when_it_is_drained():
+@pytest.mark.parametrize("by", ["limit", "disk"])
+def test_a_small_store_blocks_producers_and_not_consumers_and_recovers_when_it_is_drained(tmp_path, by):
     with (
-        alphorn.testing.cluster(limits={"store_bytes_max": LIMIT}) as cluster,
+        limited_cluster(tmp_path, by=by) as cluster,
         cluster.connect() as sending,
         cluster.connect() as receiving,
     ):
@@ -57,8 +73,9 @@ def test_a_store_of_64_mib_blocks_producers_and_not_consumers_and_recovers_when_
             impatient.send("x")
         full = stores(cluster)
         assert any(node["blocked"] for node in full.values())
-        assert all(node["store_bytes"] < LIMIT for node in full.values())
-        assert all(disk_bytes(cluster.directory / name / "log") <= LIMIT for name in full)
+        if by == "limit":
+            assert all(node["store_bytes"] < LIMIT for node in full.values())
+            assert all(disk_bytes(cluster.directory / name / "log") <= LIMIT for name in full)
         consumer = receiving.session().consumer("queue:bulk")
         count = 0
         while (message := consumer.receive(timeout=2.0)) is not None:
@@ -72,3 +89,29 @@ def test_a_store_of_64_mib_blocks_producers_and_not_consumers_and_recovers_when_
         impatient.send("after", wait=True)
         assert not cluster.endings
         assert not any(node["blocked"] for node in stores(cluster).values())
+
+
+@pytest.mark.requirement("FC-4", "BUS-25")
+def test_whatever_others_leave_on_a_disk_nothing_confirmed_is_lost_and_nobody_speaks_of_damage(tmp_path):
+    with (
+        small_disk(tmp_path / "disk", DISK) as disk,
+        alphorn.testing.cluster(directory=disk) as cluster,
+        cluster.connect() as connection,
+    ):
+        producer = connection.session().producer("queue:bulk")
+        for number in range(10):
+            producer.send([number, BODY], wait=True)
+        fill(disk)
+        sent = [receipt for _ in range(50) if (receipt := producer.try_send([10, BODY * 20])) is not None]
+        for name in set(cluster.message_managers) - set(cluster.endings):
+            cluster.kill(name)
+        for name in cluster.endings:
+            with contextlib.suppress(alphorn.Unavailable):  # it may find what it needs within its files
+                cluster.start_together([name])
+        assert all(tells_no_space(how) for how in cluster.endings.values())
+        free(disk)
+        cluster.start_together(list(cluster.endings))
+        producer.flush(WAIT_S)
+        consumer = connection.session().consumer("queue:bulk")
+        found = [consumer.receive(timeout=WAIT_S).body[0] for _ in range(10 + len(sent))]
+        assert found == [*range(10), *[10] * len(sent)]

@@ -78,11 +78,16 @@ class Bodies:
         self._flush()
         return placed
 
-    def give_back(self, bodies: list[tuple[int, int]]) -> None:
-        """The commit that drops the heads of these, page and size of each, is durable."""
+    def give_back(self, bodies: list[tuple[int, int]], left_bytes: int) -> None:
+        """The commit that drops the heads of these, page and size of each, is durable.
+
+        `left_bytes` are what the file system has left: the less that is, the less is kept to be used again, because
+        the tables may need it.
+        """
         for page, size in bodies:
             self._pages.give(page, _count(size))
-        if self._pages.free_at_end * PAGE_BYTES >= SPARE_BYTES:
+        spare = self._pages.free_at_end * PAGE_BYTES
+        if spare and spare >= min(SPARE_BYTES, left_bytes):
             self._cut()
 
     def read(self, page: int, size: int) -> bytes:

@@ -204,6 +204,11 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         each = self.channel_bytes_max + BATCH_BYTES_MAX
         return Budget().window_bytes + len(self.client_managers) * each + limit // 8
 
+    def sharers_of(self, node: NodeTable) -> int:
+        """How many Message Managers fill this one's disk, itself included: those of one machine share its directory."""
+        host = node.bus.rpartition(":")[0]
+        return sum(other.bus.rpartition(":")[0] == host for other in self.nodes if other.kind == "message_manager")
+
     def check(self) -> None:
         """Raises `Misuse` that names every fault."""
         faults = []

@@ -35,7 +35,7 @@ def _open_tried(file: Path, flags: int, offset: int) -> int:
         with page_buffer(PAGE_BYTES) as page:
             os.pwrite(descriptor, page, offset)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             os.close(descriptor)
             raise
     return descriptor

@@ -14,8 +14,9 @@ import fcntl
 import os
 from pathlib import Path
 
+from alphorn.io.disk import refusal_of
 from alphorn.io.store_files import sync_directory
-from alphorn.model.errors import Misuse
+from alphorn.model.errors import Misuse, Unavailable
 
 
 class NodeDirectory:
@@ -44,16 +45,13 @@ class NodeDirectory:
             sync_directory(self._marker.parent)
 
     def take(self) -> None:
-        """Makes the folder and locks it for this process until it ends; raises `Misuse`."""
+        """Makes the folder and locks it for this process until it ends; raises `Misuse`, or `Unavailable`."""
         self.was_blank = not self._has_stores()
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._running, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Misuse(
-                f"the directory {self.folder} of node {self.name} cannot be used: {error.strerror}; "
-                "choose another, or give this user the right to it"
-            ) from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -61,9 +59,19 @@ class NodeDirectory:
             raise Misuse(
                 f"node {self.name} runs already in {self.folder}, as process {self.holder()}; stop that one first"
             ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(lock)
+            raise self._unusable(error) from None
         self._lock = lock
+
+    def _unusable(self, error: OSError) -> Misuse | Unavailable:
+        return refusal_of("directory", self.folder, error) or Misuse(
+            f"the directory {self.folder} of node {self.name} cannot be used: {error.strerror}; "
+            "choose another, or give this user the right to it"
+        )
 
     def _has_stores(self) -> bool:
         own = (self._running.name, self.log.name)

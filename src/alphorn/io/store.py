@@ -42,6 +42,7 @@ from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 from alphorn.io import records, store_files
 from alphorn.io.bodies import is_large
 from alphorn.io.checkpoint_writing import CheckpointWriting
+from alphorn.io.disk import DiskSpace
 from alphorn.io.overlay import Overlay
 from alphorn.io.retention import Retention
 from alphorn.io.store_opening import EMPTY_BOUNDS, open_store
@@ -73,7 +74,7 @@ class Store:
         linger_s: float = 0.0,
         ahead_bytes_max: int = 0,
     ) -> None:
-        """Opens the store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
+        """Opens the store, or creates it; raises as `open_store` does."""
         self.path = Path(path)
         self._ahead_bytes_max = 0 if linger_s else ahead_bytes_max  # what lingers is the thread's
         self._parts, found = open_store(self.path, map_bytes, has_ahead=bool(ahead_bytes_max))
@@ -145,6 +146,10 @@ class Store:
         """How much of its limit is in use now: pages of tables and bodies, without those that are free."""
         with self._parts.environment.begin() as txn:
             return store_files.bytes_used(txn, self._parts.tables) + self._parts.bodies.used_bytes
+
+    def disk_space(self) -> DiskSpace:
+        """What its files take on disk, free pages included, and what the file system has left."""
+        return self._parts.disk_space()
 
     def describe(self) -> dict[str, object]:
         """The store's printable state."""

@@ -18,11 +18,14 @@ import lmdb
 
 from alphorn.bus.storage import DAMAGED
 from alphorn.io import records
+from alphorn.io.disk import refusal_of
 from alphorn.model.errors import Corruption, Misuse
 
 OWNER_FILE = "owner"
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
+LOCK_BYTES = 4096  # a page, which holds more than these readers
+READERS_MAX = 16
 
 Tables = dict[bytes, "lmdb._Database"]
 
@@ -42,8 +45,12 @@ def take_ownership(path: Path) -> int:
         raise Misuse(
             f"store {path} is open in process {holder}; stop that process, or give this node a directory of its own"
         ) from error
-    os.ftruncate(owner, 0)
-    os.pwrite(owner, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(owner, 0)
+        os.pwrite(owner, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        os.close(owner)
+        raise
     return owner
 
 
@@ -62,6 +69,7 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
     for name in (DATA_FILE, LOCK_FILE):
         with contextlib.suppress(FileNotFoundError):
             (path / name).chmod(0o600)
+    _allocate_lock_file(path)
     try:
         environment = lmdb.open(
             str(path),
@@ -69,7 +77,7 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
             mode=0o700,
             readahead=False,
             max_dbs=len(records.TABLES),
-            max_readers=16,
+            max_readers=READERS_MAX,
             max_spare_txns=1,
             lib_version=0,
         )
@@ -79,9 +87,23 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
             "this node on a blank one, so that it rejoins as a member that lost its disk"
         ) from error
     except lmdb.Error as error:
-        raise Misuse(f"store {path} cannot be opened: {error}; check the directory's owner and the disk") from error
+        raise refusal_of("store", path, error) or Misuse(
+            f"store {path} cannot be opened: {error}; check the directory's owner and the disk"
+        ) from error
     _extend_to_map(path, environment)
     return environment
+
+
+def _allocate_lock_file(path: Path) -> None:
+    """Gives the table of readers its pages: LMDB writes it as memory, and where the disk has none that kills."""
+    descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, LOCK_BYTES)
+    except OSError as error:  # any other than these says that the file system cannot, which is no fault
+        if refusal := refusal_of("store", path, error):
+            raise refusal from error
+    finally:
+        os.close(descriptor)
 
 
 def open_tables(path: Path, environment: lmdb.Environment) -> Tables:
@@ -94,7 +116,7 @@ def open_tables(path: Path, environment: lmdb.Environment) -> Tables:
             if is_blank or _is_older(found):
                 txn.put(records.VERSION_KEY, records.pack_version(records.VERSION), db=tables[records.META])
     except lmdb.Error as error:
-        raise Corruption(
+        raise refusal_of("store", path, error) or Corruption(
             f"store {path} cannot be opened, its table of tables is damaged or not a store's ({error}); move the "
             "directory away and start this node on a blank one, so that it rejoins as a member that lost its disk"
         ) from error

@@ -10,12 +10,13 @@ import lmdb
 from alphorn.bus.storage import DAMAGED
 from alphorn.io import records, store_files
 from alphorn.io.bodies import BODIES_FILE, Bodies
+from alphorn.io.disk import DiskSpace, measure, refusal_of
 from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Emptied, last_outside
 from alphorn.io.store_files import Tables
 from alphorn.io.store_writes import WriteTransaction, bodies_of, count_retained
-from alphorn.io.write_ahead import WriteAhead, read_ahead
-from alphorn.model.errors import Corruption, Misuse
+from alphorn.io.write_ahead import AHEAD_FILE, WriteAhead, read_ahead
+from alphorn.model.errors import Corruption, Misuse, Unavailable
 
 EMPTY_BOUNDS: Final = (1, 0)
 
@@ -32,6 +33,10 @@ class Parts(NamedTuple):
     ahead: WriteAhead | None
     run: int
     map_bytes: int
+
+    def disk_space(self) -> DiskSpace:
+        """What tables and bodies take on disk, and what there is left."""
+        return measure(self.path, (store_files.DATA_FILE, BODIES_FILE))
 
     def close(self) -> None:
         """Closes them all, in an order in which nobody opens a store that is half closed."""
@@ -53,7 +58,11 @@ class Found(NamedTuple):
 
 
 def open_store(path: Path, map_bytes: int, *, has_ahead: bool) -> tuple[Parts, Found]:
-    """Opens a store, or creates it; raises `Misuse` when it is in use or of another version, or `Corruption`."""
+    """Opens a store, or creates it.
+
+    Raises `Misuse` when it is in use or of another version, `Corruption`, or `Unavailable` when its disk is full or
+    fails.
+    """
     with ExitStack() as opened:
         owner = store_files.take_ownership(path)
         opened.callback(os.close, owner)
@@ -66,10 +75,21 @@ def open_store(path: Path, map_bytes: int, *, has_ahead: bool) -> tuple[Parts, F
         opened.callback(bodies.close)
         bounds = opening.bounds()
         found = Found(bounds, opening.newest_checkpoint(), opening.count_retained(bounds), opening.emptied())
-        ahead = WriteAhead(path, run) if has_ahead else None
+        ahead = _open_ahead(path, run) if has_ahead else None
         mapped = MappedFile(path / store_files.DATA_FILE)
         opened.pop_all()
     return Parts(path, owner, environment, tables, mapped, bodies, ahead, run, map_bytes), found
+
+
+def _open_ahead(path: Path, run: int) -> WriteAhead:
+    try:
+        return WriteAhead(path, run)
+    except OSError as error:
+        raise refusal_of("store", path, error) or _unopened(path, AHEAD_FILE, error) from error
+
+
+def _unopened(path: Path, file: str, error: OSError) -> Misuse:
+    return Misuse(f"store {path} cannot open its file {file!r} ({error}); check the directory's owner and the disk")
 
 
 class Opening:
@@ -90,10 +110,7 @@ class Opening:
         except lmdb.Error as error:
             raise self._unreadable(records.HEADS, error) from error
         except OSError as error:
-            raise Misuse(
-                f"store {self._path} cannot open its file {BODIES_FILE!r} ({error}); check the directory's owner and "
-                "the disk"
-            ) from error
+            raise refusal_of("store", self._path, error) or _unopened(self._path, BODIES_FILE, error) from error
 
     def emptied(self) -> Emptied:
         """Nothing found out yet but the last number that has an entry."""
@@ -118,7 +135,7 @@ class Opening:
                 "the limit, then start this node again"
             ) from error
         except lmdb.Error as error:
-            raise Corruption(
+            raise refusal_of("store", self._path, error) or Corruption(
                 f"store {self._path} is damaged beyond writing ({error}); move the directory away and start this node "
                 "on a blank one, so that it rejoins as a member that lost its disk"
             ) from error
@@ -169,8 +186,8 @@ class Opening:
         except lmdb.Error as error:
             raise self._unreadable(table, error) from error
 
-    def _unreadable(self, table: bytes, error: lmdb.Error) -> Corruption:
-        return Corruption(
+    def _unreadable(self, table: bytes, error: lmdb.Error) -> Corruption | Unavailable:
+        return refusal_of("store", self._path, error) or Corruption(
             f"store {self._path}, table {table.decode()}, is damaged beyond reading ({error}); move the directory "
             "away and start this node on a blank one, so that it rejoins as a member that lost its disk"
         )

@@ -25,6 +25,7 @@ import msgspec
 from alphorn.bus.machine import Write
 from alphorn.io import store_files
 from alphorn.io.bodies import is_large
+from alphorn.io.disk import refusal_of
 from alphorn.io.retention import last_outside
 from alphorn.io.store_opening import Found, Parts
 from alphorn.io.store_writes import WriteTransaction, count_retained
@@ -147,10 +148,14 @@ class StoreWriter:
         """Stops the store for good, and says so once."""
         path, limit = self._parts.path, self._parts.map_bytes
         if isinstance(error, lmdb.MapFullError):
-            cause = f"has reached its limit of {limit} bytes; raise the limit, then start this node again"
+            self.failure = (
+                f"store {path} has reached its limit of {limit} bytes; raise the limit, then start this node again"
+            )
         else:
-            cause = f"could not write ({error}); see to the disk, then start this node again"
-        self.failure = f"store {path} {cause}"
+            self.failure = str(
+                refusal_of("store", path, error)
+                or f"store {path} could not write ({error}); see to its disk, then start this node again"
+            )
         self._on_failure(self.failure)
 
     # The thread.
@@ -237,7 +242,8 @@ class StoreWriter:
             return jobs
         writes = [write for job in jobs for write, _ in job.writes]
         # What is left of the limit is for LMDB: whatever is dropped takes some pages first.
-        limit, claimed = self._parts.map_bytes, store_files.bytes_claimed(self._parts.environment)
+        limit = self._parts.disk_space().within(self._parts.map_bytes)
+        claimed = store_files.bytes_claimed(self._parts.environment)
         placed = iter(self._parts.bodies.place(writes, limit - limit // SHARE_OF_TABLES - claimed))
         return [
             msgspec.structs.replace(job, writes=[(next(placed), dropped) for _, dropped in job.writes]) for job in jobs
@@ -263,7 +269,7 @@ class StoreWriter:
                 sizes = [job.size for job in jobs if job.is_put_back]
                 self.retained = self.retained[0] + len(sizes), self.retained[1] + sum(sizes)
         self.commits += 1
-        parts.bodies.give_back(transaction.dropped_bodies)
+        parts.bodies.give_back(transaction.dropped_bodies, parts.disk_space().left)
         if self.commits % COMMITS_BETWEEN_READER_CHECKS == 0:
             parts.environment.reader_check()  # an inspecting process that was killed must not keep pages for ever
         self.committed = jobs[-1].number

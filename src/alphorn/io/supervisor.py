@@ -6,6 +6,7 @@ this process, which stops its nodes in turn: Client Managers first, so that noth
 """
 
 import asyncio
+import contextlib
 import signal
 import sys
 import time
@@ -25,11 +26,13 @@ from alphorn.io.control import (
     NodeWord,
     encode_line,
 )
+from alphorn.io.disk import tells_no_space
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.restarts import RestartPolicy
 from alphorn.io.tasks import Tasks
 from alphorn.model.errors import Misuse, Unavailable
 
+NO_SPACE_S = 5.0  # between two starts of a node whose disk is full
 STOP_S = 20.0  # after which a node that was told to stop is killed
 EARLIER_S = 15.0  # how long the nodes of an earlier run may take to end
 ANSWER_S = 5.0
@@ -193,7 +196,8 @@ class Supervisor:
     """All nodes of one cluster file. `start`, then `stop` or `kill`.
 
     With `restarts` a node that dies is started again, after a pause that grows, until it has died too often soon after
-    its start: then it is given up, and `on_given_up` hears the sentence. Everything worth telling a person goes to
+    its start: then it is given up, and `on_given_up` hears the sentence. One that finds its disk full is never given
+    up: nothing is wrong with it, and it goes on as soon as there is space. Everything worth telling a person goes to
     `say`.
     """
 
@@ -207,12 +211,14 @@ class Supervisor:
         restarts: bool = True,
         command: Callable[[Path, str], list[str]] = node_command,
         policy: Callable[[], RestartPolicy] = RestartPolicy,
+        no_space_s: float = NO_SPACE_S,
     ) -> None:
         self.file = file
         self._say = say
         self._on_given_up = on_given_up
         self._restarts = restarts
         self._policy = policy
+        self._no_space_s = no_space_s
         self._tasks = Tasks()
         self._is_stopping = False
         self.nodes: dict[str, NodeProcess] = {}  # those of one process have the same
@@ -268,8 +274,12 @@ class Supervisor:
             ran_s = await node.ended()
             if self._is_stopping:
                 return
-            wait_s = policy.on_end(ran_s)
             how = node.how_it_ended()
+            if tells_no_space(how):
+                if not await self._until_space(node, how):
+                    return
+                continue
+            wait_s = policy.on_end(ran_s)
             if wait_s is None:
                 sentence = (
                     f"{node.name} {how}; it died {policy.quick_deaths} times soon after its start and stays down; "
@@ -282,10 +292,22 @@ class Supervisor:
             if not await self._restart(node, wait_s):
                 return
 
-    async def _restart(self, node: NodeProcess, wait_s: float) -> bool:
+    async def _until_space(self, node: NodeProcess, how: str) -> bool:
+        """Tries until the node finds space, or has ended for another reason."""
+        self._say(f"{node.name} {how}; it is started again every {self._no_space_s:.0f} s until there is space")
+        while await self._restart(node, self._no_space_s, is_quiet=True):
+            with contextlib.suppress(Unavailable):
+                await node.until_started()
+                self._say(f"{node.name} runs again, pid {node.pid}")
+            if node.pid or not tells_no_space(node.how_it_ended()):
+                return True
+        return False
+
+    async def _restart(self, node: NodeProcess, wait_s: float, *, is_quiet: bool = False) -> bool:
         await asyncio.sleep(wait_s)
         if self._is_stopping:
             return False
         await node.start()
-        self._say(f"{node.name} starts again, pid {node.pid}")
+        if not is_quiet:
+            self._say(f"{node.name} starts again, pid {node.pid}")
         return True

@@ -21,6 +21,7 @@ these says that it was durable. Otherwise it and all after it belong to the appe
 told: what is there of it up to the first gap is taken, the rest is void with its run.
 """
 
+import errno
 import os
 import struct
 from collections import deque
@@ -175,7 +176,7 @@ class WriteAhead:
         size = (slot - place) * SLOT_BYTES
         written = os.pwrite(self._file, memoryview(buffer)[:size], place * SLOT_BYTES)
         if written != size:
-            raise OSError(f"only {written} of {size} bytes were written ahead")
+            raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written ahead")
         self._next = slot
 
     def close(self) -> None:
@@ -267,7 +268,8 @@ def _open_zeroed(file: Path) -> int:
     if not file.exists() or file.stat().st_size != size:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(descriptor, bytes(size), 0)
+            if (written := os.pwrite(descriptor, bytes(size), 0)) != size:
+                raise OSError(errno.ENOSPC, f"only {written} of {size} bytes of a new file were written")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

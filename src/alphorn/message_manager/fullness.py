@@ -37,6 +37,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     limit: int
     reserve: int  # what may still come when nobody is let in any more, and what the replica itself needs
+    left: int | None = None  # on its file system, where that and not the store's own limit says how far it may grow
 
     @property
     def high(self) -> int:
@@ -147,6 +148,16 @@ class Waiting:
         return sum(counts.get(destination, 0) for counts in self._of.values())
 
 
+def _reason(name: str, space: Space) -> str:
+    in_use = f"the store of {name} has {space.used >> 20} MiB of {space.limit >> 20} MiB in use"
+    if space.left is None:
+        return f"{in_use}; it waits until messages are consumed, or for a larger store_bytes_max"
+    return (
+        f"{in_use}, its disk has {space.left >> 20} MiB left and {space.reserve >> 20} MiB are kept for what is under "
+        "way; it waits until messages are consumed, or for more space on the disk"
+    )
+
+
 class DiskGauge:
     """Whether a replica's disk has room for messages, between two marks."""
 
@@ -161,10 +172,7 @@ class DiskGauge:
         self.space = space
         before = bool(self.reason)
         if space.used >= space.high:
-            self.reason = (
-                f"the store of {name} has {space.used >> 20} MiB of {space.limit >> 20} MiB in use; "
-                "it waits until messages are consumed, or for a larger store_bytes_max"
-            )
+            self.reason = _reason(name, space)
         elif space.used <= space.low:
             self.reason = ""
         return bool(self.reason) is not before

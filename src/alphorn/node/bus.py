@@ -48,6 +48,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.storage import CheckpointInfo, Storage
 from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.connections import ConnectionSettings
+from alphorn.io.disk import DiskSpace
 from alphorn.io.driver import Driver
 from alphorn.io.homes import Home, Homes
 from alphorn.io.memory_storage import MemoryStorage
@@ -323,10 +324,11 @@ class BusNode:
         """
         return self._retained.put(sequence, payload)
 
-    def store_bytes(self) -> tuple[int, int]:
-        """How much its store takes on disk, and at most may; nothing of nothing for a member without one."""
-        used = self._store.used_bytes() if isinstance(self._store, Store) else 0
-        return used, self._settings.store_bytes_max if used else 0
+    def store_bytes(self) -> tuple[int, int, DiskSpace]:
+        """How much of its store is in use, and at most may be, and how its disk stands; no bytes without a store."""
+        if not isinstance(self._store, Store):
+            return 0, 0, DiskSpace(0, 0)
+        return self._store.used_bytes(), self._settings.store_bytes_max, self._store.disk_space()
 
     def tell(self, item: Input) -> None:
         """Hands an administrator's wish (`ChangeVoters`, `ChangeInterval`) to the endpoint."""

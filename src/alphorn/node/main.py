@@ -26,6 +26,7 @@ import uvloop
 
 from alphorn.io.cluster_file import ClusterFile, NodeTable, read_cluster_file
 from alphorn.io.control import NodeDescribed, NodeDieAt, NodeEvent, NodeFailed, NodeStarted, NodeWord, encode_line
+from alphorn.io.disk import refusal_of
 from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.process import raise_file_limit
@@ -141,16 +142,19 @@ class NodeRunner:
         logging.getLogger().addHandler(self._handler)
 
     async def _start_node(self, table: NodeTable, *, found: bool) -> None:
+        directory = self.directories[table.name]
         founding = self._decide_founding(table, found=found)
         beside = [self._running[other.name] for other in self._file.beside(table.name) if other.name in self._running]
         node = self._find(table.kind)(self._file, table.name, founding=founding, beside=beside)
         try:
             await node.start()
+            self._running[table.name] = node
+            if founding:
+                directory.mark_founded()
         except OSError as error:
-            raise Unavailable(f"node {table.name} cannot start: {error}; see to that, then start it again") from error
-        if founding:
-            self.directories[table.name].mark_founded()
-        self._running[table.name] = node
+            raise refusal_of("node", directory.folder, error) or Unavailable(
+                f"node {table.name} cannot start: {error}; see to that, then start it again"
+            ) from error
         self.logs[table.name].publish = self._publisher(node)
         node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
         _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), founding)

@@ -89,6 +89,7 @@ class MessageManagerNode:
         self._consolidation = Consolidation(config.checkpoint_interval)
         self._snapshot: Snapshot | None = None  # of which a checkpoint is being made
         self._unmeasured = 0
+        self._sharers = file.sharers_of(self.table)
         seat = seat_of(file, self.table, self._channel)
         me = next(member for member in config.members if member.name == name)
         if file.has_guest(self.table):
@@ -283,8 +284,10 @@ class MessageManagerNode:
 
     def _measure(self) -> None:
         self._unmeasured = 0
-        used, limit = self.bus.store_bytes()
-        space = Space(used=used, limit=limit, reserve=self._file.reserve_bytes(limit))
+        used, limit, disk = self.bus.store_bytes()
+        within = disk.within(limit, self._sharers)
+        left = disk.left if within < limit else None
+        space = Space(used=used, limit=within, reserve=self._file.reserve_bytes(within), left=left)
         self._driver.receive(Measured(space))
         if self._snapshot is None:  # its weight is not known before, nor what it frees
             is_full, now = self._machine.flow.is_disk_full, asyncio.get_running_loop().time()
