@@ -1,7 +1,11 @@
 """Connecting, closing, administration and reconnection, on both shells."""
 
+import logging
 import os
 import queue
+import socket
+import socketserver
+import threading
 from functools import partial
 from random import Random
 from typing import Any
@@ -76,6 +80,32 @@ def test_a_cluster_that_says_nothing_is_given_up(broker: Broker, connect: Connec
     broker.is_welcoming = False
     with pytest.raises(alphorn.Unavailable, match="no Client Manager answered"):
         connect(broker.url, connect_timeout=0.2)
+
+
+def test_client_managers_that_hang_leave_time_for_one_that_does_not(
+    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Random, "randrange", lambda self, count: count - 1)  # the first address is the first to try
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        hanging = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
+        url = f"alphorn://{','.join([*hanging, *broker.addresses])}"
+        with connect(url, connect_timeout=3.0) as connection:
+            assert connection.status()["nodes"] == []
+
+
+def test_one_that_is_no_client_manager_is_given_up_with_what_is_wrong_and_no_warnings(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(alphorn.Unavailable, match=r"\(a frame of 1213486160 bytes"):
+            connect(f"alphorn://127.0.0.1:{server.server_address[1]}", connect_timeout=0.2)
+        server.shutdown()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_everything_after_close_says_that_it_is_closed(broker: Broker, connect: Connect) -> None:

@@ -8,6 +8,8 @@ from alphorn.model.errors import Misuse, Unavailable
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 2.0
 STEADY_S = 1.0
+WAIT_S_MIN = 0.5
+WAIT_S_MAX = 5.0
 
 
 class Route:
@@ -55,6 +57,13 @@ class Route:
         self._opened_at = None
         return self._addresses[self._place]
 
+    def wait_s(self, total_s: float) -> float:
+        """How long one address may keep us waiting, from the first byte to the welcome, of so much time in all.
+
+        A Client Manager that hangs, or a network that swallows everything, must leave time for all the others.
+        """
+        return min(WAIT_S_MAX, max(WAIT_S_MIN, total_s / len(self._addresses)))
+
     def on_failure(self, address: Address, reason: str) -> None:
         """This one did not answer."""
         self._reasons[address] = reason
@@ -74,6 +83,6 @@ class Route:
     def exhausted(self, seconds: float) -> Unavailable:
         """The error for giving up."""
         tried = ", ".join(
-            f"{format_address(address)} ({self._reasons.get(address, 'no answer')})" for address in self._addresses
+            f"{format_address(address)} ({self._reasons.get(address, 'not tried')})" for address in self._addresses
         )
         return Unavailable(f"no Client Manager answered within {seconds:g} s: {tried}; check that the cluster runs")

@@ -30,7 +30,7 @@ from alphorn.model.conversation import FRAME_BYTES_MAX, AnyClientFrame
 from alphorn.model.errors import Error, PeerViolation, Unavailable
 
 ACKNOWLEDGE_S = 0.01
-CONNECT_S = 5.0
+GOODBYE_S = 5.0
 TICK_S = 1.0
 UNSENT_BYTES_MAX = 1 << 20
 
@@ -183,7 +183,7 @@ class AsyncLine:
             if self._stream is not None:
                 self._stream.close("closed")
                 if self._lost is not None and not self._lost.done():
-                    await asyncio.wait([self._lost], timeout=CONNECT_S)
+                    await asyncio.wait([self._lost], timeout=GOODBYE_S)
             await self._tasks.close()
         finally:
             self.core.fail(reason)
@@ -220,7 +220,8 @@ class AsyncLine:
             if left <= 0:
                 self.core.fail(self._route.exhausted(self._give_up_s))
                 break
-            stream = await self._open(self._route.next_address(), min(CONNECT_S, left))
+            wait_s = min(self._route.wait_s(self._give_up_s), left)
+            stream = await self._open(self._route.next_address(), wait_s)
             if stream is not None:
                 return stream
         return None
@@ -294,7 +295,9 @@ class AsyncLine:
         try:
             self.core.receive(frames, time.monotonic())
         except PeerViolation as error:
-            _log.warning("event=peer_violation reason=%r", str(error))
+            # One that has not said welcome is perhaps no Client Manager, which is told when all were tried.
+            level = logging.DEBUG if self.core.state is State.CONNECTING else logging.WARNING
+            _log.log(level, "event=peer_violation reason=%r", str(error))
             stream.abort(str(error))
         if self.core.state is State.OPEN:
             self._give_up_s = self._reconnect_timeout

@@ -33,7 +33,6 @@ from alphorn.model.conversation import AnyClientFrame
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 
 ACKNOWLEDGE_S = 0.01
-CONNECT_S = 5.0
 FRAMES_PER_WRITE = 64
 PUSH_S = 0.0005  # a program writes to the stream itself at most this often
 
@@ -70,6 +69,8 @@ class Line:
         self._route = Route(target.addresses, Random(os.urandom(16)))
         self._give_up_s = connect_timeout
         self._give_up_at = 0.0
+        self._address = target.addresses[0]  # the one that is tried,
+        self._welcome_by = 0.0  # and until when
         self._reconnect_timeout = reconnect_timeout
         self._is_ending = False
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -212,6 +213,8 @@ class Line:
                     with self.lock:
                         if self.core.state is State.OPEN:
                             self._give_up_at = time.monotonic() + self._give_up_s
+                        elif self.core.state is State.CONNECTING:
+                            self._route.on_failure(self._address, reason)
                         self.core.on_disconnected(reason)
                     self._tell_events()
         except BaseException as error:  # nobody else would hear it, and everybody would wait
@@ -234,8 +237,10 @@ class Line:
                 if time.monotonic() >= deadline:
                     self.core.fail(self._route.exhausted(self._give_up_s))
                     return None
-            address = self._route.next_address()
-            stream = self._open(address, min(CONNECT_S, max(0.01, deadline - time.monotonic())))
+            now = time.monotonic()
+            self._welcome_by = min(now + self._route.wait_s(self._give_up_s), deadline)
+            self._address = self._route.next_address()
+            stream = self._open(self._address, max(0.01, self._welcome_by - now))
             if stream is not None:
                 return stream
 
@@ -253,14 +258,15 @@ class Line:
             self._route.on_failure(address, getattr(error, "strerror", None) or str(error))
             return None
         stream.setblocking(False)
-        self._route.on_failure(address, "it said nothing")
         return stream
 
     def _serve_safely(self, stream: socket.socket) -> str:
         try:
             return self._serve(stream)
         except PeerViolation as error:
-            _log.warning("event=peer_violation reason=%r", str(error))
+            # One that has not said welcome is perhaps no Client Manager, which is told when all were tried.
+            level = logging.DEBUG if self.core.state is State.CONNECTING else logging.WARNING
+            _log.log(level, "event=peer_violation reason=%r", str(error))
             return str(error)
         except OSError as error:
             return error.strerror or str(error)
@@ -275,7 +281,7 @@ class Line:
         poller.register(stream, select.POLLIN)
         intake = Intake()
         told_at = 0.0
-        welcome_by = min(time.monotonic() + CONNECT_S, self._give_up_at)
+        welcome_by = self._welcome_by
         with self.lock:
             self.core.on_connected(time.monotonic())
             self._unsent = []
@@ -297,7 +303,7 @@ class Line:
             if self._is_ending and not self._unsent:
                 return "closed"
             if self.core.state is State.CONNECTING and now > welcome_by:
-                return "no welcome"
+                return "it said nothing"
             is_readable = self._sleep(poller, stream, told_at, welcome_by, is_full=bool(self._unsent))
             if is_readable and not self._receive(stream, intake):
                 return "the Client Manager closed the connection"
