@@ -147,6 +147,15 @@ def test_a_taken_port_is_an_error_that_names_it(tmp_path):
     )
 
 
+def test_a_single_server_with_a_taken_port_names_its_own_option_and_may_take_another(tmp_path, capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", PORT))
+        other.listen()
+        assert run("single", "--dir", str(tmp_path), "--port", str(PORT)) == 1
+    assert capsys.readouterr().err.endswith("(clients of cm1); end that program, or choose another --port\n")
+    assert not (tmp_path / "cluster.toml").exists()
+
+
 def test_a_second_cluster_in_a_directory_is_refused(tmp_path):
     started = up(tmp_path)
     started.until("try: alphorn send")

@@ -156,6 +156,25 @@ def test_a_taken_port_is_named(tmp_path, kind, port, use):
             check_ports(file)
 
 
+@pytest.mark.parametrize("option", ["--base-port", "--port"])
+def test_a_taken_port_leaves_a_new_directory_free_for_other_ports(tmp_path, option):
+    with socket.socket() as other:
+        other.bind((HOST, 7741))
+        other.listen()
+        with pytest.raises(Unavailable, match=f"end that program, or choose another {option}$"):
+            open_local_cluster(tmp_path, Wish(), default=LocalShape(), host=HOST, port_option=option)
+        assert url_of(made(tmp_path, base_port=8800)) == f"alphorn://{HOST}:8800"
+
+
+def test_a_taken_port_of_a_cluster_that_exists_cannot_be_changed_and_nobody_says_that_it_can(tmp_path):
+    file = made(tmp_path)
+    with socket.socket() as other:
+        other.bind((HOST, 7741))
+        other.listen()
+        with pytest.raises(Unavailable, match="or choose another --dir for a cluster on other ports"):
+            check_ports(file)
+
+
 def test_the_written_file_is_plain_toml_with_a_comment(tmp_path):
     made(tmp_path)
     text = (tmp_path / "cluster.toml").read_text()

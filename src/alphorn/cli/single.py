@@ -40,7 +40,7 @@ def single(
     port: Annotated[
         int | None,
         typer.Option(
-            help="For clients; the server itself also uses 20 and 40 above it.",
+            help="For clients; the server also uses those 20, 40 and, for HTTP, 100 above it.",
             show_default=str(BASE_PORT),
         ),
     ] = None,
@@ -52,7 +52,7 @@ def single(
     """
     lock = take_directory(directory)
     try:
-        path, is_new = open_local_cluster(directory, Wish(base_port=port), default=SHAPE)
+        path, is_new = open_local_cluster(directory, Wish(base_port=port), default=SHAPE, port_option="--port")
         file = read_cluster_file(path)
         if (shape := shape_of(file)).backups or shape.channels > 1 or shape.client_managers > 1:
             raise Misuse(f"{directory} holds a cluster of several nodes; run it with `alphorn up --dir {directory}`")

@@ -31,6 +31,7 @@ from alphorn.model.errors import Misuse, Unavailable
 FILE_NAME = "cluster.toml"
 HOST = "127.0.0.1"
 BASE_PORT = 7700
+PORT_OPTION = "--base-port"
 NODES_MAX = 20  # of each kind; the distance of the ranges of ports
 BUS_PORTS, LINK_PORTS, WITNESS_PORTS, HTTP_PORTS, END_OF_PORTS = 20, 40, 60, 100, 120
 
@@ -143,15 +144,20 @@ def shape_of(file: ClusterFile) -> LocalShape:
     )
 
 
-def open_local_cluster(directory: Path, wish: Wish, *, default: LocalShape, host: str = HOST) -> tuple[Path, bool]:
-    """The path of the directory's cluster file, and whether it is new; raises `Misuse`.
+def open_local_cluster(
+    directory: Path, wish: Wish, *, default: LocalShape, host: str = HOST, port_option: str = PORT_OPTION
+) -> tuple[Path, bool]:
+    """The path of the directory's cluster file, and whether it is new; raises `Misuse`, or `Unavailable`.
 
-    A cluster that exists may get more or fewer Client Managers, which keep nothing. Its other parts are as they were
-    founded: a wish that differs is refused.
+    A new one is written only where its ports are free, because they cannot be changed afterwards. A cluster that exists
+    may get more or fewer Client Managers, which keep nothing. Its other parts are as they were founded: a wish that
+    differs is refused. `port_option` is what the user calls the base port.
     """
     path = directory / FILE_NAME
     if not path.exists():
-        write_cluster_file(path, lay_out(directory.absolute(), wish.shape(default), host=host))
+        file = lay_out(directory.absolute(), wish.shape(default), host=host)
+        check_ports(file, option=port_option)
+        write_cluster_file(path, file)
         return path, True
     file = read_cluster_file(path)
     found = shape_of(file)
@@ -160,7 +166,7 @@ def open_local_cluster(directory: Path, wish: Wish, *, default: LocalShape, host
     for field in ("backups", "channels", "base_port", "together"):
         has, wants = getattr(found, field), getattr(wanted, field)
         if has != wants:
-            option = f"--{field.replace('_', '-')}"
+            option = port_option if field == "base_port" else f"--{field.replace('_', '-')}"
             raise Misuse(
                 f"the cluster in {directory} was made with {option} {has}, which cannot become {wants}; "
                 f"leave {option} out, or choose another --dir"
@@ -201,13 +207,15 @@ def take_directory(directory: Path) -> int:
     return lock
 
 
-def check_ports(file: ClusterFile) -> None:
-    """Raises `Unavailable` that names every port of the cluster that somebody else has."""
-    taken = [f"{address} ({use})" for address, use, kinds in _ports_of(file) if not _is_free(address, kinds)]
+def check_ports(file: ClusterFile, *, option: str = "") -> None:
+    """Raises `Unavailable` that names every port of the cluster that somebody else has.
+
+    `option` is how the user chooses other ports; none can be chosen for a cluster that exists.
+    """
+    taken = [f"{address} ({use})" for address, use, kinds in _ports_of(file) if not _is_free(address, kinds, option)]
     if taken:
-        raise Unavailable(
-            f"taken by another program: {', '.join(taken)}; end that program, or choose another --base-port"
-        )
+        other = f"choose another {option}" if option else "choose another --dir for a cluster on other ports"
+        raise Unavailable(f"taken by another program: {', '.join(taken)}; end that program, or {other}")
 
 
 def write_cluster_file(path: Path, file: ClusterFile) -> None:
@@ -274,7 +282,7 @@ def _ports_of(file: ClusterFile) -> list[PortUse]:
     return found
 
 
-def _is_free(address: str, kinds: Kinds) -> bool:
+def _is_free(address: str, kinds: Kinds, option: str) -> bool:
     host, _, port = address.rpartition(":")
     for kind in kinds:
         with contextlib.closing(socket.socket(socket.AF_INET, kind)) as probe:
@@ -283,7 +291,8 @@ def _is_free(address: str, kinds: Kinds) -> bool:
             try:
                 probe.bind((host, int(port)))
             except PermissionError:
-                raise Misuse(f"port {port} needs an administrator's rights; choose a --base-port above 1023") from None
+                other = f"choose a {option} above 1023" if option else "start it with them"
+                raise Misuse(f"port {port} needs an administrator's rights; {other}") from None
             except OSError:
                 return False
     return True
