@@ -242,8 +242,7 @@ class Endpoint:
     def take_outputs(self) -> Iterable[Output]:
         """Ends the turn and gives everything to do."""
         self._end_turn(self._now)
-        station = self._station
-        outputs, station.outbox = station.outbox, []
+        outputs, self._station.outbox = self._station.outbox, []
         return outputs
 
     def describe(self) -> dict[str, object]:
@@ -482,11 +481,9 @@ class Endpoint:
             station.outbox.append(SynchronisedChanged(is_synchronised))
 
     def _status(self) -> f.Status:
-        accepted, stored = self._acknowledger.acknowledged()
         return f.Status(
             self._receiver.delivered,
-            accepted,
-            stored,
+            *self._acknowledger.acknowledged(),
             self._checkpoints.sequence,
             self._sender.sent,
             self._is_synchronised,
