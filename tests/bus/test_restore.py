@@ -129,6 +129,64 @@ def test_a_voter_that_lost_its_disk_says_nothing_that_counts_until_it_is_added_a
     assert group.primary is None, "one voter and one that forgot its promises are no majority"
 
 
+def test_founding_counts_on_a_disk_that_was_started_without_it_and_has_heard_of_no_log() -> None:
+    group = Group()
+    for member in group.config.members:
+        group[member.name].start(founding=False)
+    group.run(10 * Timing().suspect_s)
+    assert group.primary is None
+    assert all(group[member.name].running.lacks_log for member in group.config.members)
+    for member in group.config.members:
+        group[member.name].crash()
+    group.found()
+    assert not any(group[member.name].running.lacks_log for member in group.config.members)
+    group.client("C")
+    group.run(0.3)
+    group.order_and_wait("C", b"one")
+    group.run(0.3)
+    assert logs_agree(group)
+
+
+def test_a_majority_that_is_founded_later_takes_in_one_that_was_not() -> None:
+    group = Group()
+    for member in group.config.members:
+        group[member.name].start(founding=False)
+    group.run(10 * Timing().suspect_s)
+    for name in ("S1", "S2"):
+        group[name].crash()
+        group[name].start(founding=True)
+    group.run_until(lambda: group.primary is not None)
+    group.run(2.0)
+    assert not group["S3"].running.lacks_log
+    assert ("voter_added", "S3") in voter_events(group["S1"])
+
+
+@pytest.mark.parametrize("knows", ["promised", "committed", "stored", "removed"])
+def test_founding_does_not_count_on_a_lost_disk_that_has_heard_of_a_log(knows: str) -> None:
+    lost = Bench(founding=False)
+    meta = msgspec.structs.replace(lost.station.meta, **{knows: 1})
+    lost.storage.submit(Persist(1, [PutMeta(msgspec.msgpack.encode(meta))]))
+    assert Bench(storage=lost.storage, founding=True).station.is_barred
+
+
+def test_founding_does_not_count_on_a_lost_disk_that_has_numbers() -> None:
+    lost = Bench(founding=False)
+    lost.station.remember()
+    lost.settle()
+    lost.storage.submit(Persist(9, [PutAssignments(1, [numbered(1)])]))
+    assert Bench(storage=lost.storage, founding=True).station.is_barred
+
+
+def test_one_that_is_founded_at_a_later_start_waits_for_a_sequencer_that_may_know_more_of_its_disk() -> None:
+    untold = Bench(founding=False)
+    untold.station.remember()
+    untold.settle()
+    told = Bench(storage=untold.storage, founding=True)
+    assert told.station.is_whole
+    assert told.restored.is_returning
+    assert told.station.incarnation == untold.station.incarnation + 1
+
+
 def test_a_lost_disk_stays_barred_over_a_restart() -> None:
     lost = Bench(founding=False)
     lost.station.remember()

@@ -53,6 +53,8 @@ EVENTS = [
 class Relay:
     """Payloads are commands, as `_on_order` lists them; all else is relayed."""
 
+    lacks_log = False
+
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
         self.origin = make_origin(settings["host"], settings["port"], start_units(settings["unix_s"]))

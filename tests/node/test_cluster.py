@@ -74,6 +74,28 @@ def ordered(upper) -> list[int]:
     return [words[1] for words in upper.told if words[0] == "ordered"]
 
 
+def test_members_that_nobody_told_to_found_say_once_what_they_wait_for_and_founded_ones_do_not(
+    tmp_path, monkeypatch, capsys, caplog
+):
+    monkeypatch.setattr("alphorn.node.bus.LACKING_S", 0.5)
+
+    async def test():
+        async with cluster(tmp_path) as made:
+            uppers = [upper for _, upper in await made.start_replicas(founding=False)]
+            await until(lambda: sum(record.msg.startswith("event=log_lacking") for record in caplog.records) == 3)
+            await made.stop()
+            lines = capsys.readouterr().err.splitlines()
+            assert [line.partition(" had a blank disk")[0] for line in lines] == [
+                f"alphorn: replica {number}" for number in (1, 2, 3)
+            ]
+            assert all(line.endswith("stop them and start each with --found") for line in lines)
+            uppers = [upper for _, upper in await made.start_replicas(founding=True)]
+            await until(lambda: all(map(is_synchronised, uppers)))
+
+    run(test)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.requirement("BUS-1")
 @on_both_loops
 @pytest.mark.parametrize("is_sealed", [False, True])

@@ -412,6 +412,11 @@ class Endpoint:
         if is_in_sync and station.is_barred and not station.is_commit_server and self._membership.is_joined:
             station.lift_bar()
 
+    @property
+    def lacks_log(self) -> bool:
+        """Whether its disk was blank, and nobody who has the log has answered."""
+        return self._station.is_barred and not self._membership.is_welcome and not self._station.ledger.last
+
     # --- the end of a turn ---
 
     def _end_turn(self, now: float) -> None:

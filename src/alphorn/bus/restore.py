@@ -2,6 +2,10 @@
 
 A blank disk belongs to a founder, to a plain client, or to a member that lost what it had; the last must not vote.
 Every start is a new incarnation, written before anything is said.
+
+The founder's word counts on a blank disk, and on one that was blank when it was started without that word and has heard
+of no log since: it was barred, so it has promised and accepted nothing, and there is no more to forget on it than on a
+blank one. It still waits for the word of a sequencer, where there is one to be heard (commit_server.py).
 """
 
 import random
@@ -50,7 +54,8 @@ def restore(
     is_blank = not isinstance(found, Meta) and not founding and is_configured
     if isinstance(found, Meta):
         _check_meta(found, config, me)
-        meta = msgspec.structs.replace(found, incarnation=found.incarnation + 1)
+        is_barred = found.is_voter_barred and not (founding and _is_untouched(found, storage))
+        meta = msgspec.structs.replace(found, incarnation=found.incarnation + 1, is_voter_barred=is_barred)
     else:
         meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_blank)
     source = IdSource(host, port, unix_s=unix_s, previous_start=meta.start)
@@ -85,6 +90,13 @@ def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
         )
     if meta.number != me.number:
         raise Misuse(f"the store belongs to member {meta.number}, not to {me.name}; each member needs its own")
+
+
+def _is_untouched(meta: Meta, storage: Storage) -> bool:
+    """Whether nothing of any log ever came to this disk, and no promise was given on it."""
+    first, last = storage.assignment_bounds()
+    has_log = first <= last or storage.checkpoint() is not None or storage.group_state() is not None
+    return not (has_log or meta.promised or meta.committed or meta.stored or meta.removed)
 
 
 def _restore_ledger(

@@ -11,6 +11,7 @@ why: to the upper layer by `on_stop`, to its owner by `stopped`. It is never res
 import asyncio
 import logging
 import random
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -65,6 +66,7 @@ from alphorn.node.retained import Retained
 
 # So little of one turn's writes is written to disk within the turn. More takes long enough to be left to a thread.
 AHEAD_BYTES_MAX = 8 << 10
+LACKING_S = 5.0  # after which a member with a blank disk that nobody tells the log says so
 PATIENCE_S = 0.002  # so long frames that can wait are kept for the next turn
 
 _log = logging.getLogger(__name__)
@@ -135,6 +137,10 @@ class BusMachine(Machine, Protocol):
     @property
     def in_sync(self) -> tuple[int, ...]:
         """The data servers that have all that is committed."""
+
+    @property
+    def lacks_log(self) -> bool:
+        """Whether its disk was blank, and nobody who has the log has answered."""
 
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether a datagram may be handed over together with the next."""
@@ -280,6 +286,7 @@ class BusNode:
             self._store.close()
             raise
         self._driver.start()
+        self._lacking = self._loop.call_later(LACKING_S, self._tell_lacking)
 
     def _make_transport(self) -> Transport | Homes:
         settings = self._settings
@@ -289,6 +296,7 @@ class BusNode:
 
     async def stop(self) -> None:
         """Says goodbye, if this member has not fallen silent already, and closes everything."""
+        self._lacking.cancel()
         if not self._driver.is_closed:
             self._driver.receive(Goodbye())
             self._driver.finish_turn()
@@ -431,6 +439,19 @@ class BusNode:
         _log.log(level, "event=member_stopped member=%s reason=%s", self._settings.me.name, reason)
         self.stopped.set_result(reason)
         self._upper.on_stop(reason)
+
+    def _tell_lacking(self) -> None:
+        """Nobody else would: to the others it is a member that waits, and to its owner one that runs."""
+        if self._driver.is_closed or not self._machine.lacks_log:
+            return
+        name, group = self._settings.me.name, self._settings.config.bus or self._settings.config.group
+        sentence = (
+            f"{name} had a blank disk and waits for the log of {group}, but nobody who has it answered within "
+            f"{LACKING_S:.0f} s; start the other nodes, or, only if this is the very first start of all of them, stop "
+            "them and start each with --found"
+        )
+        _log.warning("event=log_lacking member=%s text=%s", name, sentence)
+        print(f"alphorn: {sentence}", file=sys.stderr, flush=True)
 
     def _open_store(self) -> LogStore:
         if self._settings.store is None:
