@@ -193,7 +193,7 @@ def test_to_name_one_node_of_a_process_starts_all_of_it_with_the_message_manager
 def test_a_taken_port_is_one_sentence(path):
     first = start(path, "cm1")
     until_started(first)
-    text = path.read_text().replace(":7701", ":7700")
+    text = path.read_text().replace(":7700", ":7702").replace(":7701", ":7700")
     path.with_name("other.toml").write_text(text)
     second = start(path.with_name("other.toml"), "cm2")
     code, _, errors = ended(second)
@@ -201,6 +201,19 @@ def test_a_taken_port_is_one_sentence(path):
     assert errors.startswith(b"alphorn: node cm2 cannot start: ")
     assert errors.count(b"\n") == 1
     assert stop(first)[0] == 0
+
+
+def test_two_equal_ranks_are_refused_at_the_founding_and_never_after_it(path):
+    text = path.read_text()
+    path.write_text(text.replace("rank = 2", "rank = 1"))
+    code, _, errors = ended(start(path, "mm1"))
+    assert code == 1
+    assert b"mm1 and mm2 of channel channel-1 have both rank 1" in errors
+    path.write_text(text)
+    run_once(path, "mm1")
+    path.write_text(text.replace("rank = 2", "rank = 1"))
+    run_once(path, "mm1")
+    assert starts(path, "mm1") == ["founding", "continuing"]
 
 
 def test_an_unknown_name_is_one_sentence(path, capsys):

@@ -72,7 +72,10 @@ def parse_address(address: str) -> tuple[str, int]:
 def find_interface(host: str, name: str = "") -> Interface:
     """The interface called `name`, or the one that has the address `host`; raises `Misuse`."""
     if not name:
-        name = "lo" if ipaddress.IPv4Address(host).is_loopback else _interface_with(host)
+        try:
+            name = "lo" if ipaddress.IPv4Address(host).is_loopback else _interface_with(host)
+        except ipaddress.AddressValueError:
+            raise Misuse(f"host {host!r} is no IPv4 address; write one of this machine, like 10.0.0.7") from None
     try:
         index = socket.if_nametoindex(name)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -31,7 +31,7 @@ from typing import Literal
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
-from alphorn.io import topology
+from alphorn.io import cluster_faults, topology
 from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -89,14 +89,14 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node."""
 
-    name: str  # also of its folder below the cluster's directory
+    name: str  # also of its folder below the cluster's directory, so a plain file name
     kind: NodeKind  # "message_manager", "client_manager" or "witness"
     process: str = ""  # nodes with the same word here run in one process; empty for a process of its own
     channel: str = ""  # of a Message Manager
     bus: str = ""  # "host:port" of a Message Manager's member, on the first bus of its channel
     further_buses: tuple[str, ...] = ()  # the same on the further buses of its channel, in their order
     link: str = ""  # "host:port" where Client Managers reach a Message Manager
-    rank: int = 0  # of a Message Manager: lower is asked first to be primary
+    rank: int = 0  # of a Message Manager: lower is asked first to be primary; each of a channel has its own
     store_bytes_max: int = MAP_BYTES  # of a Message Manager: most that its store may take on disk
     clients: str = ""  # "host:port" of a Client Manager's native door
     http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
@@ -223,10 +223,6 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             faults += [f"node {node.name} needs {field}" for field in needed if not getattr(node, field)]
             if node.channel and node.channel not in channels:
                 faults.append(f"node {node.name} is of channel {node.channel}, which is not listed")
-            for field in ("bus", "link", "clients", "http", "witness"):
-                address = getattr(node, field)
-                if address and not address.rpartition(":")[2].isdigit():
-                    faults.append(f"{field} of node {node.name} is {address!r}; write host:port")
             faults += self._limit_faults(node)
         for channel in self.channels:
             if channel.removed == bool(self.message_managers(channel.name)):
@@ -234,10 +230,20 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 if channel.removed:
                     fault = "is removed and has a message_manager"
                 faults.append(f"channel {channel.name} {fault}")
+        faults += cluster_faults.faults_of_names(self)
+        faults += cluster_faults.faults_of_groups(self)
+        faults += cluster_faults.faults_of_addresses(self)
         faults += self._process_faults()
         faults += topology.faults_of(self)
         if not self.client_managers:
             faults.append("there is no client_manager")
+        self._refuse(faults)
+
+    def check_new(self) -> None:
+        """Raises `Misuse` for what a new cluster must not have, and one that was founded with it cannot change."""
+        self._refuse(cluster_faults.faults_of_ranks(self))
+
+    def _refuse(self, faults: list[str]) -> None:
         if faults:
             raise Misuse(f"the cluster file of {self.name} does not fit: {'; '.join(faults)}")
 

@@ -174,7 +174,10 @@ class NodeRunner:
         votes = table.kind == "message_manager" or bool(table.witness)
         if found and votes and directory.is_founded and directory.was_blank:
             _log.warning("event=disk_lost text=%s", "founded before and blank now: rejoins as one that lost its disk")
-        return found and votes and not directory.is_founded
+        is_founding = found and votes and not directory.is_founded
+        if is_founding:
+            self._file.check_new()
+        return is_founding
 
     def _on_stopped(self, name: str, done: "asyncio.Future[str]") -> None:
         if not done.cancelled() and not self.failed.done():

@@ -1,0 +1,100 @@
+"""Cluster files that cannot work, or would harm: each fault is refused by name before anything is started."""
+
+import msgspec
+import pytest
+
+from alphorn.io.addresses import find_interface
+from alphorn.io.cluster_file import ClusterFile
+from alphorn.io.local_cluster import LocalShape, lay_out
+from alphorn.model.errors import Misuse
+
+
+@pytest.fixture
+def file(tmp_path) -> ClusterFile:
+    return lay_out(tmp_path, LocalShape(client_managers=2, channels=2))
+
+
+def changed(file: ClusterFile, name: str, /, **fields: object) -> ClusterFile:
+    nodes = tuple(msgspec.structs.replace(node, **fields) if node.name == name else node for node in file.nodes)
+    return msgspec.structs.replace(file, nodes=nodes)
+
+
+def regrouped(file: ClusterFile, *groups: int) -> ClusterFile:
+    channels = zip(file.channels, groups, strict=True)
+    return msgspec.structs.replace(
+        file, channels=tuple(msgspec.structs.replace(channel, group=group) for channel, group in channels)
+    )
+
+
+def test_what_up_lays_out_has_no_fault(file):
+    file.check()
+    file.check_new()
+
+
+@pytest.mark.parametrize("group", [-1, 1 << 32])
+def test_a_group_that_is_no_32_bit_number_is_refused(file, group):
+    with pytest.raises(Misuse, match=f"group of channel channel-1 is {group}; write a number from 0 to 4294967295"):
+        regrouped(file, group, 7).check()
+
+
+def test_two_channels_of_one_group_are_refused(file):
+    with pytest.raises(Misuse, match="channels channel-1 and channel-2 have both the group 7"):
+        regrouped(file, 7, 7).check()
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "/etc", ".", "..", "", "a\nb", "a\0b", "x" * 300])
+def test_a_node_whose_name_is_no_plain_file_name_is_refused(file, name):
+    with pytest.raises(Misuse, match="cannot have a folder of that name"):
+        changed(file, "mm1", name=name).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "fault"),
+    [
+        ("mm2", {"bus": "127.0.0.1:7720"}, "bus of mm1 and bus of mm2 are both 127.0.0.1:7720"),
+        ("mm2", {"link": "127.0.0.1:7720"}, "bus of mm1 and link of mm2 are both 127.0.0.1:7720"),
+        ("cm2", {"clients": "127.0.0.1:7800"}, "http of cm1 and clients of cm2 are both 127.0.0.1:7800"),
+        (
+            "cm2",
+            {"http": "127.0.0.1:7761"},
+            "witness of cm1 for channel channel-2 and http of cm2 are both 127.0.0.1:7761",
+        ),
+    ],
+)
+def test_two_nodes_with_one_address_are_refused(file, name, fields, fault):
+    with pytest.raises(Misuse, match=fault):
+        changed(file, name, **fields).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "fault"),
+    [
+        ("mm1", {"bus": "localhost:7720"}, r"bus of node mm1 is 'localhost:7720'; write an IPv4 address, like"),
+        ("cm1", {"witness": "host:7760"}, r"witness of node cm1 is 'host:7760'; write an IPv4 address, like"),
+        ("cm1", {"clients": "host:7700"}, r"clients of node cm1 is 'host:7700'; write an IPv4 address, like"),
+        ("cm1", {"hosts": ("host",)}, r"hosts of node cm1 has 'host'; write an IPv4 address"),
+        ("mm1", {"further_buses": ("host:1",)}, r"further_buses of node mm1 has 'host:1'; write an IPv4"),
+        ("mm1", {"link": "127.0.0.1:70000"}, r"link of node mm1 is '127.0.0.1:70000'; write host:port"),
+        ("mm1", {"link": ":7740"}, r"link of node mm1 is ':7740'; write host:port"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused(file, name, fields, fault):
+    with pytest.raises(Misuse, match=fault):
+        changed(file, name, **fields).check()
+
+
+def test_clients_and_links_may_be_named_where_no_member_of_a_group_needs_the_address(file):
+    file = changed(file, "cm2", clients="door.example:7700", hosts=("127.0.0.1",))
+    changed(file, "mm1", link="mm1.example:7740").check()
+
+
+def test_two_equal_ranks_are_refused_in_a_new_cluster_and_borne_in_one_that_was_founded_with_them(file):
+    file = changed(file, "mm2", rank=1)
+    file.check()
+    with pytest.raises(Misuse, match="mm1 and mm2 of channel channel-1 have both rank 1"):
+        file.check_new()
+
+
+def test_a_host_that_is_no_address_is_one_sentence():
+    with pytest.raises(Misuse, match="host 'localhost' is no IPv4 address"):
+        find_interface("localhost")
