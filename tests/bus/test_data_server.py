@@ -268,6 +268,31 @@ def test_after_a_start_entries_on_disk_count_and_others_are_missed() -> None:
     assert [again.is_missing(sequence) for sequence in (5, 6, 7)] == [False, True, False]
 
 
+def test_after_a_start_an_entry_of_what_the_number_meant_before_is_missed() -> None:
+    storing = Storing()
+    storing.receive(1, 2, 3)
+    storing.number(numbered(1), numbered(2), numbered(3))
+    storing.bench.station.journal.write(PutEntry(6, payload_of(9), numbered(9).digest))
+    storing.bench.settle()
+    again = DataServer(storing.bench.station, storing.requests, stored=4)
+    again.restore(storing.bench.ledger.last, 1.0)
+    assert again.stored_log == 5
+    assert [again.is_missing(sequence) for sequence in (5, 6, 7)] == [False, True, False]
+
+
+def test_an_entry_of_what_the_number_meant_before_is_missed_once_others_tell_what_it_means() -> None:
+    storing = Storing()
+    storing.receive(1)
+    storing.number(numbered(1))
+    storing.bench.station.journal.write(PutEntry(5, payload_of(9), numbered(9).digest))
+    storing.bench.settle()
+    storing.bench.ledger.commit(5)
+    storing.bench.ledger._recent.pop(5)
+    storing.server.on_damaged(5, 1.0)
+    storing.server.mend(4, [numbered(1)])
+    assert storing.server.is_missing(5)
+
+
 @pytest.mark.parametrize("has_entry", [True, False])
 def test_what_a_number_means_is_written_again_once_others_tell(has_entry: bool) -> None:
     storing = Storing()

@@ -6,7 +6,7 @@ the entry is durable under the number the current epoch gave it. A number whose 
 
 from collections import deque
 
-from alphorn.bus.entries import Assignment
+from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.frames import DataReport, Held
 from alphorn.bus.holdings import Batch
 from alphorn.bus.machine import PutAssignments, PutEntry
@@ -75,8 +75,8 @@ class DataServer:
             if assignment is None:
                 self.holes.add(sequence)
                 continue
-            entry = b"" if assignment.system else station.storage.entry(sequence)
-            if isinstance(entry, bytes | memoryview):
+            entry = self._entry_of(sequence, assignment)
+            if entry is not None:
                 self._durable.add(sequence)
                 if sequence > station.ledger.committed and not assignment.system:
                     station.holdings.put(assignment.id, bytes(entry), assignment.timestamp, assignment.digest)
@@ -84,6 +84,19 @@ class DataServer:
                 self._missing[sequence] = assignment.id
         self._report_at = now
         self._advance()
+
+    def _entry_of(self, sequence: int, assignment: Assignment) -> bytes | memoryview | None:
+        """What the log on disk has of a number; nothing where it is damaged, or of what the number meant before.
+
+        Behind a damaged record the disk keeps old entries until it is known what the numbers mean: some may mean
+        something else by then.
+        """
+        if assignment.system:
+            return b""
+        entry = self._station.storage.entry(sequence)
+        if not isinstance(entry, bytes | memoryview) or digest_of(entry) != assignment.digest:
+            return None
+        return entry
 
     def on_batch(self, batch: bytes, whole: Batch, sequence: int, now: float) -> None:
         """A batch became whole here; its number is 0 where it has none."""
@@ -183,8 +196,7 @@ class DataServer:
             if sequence in self.holes and sequence <= station.ledger.committed:
                 self.holes.discard(sequence)
                 station.journal.write(PutAssignments(sequence, [assignment]))
-                entry = b"" if assignment.system else station.storage.entry(sequence)
-                if isinstance(entry, bytes | memoryview):
+                if self._entry_of(sequence, assignment) is not None:
                     self._settle_later([sequence])
                 else:
                     self._missing[sequence] = assignment.id
