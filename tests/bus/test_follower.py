@@ -289,6 +289,15 @@ def test_a_damaged_log_is_whole_once_others_filled_it_as_far_as_it_went() -> Non
     assert healing.heal()
 
 
+def test_a_damaged_log_is_whole_once_a_later_epoch_has_made_void_what_it_cannot_read() -> None:
+    healing = Healing()
+    healing.submit(2, 3)
+    body = AssignmentAnswer(1, [numbered(4, NEXT_EPOCH)])
+    healing.follower.on_answer(healing.bench.frame(3, body), body, 1.0)
+    assert healing.bench.station.is_whole
+    assert DropAfter(1) in healing.bench.settle()
+
+
 def test_a_fact_of_a_later_epoch_raises_the_fence_because_older_sequencers_are_deposed() -> None:
     following = Following()
     body = AssignmentAnswer(0, [numbered(1), numbered(2, NEXT_EPOCH)])

@@ -197,6 +197,8 @@ class Follower:
 
     def _forget(self, after: int) -> None:
         self._station.trace("cut", f"after={after}")
+        # What this member accepted behind there and cannot read is void too, and gone from its disk.
+        self._station.impaired_until = 0
         if self._station.keeps_log:
             self._station.journal.write(DropAfter(after))
             self.durable = min(self.durable, after)
