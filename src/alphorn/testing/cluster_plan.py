@@ -1,11 +1,13 @@
 """What one seed of a message cluster stands for: its members, its clients and what they want, its faults."""
 
+from collections.abc import Iterable
 from random import Random
 
 import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig
 from alphorn.client.inbox import AckMode
+from alphorn.model.destinations import Policy
 from alphorn.testing.faults import FAULTS
 from alphorn.testing.plan import DATAGRAM_BYTES, draw_config
 from alphorn.testing.programs import Reading
@@ -64,6 +66,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     units: int = 0
     jobs: int = 0  # clients that publish in stages
     channels: int = 1  # each has such a group
+    policies: dict[str, Policy] = {}  # of queues whose consumers share by key, or take turns
     together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
 
     @property
@@ -95,6 +98,9 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     )
     clients = _draw_clients(stream, list(range(managers)))
     clients = _with_patterns(clients, Random(f"{seed}/patterns"))
+    shares = Random(f"{seed}/policies")
+    policies = _draw_policies(shares)
+    clients = _with_rivals(clients, policies, shares)
     jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
         seed=seed,
@@ -111,6 +117,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         client_managers=managers,
         clients=_with_staged(clients, jobs),
         limits=_draw_limits(stream),
+        policies=policies,
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
         safety_s=stream.uniform(4.0, 8.0),
@@ -198,6 +205,29 @@ def _draw_limits(stream: Random) -> LimitsPlan:
         session_bytes_max=stream.choice((60, 1 << 20)),
         consumer_bytes_max=stream.choice((20, 1 << 20)),
     )
+
+
+def _draw_policies(stream: Random) -> dict[str, Policy]:
+    """Some queues give messages of one key to one consumer, some have one consumer at a time, and some both."""
+    choices = (None, None, None, Policy(groups=True), Policy(exclusive=True), Policy(groups=True, exclusive=True))
+    drawn = {name: stream.choice(choices) for name in DESTINATIONS if name.startswith("queue:")}
+    return {name: policy for name, policy in drawn.items() if policy is not None}
+
+
+def _with_rivals(clients: tuple[ClientPlan, ...], queues: Iterable[str], stream: Random) -> tuple[ClientPlan, ...]:
+    """Two clients or more receive from these queues."""
+    found = list(clients)
+    for queue in queues:
+        others = [
+            place
+            for place, client in enumerate(found)
+            if all(reading.destination != queue for reading in client.readings)
+        ]
+        if len(found) - len(others) < 2:
+            place = stream.choice(others)
+            readings = (*found[place].readings, _draw_reading(stream, queue))
+            found[place] = msgspec.structs.replace(found[place], readings=readings)
+    return tuple(found)
 
 
 def _draw_reading(stream: Random, destination: str, *, subscription: str = "", is_shared: bool = False) -> Reading:

@@ -17,6 +17,7 @@ from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.grace import Grace
+from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.section import Section
 from alphorn.message_manager.segments import Segments
@@ -24,6 +25,7 @@ from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import publish_staged
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
+from alphorn.message_manager.supply import Supply
 from alphorn.model.commands import Entry, Publish, PublishStaged
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
@@ -173,6 +175,21 @@ def _guest_not_answered() -> list[Patch]:
     return [(MessageManager, "_answer", answer)]
 
 
+def _held_still_parked() -> list[Patch]:
+    attach, withdraw, attaching = Outlet.attach, Supply.withdraw_parked, list[Outlet]()
+
+    def attach_only(self: Outlet, consumer: Any, selector: Any, held: RangeSet) -> None:
+        attaching.append(self)
+        attach(self, consumer, selector, held)
+        attaching.pop()
+
+    def withdraw_later(self: Supply, first: int, last: int, holders: Any) -> None:
+        if not attaching:
+            withdraw(self, first, last, holders)
+
+    return [(Outlet, "attach", attach_only), (Supply, "withdraw_parked", withdraw_later)]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -197,6 +214,7 @@ MESSAGE_MUTANTS = tuple(
         ("release-not-told", "Producers do not hear that a destination has room again.", _release_not_told),
         ("batch-not-remembered", "A staged batch that is published again is seen again.", _batch_not_remembered),
         ("guest-not-answered", "A primary takes its guest's requests for its own.", _guest_not_answered),
+        ("held-still-parked", "What a late consumer holds waits for another too.", _held_still_parked),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )

@@ -14,8 +14,8 @@ from alphorn.client.core import Core, State
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode, Inbox
 from alphorn.client.message import Message
-from alphorn.client.outbox import Outbox
-from alphorn.client.packing import pack_body
+from alphorn.client.outbox import Outbox, Parcel
+from alphorn.client.packing import flags_of, pack_body, pack_message
 from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.requests import Answer
 from alphorn.doors import native
@@ -23,6 +23,7 @@ from alphorn.model.commands import key_of
 from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, ConsumePattern, Done, Resolve
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.messages import Packed
 from alphorn.model.patterns import is_pattern
 from alphorn.testing.book import Book, Receipt
 from alphorn.testing.client_life import ClientLife, Door
@@ -36,6 +37,7 @@ CALM_THINK_S = 0.02
 RECONNECT_S = (0.02, 0.4)
 TAKE_MAX = 8
 BURST_MAX = 4
+KEYS = ("k", "l", "m")  # of messages to queues with a policy
 LATE_SHARE = 0.05  # of steps in which a program first uses a destination that nobody had before
 ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
 TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
@@ -93,6 +95,7 @@ class SimulatedClient(ClientLife):
         late: tuple[str, ...],
         readings: tuple[Reading, ...],
         max_lengths: Mapping[str, int],
+        policies: Mapping[str, Policy],
         tell: Callable[[str, str], None],
     ) -> None:
         super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
@@ -103,6 +106,7 @@ class SimulatedClient(ClientLife):
         self._late = late
         self._readings = readings
         self._max_lengths = max_lengths
+        self._policies = policies
 
     # --- life ---
 
@@ -232,8 +236,9 @@ class SimulatedClient(ClientLife):
                 session = self.core.open_session(AckMode.AUTO)
                 self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
 
-        limit = self._max_lengths.get(destination, 0)
-        policy = msgspec.msgpack.encode(Policy(max_length=limit)) if limit else b""
+        limit, drawn = self._max_lengths.get(destination, 0), self._policies.get(destination, Policy())
+        wanted = msgspec.structs.replace(drawn, max_length=limit)
+        policy = b"" if wanted == Policy() else msgspec.msgpack.encode(wanted)
         self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 
     def _act(self) -> None:
@@ -254,7 +259,11 @@ class SimulatedClient(ClientLife):
         if outbox is not None:
             producer = key_of(self.core.connection, outbox.number)
             token = self._book.send(destination, producer, outbox.counter + 1, self._now)
-            outbox.add_plain(pack_body(token))
+            if destination in self._policies:
+                message = Packed(token, key=self._stream.choice(KEYS))
+                outbox.add(Parcel(self._places[destination], flags_of(message), 0, pack_message(message)))
+            else:
+                outbox.add_plain(pack_body(token))
 
     def _look_at_outboxes(self) -> None:
         for outbox in self._outboxes.values():

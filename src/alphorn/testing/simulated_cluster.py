@@ -80,6 +80,7 @@ class SimulatedCluster:
             late=client.late,
             readings=client.readings,
             max_lengths=self.plan.limits.max_lengths,
+            policies=self.plan.policies,
             tell=self._tell,
         )
         if MOVE in self.plan.faults:
