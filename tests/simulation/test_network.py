@@ -110,9 +110,44 @@ def test_a_flipped_bit_is_caught_by_the_checksum() -> None:
             decode_all(flip_bit(frame, stream))
 
 
+def test_what_is_told_to_the_group_may_be_kept_from_a_member_that_hears_what_is_told_to_it_alone() -> None:
+    wire = Wire()
+    wire.network.cut_group([(0, 1)])
+    assert wire.network.multicast(0, b"x") == [(1, "cut")]
+    wire.network.unicast(0, 1, b"y")
+    assert sorted(wire.settle()) == [(1, b"y"), (2, b"x")]
+    wire.network.mend_group([(0, 1)])
+    wire.network.multicast(0, b"z")
+    assert sorted(wire.settle()) == [(1, b"z"), (2, b"z")]
+
+
+def test_a_rule_ends_when_it_is_removed() -> None:
+    wire = Wire()
+
+    def drops(source: int, target: int, data: bytes) -> bool:
+        return target == 1
+
+    wire.network.add_rule(drops)
+    wire.network.unicast(0, 1, b"x")
+    wire.network.remove_rule(drops)
+    wire.network.remove_rule(drops)
+    wire.network.unicast(0, 1, b"y")
+    assert wire.settle() == [(1, b"y")]
+
+
+def test_a_late_copy_arrives_though_its_link_is_cut_by_then() -> None:
+    wire = Wire()
+    wire.network.cut([(0, 1)])
+    wire.network.repeat(1, b"x", 2.0)
+    wire.schedule.run_until(1.9)
+    assert wire.arrived == []
+    assert wire.settle() == [(1, b"x")]
+
+
 def test_healing_makes_every_link_whole() -> None:
     wire = Wire()
     wire.network.cut([(0, 1), (1, 0)])
+    wire.network.cut_group([(0, 1)])
     wire.network.links[0][2].loss = 1.0
     wire.network.add_rule(lambda source, target, data: True)
     wire.network.heal()

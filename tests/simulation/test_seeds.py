@@ -28,6 +28,10 @@ def test_plans_have_groups_with_and_without_a_lifetime() -> None:
     assert {make_plan(seed).config.lifetime > 0 for seed in range(50)} == {True, False}
 
 
+def test_plans_have_members_with_datagrams_of_one_size_and_of_several() -> None:
+    assert {len(set(make_plan(seed).datagrams)) > 1 for seed in range(50)} == {True, False}
+
+
 def test_every_planned_group_is_a_valid_one() -> None:
     for seed in range(200):
         make_plan(seed).config.check()

@@ -21,12 +21,13 @@ BETWEEN_S_MAX = 0.02
 class SimulatedCheckpointing:
     """The upper layer of one member, as far as it gives checkpoints."""
 
-    __slots__ = ("_given", "_mark", "_node")
+    __slots__ = ("_given", "_mark", "_node", "least_s")
 
     def __init__(self, node: "SimulatedNode") -> None:
         self._node = node
         self._mark: TakeCheckpoint | None = None  # of the open checkpoint
         self._given: Given | None = None
+        self.least_s = 0.0  # how long each takes at least
 
     def abandon(self) -> None:
         """Nobody takes the rest of an open checkpoint."""
@@ -39,10 +40,12 @@ class SimulatedCheckpointing:
         if self._mark is not None and self._given is not None:
             self._take_all(self._mark, self._given)
         self._mark, self._given = mark, self._node.replica.give()
-        if self._given.is_whole:
-            self._take_all(mark, self._given)
-        else:
+        if not self._given.is_whole:
             self._go_on(self._node.run, mark)
+        elif lasts_s := max(self.least_s, self._node.around.draw_checkpoint_s()):
+            self._node.around.schedule.after(lasts_s, self._go_on, self._node.run, mark)
+        else:
+            self._take_all(mark, self._given)
 
     def _go_on(self, run: int, mark: TakeCheckpoint) -> None:
         node, given = self._node, self._given

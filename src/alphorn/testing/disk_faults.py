@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from alphorn.bus.config import Role
 from alphorn.testing.disk import DiskState, Key
+from alphorn.testing.late_copies import repeat_at_start
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.node_faults import sequencer_of
 from alphorn.testing.ruin import all_calm
@@ -106,6 +107,8 @@ def _restore(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, attempt:
     node.end("crash", keeps_prefix=False)
     node.disk.restore(image)
     node.start_again()
+    if nemesis.stream.random() < 0.5:
+        repeat_at_start(nemesis, node)
     simulation.tell_fault("old-disk", f"{node.name}: image restored")
     nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, simulation.now + CALM_S_MAX)
 
@@ -143,7 +146,7 @@ def _may_damage(nemesis: "Nemesis", node: SimulatedNode, key: Key) -> bool:
         case "entry":
             return ruin.may_damage_entry(node, key[1])
         case "assignment":
-            return ruin.may_damage_assignment(node)
+            return ruin.may_damage_number(node, key[1])
         case _:
             is_copy = Role.DATA not in node.me.roles or ruin.may_damage_checkpoint(node)
             return is_copy and ruin.may_damage_assignment(node)

@@ -8,8 +8,9 @@ the faults are: `disk_faults` never destroys the last copy of anything.
 from collections.abc import Callable, Mapping
 from random import Random
 
-from alphorn.testing import disk_faults, network_faults, node_faults
+from alphorn.testing import disk_faults, network_faults, node_faults, partial_faults, restart_faults
 from alphorn.testing.checkers.facts import Facts
+from alphorn.testing.late_copies import LateCopies, repeat_late
 from alphorn.testing.node import NodeState, SimulatedNode
 from alphorn.testing.ruin import Ruin
 from alphorn.testing.simulator import Simulation
@@ -29,10 +30,17 @@ FAULTS: dict[str, Fault] = {
     "ring": network_faults.ring,
     "bridge": network_faults.bridge,
     "swap": network_faults.swap,
+    "deaf-to-group": partial_faults.deafen,
+    "deaf-to-kinds": partial_faults.lose_kinds,
+    "usurp": partial_faults.usurp,
+    "late-copy": repeat_late,
     "crash": node_faults.crash,
     "crash-all": node_faults.crash_all,
     "crash-sequencer": node_faults.crash_sequencer,
     "crash-at-commit": node_faults.crash_at_commit,
+    "crash-at-checkpoint": restart_faults.crash_at_checkpoint,
+    "restless": restart_faults.restart_often,
+    "stale-tail": restart_faults.leave_tail,
     "pause": node_faults.pause,
     "slow-node": node_faults.slow,
     "clock-jump": node_faults.jump_clock,
@@ -47,6 +55,9 @@ FAULTS: dict[str, Fault] = {
     "old-disk": disk_faults.restore_old,
 }
 
+# How often a class stands among those to draw from. What needs several things to coincide comes to nothing mostly.
+WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3}
+
 
 class Nemesis:
     """Injects faults from `start` to `stop`."""
@@ -60,6 +71,7 @@ class Nemesis:
         "counts",
         "facts",
         "is_calm",
+        "late",
         "ruin",
         "simulation",
         "stream",
@@ -80,10 +92,11 @@ class Nemesis:
         self.workload = workload
         self.stream: Random = facts.simulation.streams.faults
         self.ruin = Ruin(facts)
+        self.late = LateCopies(facts.simulation)
         self.counts: dict[str, int] = {}
         self.clients = 0  # how many came later
         self.is_calm = False  # a fault that bears no other is under way
-        self._enabled = enabled
+        self._enabled = [name for name in enabled for _ in range(WEIGHTS.get(name, 1))]
         self._faults = faults
         self._pace_s = pace_s
         self._is_running = False

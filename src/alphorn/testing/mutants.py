@@ -5,11 +5,13 @@ from alphorn.testing.flow_mutants import FLOW_MUTANTS
 from alphorn.testing.message_mutants import MESSAGE_MUTANTS
 from alphorn.testing.moving_mutants import MOVING_MUTANTS
 from alphorn.testing.mutation import Mutant
+from alphorn.testing.return_mutants import RETURN_MUTANTS
 from alphorn.testing.transaction_mutants import TRANSACTION_MUTANTS
 
 MUTANTS: tuple[Mutant, ...] = (
     *AGREEMENT_MUTANTS,
     *FLOW_MUTANTS,
+    *RETURN_MUTANTS,
     *MESSAGE_MUTANTS,
     *MOVING_MUTANTS,
     *TRANSACTION_MUTANTS,

@@ -18,7 +18,17 @@ DatagramArrived = Callable[[int, bytes], None]
 class Link:
     """One direction between two members."""
 
-    __slots__ = ("clogged_until", "cuts", "delay_mean", "delay_min", "duplicate", "flip", "loss", "stream_busy_until")
+    __slots__ = (
+        "clogged_until",
+        "cuts",
+        "delay_mean",
+        "delay_min",
+        "duplicate",
+        "flip",
+        "group_cuts",
+        "loss",
+        "stream_busy_until",
+    )
 
     def __init__(self, *, delay_min: float, delay_mean: float) -> None:
         self.loss = 0.0
@@ -27,6 +37,7 @@ class Link:
         self.delay_min = delay_min
         self.delay_mean = delay_mean
         self.cuts = 0  # how many partitions separate the two now
+        self.group_cuts = 0  # how many faults keep back what is told to the group, and nothing else
         self.clogged_until = 0.0
         self.stream_busy_until = 0.0
 
@@ -84,13 +95,18 @@ class SimulatedNetwork:
         """Drops every datagram and stream frame for which `drops(source, target, data)` is true."""
         self._rules.append(drops)
 
+    def remove_rule(self, drops: Callable[[int, int, bytes], bool]) -> None:
+        """Takes back one `add_rule`, unless everything is healed already."""
+        if drops in self._rules:
+            self._rules.remove(drops)
+
     def multicast(self, source: int, data: bytes) -> list[tuple[int, str]]:
         """Offers a datagram to every other member. Gives what went wrong for whom."""
         self.bytes_sent += len(data)
         troubles: list[tuple[int, str]] = []
         for target, link in enumerate(self.links[source]):
             if target != source:
-                trouble = self._offer(source, target, link, data)
+                trouble = "cut" if link.group_cuts else self._offer(source, target, link, data)
                 if trouble:
                     troubles.append((target, trouble))
         return troubles
@@ -127,13 +143,28 @@ class SimulatedNetwork:
             link = self.links[source][target]
             link.cuts = max(0, link.cuts - 1)
 
+    def cut_group(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """What a source tells the group does not reach the target; what it tells the target alone does."""
+        for source, target in pairs:
+            self.links[source][target].group_cuts += 1
+
+    def mend_group(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Takes back one `cut_group` of the same directions."""
+        for source, target in pairs:
+            link = self.links[source][target]
+            link.group_cuts = max(0, link.group_cuts - 1)
+
+    def repeat(self, target: int, data: bytes, delay_s: float) -> None:
+        """A copy of an old datagram arrives, whatever the links are like now: it was under way all the time."""
+        self._schedule.after(delay_s, self._arrived, target, data)
+
     def heal(self) -> None:
         """Makes every link whole and clean."""
         self._rules.clear()
         for row in self.links:
             for link in row:
                 link.loss = link.duplicate = link.flip = 0.0
-                link.cuts = 0
+                link.cuts = link.group_cuts = 0
                 link.clogged_until = 0.0
                 link.delay_min, link.delay_mean = self._delay_min, self._delay_mean
 

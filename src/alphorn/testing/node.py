@@ -77,6 +77,7 @@ class SimulatedNode:
         "_ticked_at",
         "_ticks",
         "around",
+        "budget",
         "checkpointing",
         "clock_skew_s",
         "disk",
@@ -101,6 +102,7 @@ class SimulatedNode:
         self.around = around
         self.me = me
         self.index = index
+        self.budget = around.budget_of(index)
         self.is_client = me.number == 0
         self.disk = SimulatedDisk(
             around.schedule,
@@ -204,7 +206,7 @@ class SimulatedNode:
             founding=founding,
             random=random.Random(stream.random()),
             timing=around.timing,
-            budget=around.budget,
+            budget=self.budget,
             now=self._last_now,
         )
         self.upper.on_started()
@@ -356,14 +358,14 @@ class SimulatedNode:
         data = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
         around.record(data)
         if output.to == DATA_GROUP or output.to == CONTROL_GROUP:
-            if len(data) > around.budget.datagram_bytes:
+            if len(data) > self.budget.datagram_bytes:
                 raise Violation("frames fit", f"{self.name} sends {len(data)} bytes to the group in one datagram")
             troubles = around.network.multicast(self.index, data)
         else:
             target = around.find(output.to)
             if target is None:
                 troubles = []
-            elif len(data) > around.budget.datagram_bytes:
+            elif len(data) > self.budget.datagram_bytes:
                 troubles = around.network.stream(self.index, target, data)
             else:
                 troubles = around.network.unicast(self.index, target, data)

@@ -14,6 +14,7 @@ SHAPES = ((2, 1), (3, 0), (3, 0), (3, 2), (4, 1), (5, 0))  # servers and witness
 FAULT_CLASSES_MIN = 10
 LIFETIMES = (0, 0, 32, 128)
 DATAGRAM_BYTES = 1200
+DATAGRAMS_BYTES = (700, DATAGRAM_BYTES, 3000)  # where interfaces differ
 CALM_START_S = 1.0
 
 
@@ -35,6 +36,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     turn_s: float
     keeps: int  # delivered batches that the upper layers need on, at most
     install_s_max: float  # longest time an upper layer takes over a checkpoint
+    checkpoint_s_max: float  # longest time until one is written
+    datagrams: tuple[int, ...]  # the largest of each member
 
     def describe(self) -> str:
         """One line for people."""
@@ -82,7 +85,17 @@ def make_plan(seed: int) -> Plan:
         turn_s=stream.choice((0.0, 0.0001, 0.0003, 0.001)),
         keeps=stream.choice((0, 8, 60)),
         install_s_max=stream.choice((0.0, 0.5, 3.0)),
+        # What is older than a lifetime is dropped whatever checkpoints there are: one must not be long in coming then.
+        checkpoint_s_max=0.0 if config.lifetime else stream.choice((0.0, 0.3, 2.0)),
+        datagrams=draw_datagrams(stream),
     )
+
+
+def draw_datagrams(stream: Random) -> tuple[int, ...]:
+    """How large the datagrams of members are: mostly the same for all of them."""
+    if stream.random() < 0.6:
+        return (DATAGRAM_BYTES,)
+    return tuple(stream.choice(DATAGRAMS_BYTES) for _ in range(5))
 
 
 def draw_config(stream: Random, servers: int, witnesses: int) -> GroupConfig:

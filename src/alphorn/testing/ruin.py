@@ -13,12 +13,12 @@ from alphorn.bus.config import Role
 from alphorn.bus.machine import Output
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
+from alphorn.testing.checkers.promises import FOLDED
 from alphorn.testing.disk import DiskState
 from alphorn.testing.node import NodeState, SimulatedNode
 
 HEARTBEAT_TYPE = 7
 SEQUENCER_SILENT_S = 0.15
-FOLDED = frozenset({"meta", "assignment", "group_state", "checkpoint"})  # what a member's promises are read from
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
@@ -49,6 +49,11 @@ class Ruin:
     def may_damage_assignment(self, victim: SimulatedNode) -> bool:
         """Whether the group can do without this member's vote until it has asked its peers."""
         return self._keeps_majority(victim)
+
+    def may_damage_number(self, victim: SimulatedNode, sequence: int) -> bool:
+        """The same for what one number means; without that, nobody can say whose the entry behind it is."""
+        is_kept = sequence not in victim.disk.durable.entries or self.may_damage_entry(victim, sequence)
+        return is_kept and self.may_damage_assignment(victim)
 
     def may_damage_entry(self, victim: SimulatedNode, sequence: int) -> bool:
         """Whether another data server has the same entry."""

@@ -90,6 +90,8 @@ class Run:
             turn_s=plan.turn_s,
             keeps=plan.keeps,
             install_s_max=plan.install_s_max,
+            checkpoint_s_max=plan.checkpoint_s_max,
+            datagrams=plan.datagrams,
             is_tracing=timeline is not None,
         )
         for number in range(plan.clients):

@@ -6,7 +6,7 @@ its time: two runs of one seed must end with the same hash.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import xxhash
@@ -44,6 +44,8 @@ class Simulation:
         sync_mean_s: float = FSYNC_MEAN_S,
         keeps: int = 0,
         install_s_max: float = 0.0,
+        checkpoint_s_max: float = 0.0,
+        datagrams: Sequence[int] = (),
         make_replica: Callable[[SimulatedNode], Replica] | None = None,
         is_tracing: bool = False,
         is_shuffled: bool = True,
@@ -77,6 +79,8 @@ class Simulation:
             sync_mean_s=sync_mean_s,
             keeps=keeps,
             install_s_max=install_s_max,
+            checkpoint_s_max=checkpoint_s_max,
+            datagrams=datagrams,
             make_replica=make_replica,
         )
         self._observe()

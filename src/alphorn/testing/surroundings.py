@@ -1,8 +1,10 @@
 """What all members of one simulation share: settings, time, network, and whom they tell what they do."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, Timing
 from alphorn.bus.machine import Machine
@@ -22,7 +24,9 @@ class Surroundings:
 
     __slots__ = (
         "budget",
+        "checkpoint_s_max",
         "config",
+        "datagrams",
         "find",
         "install_s_max",
         "keeps",
@@ -57,6 +61,8 @@ class Surroundings:
         sync_mean_s: float,
         keeps: int,
         install_s_max: float,
+        checkpoint_s_max: float,
+        datagrams: Sequence[int],
         make_replica: "Callable[[SimulatedNode], Replica] | None" = None,
     ) -> None:
         self.config = config
@@ -74,9 +80,24 @@ class Surroundings:
         self.turn_s = turn_s  # how long inputs gather before their outputs are performed; 0 for each by itself
         self.keeps = keeps  # delivered batches that an upper layer needs on, at most
         self.make_replica = make_replica or (lambda node: Replica(keeps=keeps))
+        self.checkpoint_s_max = checkpoint_s_max  # longest time that one takes until it is handed to the disk
+        self.datagrams = (
+            datagrams  # the largest datagrams of members, by place and around again; empty for the budget's
+        )
         self.install_s_max = install_s_max  # longest time that an upper layer takes over a checkpoint
 
     def draw_install_s(self) -> float:
         """How long one upper layer takes over one checkpoint: mostly no time."""
         stream = self.streams_machines
         return stream.uniform(0.0, self.install_s_max) if self.install_s_max and stream.random() < 0.3 else 0.0
+
+    def draw_checkpoint_s(self) -> float:
+        """How long one upper layer takes until all of a checkpoint is handed to the disk: mostly no time."""
+        stream = self.streams_machines
+        return stream.uniform(0.0, self.checkpoint_s_max) if self.checkpoint_s_max and stream.random() < 0.5 else 0.0
+
+    def budget_of(self, index: int) -> Budget:
+        """One member's bounds: interfaces may take datagrams of different sizes."""
+        if not self.datagrams:
+            return self.budget
+        return msgspec.structs.replace(self.budget, datagram_bytes=self.datagrams[index % len(self.datagrams)])

@@ -13,7 +13,13 @@ from alphorn.testing.checkers.epochs import (
 )
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.order import NoGapAtDelivery, OrderedIsKept, ReplicasAgree, SentOnceInOrder
-from alphorn.testing.checkers.promises import AcceptedIsKept, BlankDisksDoNotVote, DeniedIsAbsent, DisksAreOrdered
+from alphorn.testing.checkers.promises import (
+    AcceptedIsKept,
+    BlankDisksDoNotVote,
+    DeniedIsAbsent,
+    DisksAreOrdered,
+    KeptDisksVote,
+)
 from alphorn.testing.checkers.retention import LeadersHaveState, NeededIsKept
 from alphorn.testing.workload import Workload
 
@@ -28,6 +34,7 @@ CHECKERS = (
     AcceptedIsKept,
     DisksAreOrdered,
     BlankDisksDoNotVote,
+    KeptDisksVote,
     DeniedIsAbsent,
     NoGapAtDelivery,
     ReplicasAgree,

@@ -3,7 +3,7 @@
 import msgspec
 
 from alphorn.bus.config import Role
-from alphorn.bus.entries import VoterAdded, describe_epoch
+from alphorn.bus.entries import Assignment, SystemEntry, VoterAdded, VoterRemoved, describe_epoch
 from alphorn.bus.frames import Absent, CommitAcknowledge, Promise, Status, decode_all
 from alphorn.bus.machine import DropAfter, Output, Persist, PutAssignments, PutGroupState, PutMeta, Send
 from alphorn.bus.storage import Meta
@@ -14,6 +14,7 @@ from alphorn.testing.workload import Workload
 
 ACKNOWLEDGE_TYPE, STATUS_TYPE, ABSENT_TYPE, PROMISE_TYPE = 5, 8, 11, 19
 VOTES = frozenset({ACKNOWLEDGE_TYPE, STATUS_TYPE, PROMISE_TYPE})
+FOLDED = frozenset({"meta", "assignment", "group_state", "checkpoint"})  # what a member's promises are read from
 _decode_meta = msgspec.msgpack.Decoder(Meta).decode
 
 
@@ -60,18 +61,24 @@ class DisksAreOrdered:
     hears that epoch's sequencer.
     """
 
-    __slots__ = ()
+    __slots__ = ("_starting",)
     name = "epochs grow along every disk"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
-        facts.simulation.watch.started.append(self._on_started)
+        self._starting: set[int] = set()  # nodes that have written nothing yet
+        facts.simulation.watch.started.append(lambda node: self._starting.add(node.index))
         facts.simulation.watch.persisted.append(self._on_persisted)
 
-    def _on_started(self, node: SimulatedNode) -> None:
-        log = sorted(node.disk.durable.assignments.items())
-        self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in log])
+    def _look_at_start(self, node: SimulatedNode, persist: Persist) -> None:
+        """By the first thing that a member writes it drops what its disk should not have."""
+        cut = min((write.sequence for write in persist.writes if isinstance(write, DropAfter)), default=float("inf"))
+        log = sorted(node.disk.visible.assignments.items())
+        self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in log if sequence <= cut])
 
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
+        if node.index in self._starting:
+            self._starting.remove(node.index)
+            self._look_at_start(node, persist)
         cut, newest = float("inf"), dict[int, int]()
         for write in persist.writes:
             if isinstance(write, DropAfter):
@@ -165,3 +172,32 @@ class DeniedIsAbsent:
             is_cut = any(sequence > cut for cut in cuts)
             if assignment.id in denied and sequence in state.entries and not is_cut:
                 raise Violation(self.name, f"{node.name} denies number {sequence}, which is on its disk")
+
+
+class KeptDisksVote:
+    """Nobody loses its vote for its disk who still has all that it ever wrote there."""
+
+    __slots__ = ("_facts", "_spoiled")
+    name = "a whole disk keeps its vote"
+
+    def __init__(self, facts: Facts, workload: Workload) -> None:
+        self._facts = facts
+        self._spoiled: set[int] = set()  # nodes whose disk was lost, old or damaged at some start
+        facts.simulation.watch.started.append(self._on_started)
+        facts.decided.append(self._on_decided)
+
+    def _on_started(self, node: SimulatedNode) -> None:
+        if node.disk.life or any(key[0] in FOLDED for key in node.disk.durable.damaged):
+            self._spoiled.add(node.index)
+
+    def _on_decided(
+        self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
+    ) -> None:
+        if not isinstance(entry, VoterRemoved) or entry.is_retired:
+            return
+        index = self._facts.index_of(entry.number)
+        if index not in self._spoiled:
+            loser = self._facts.simulation.nodes[index].name
+            raise Violation(
+                self.name, f"{node.name} takes the vote of {loser} at number {sequence}, whose disk is whole"
+            )

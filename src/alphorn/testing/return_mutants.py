@@ -1,0 +1,118 @@
+"""Mistakes about members that come back: what their disks tell, and which run of whom a word belongs to."""
+
+from typing import Any
+
+import msgspec
+
+from alphorn.bus import restore
+from alphorn.bus.config import Budget, GroupConfig
+from alphorn.bus.data_server import DataServer
+from alphorn.bus.entries import Assignment
+from alphorn.bus.frames import Absent, Fetch, Frame, fragment_batch
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.ledger import Ledger
+from alphorn.bus.repair import Repairer
+from alphorn.bus.roster import Roster
+from alphorn.bus.storage import CheckpointInfo, Damaged, Storage
+from alphorn.bus.takeover import Takeover
+from alphorn.testing.mutation import Mutant, Patch
+
+
+def _unfenced_denial() -> list[Patch]:
+    on_fetch, on_absent = Repairer.on_fetch, Takeover.on_absent
+
+    def deny_anybody(self: Any, frame: Frame, fetch: Fetch, now: float) -> None:
+        station = self._station
+        durable, station.durable_epoch = station.durable_epoch, station.epoch
+        on_fetch(self, msgspec.structs.replace(frame, epoch=station.epoch), fetch, now)
+        station.durable_epoch = durable
+
+    def hear_anybody(self: Any, frame: Frame, body: Absent, now: float) -> None:
+        on_absent(self, msgspec.structs.replace(frame, epoch=self._station.epoch), body, now)
+
+    return [(Repairer, "on_fetch", deny_anybody), (Takeover, "on_absent", hear_anybody)]
+
+
+def _own_cutting() -> list[Patch]:
+    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+        sequence = self._station.ledger.find(batch) or self._place_of(batch)
+        whole = self._station.holdings.get(batch)
+        found = (whole.payload, whole.timestamp, whole.digest) if whole is not None else None
+        if found is None:
+            found = self._stored(sequence) if sequence else self._stray(batch)
+        if found is None:
+            return False
+        payload, timestamp, digest = found
+        limit = self._station.budget.datagram_bytes
+        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit)
+        self._send(to, sequence, data[first:last] if last else data, now)
+        return True
+
+    return [(Repairer, "_answer_batch", answer_batch)]
+
+
+class _WithoutMark:
+    """Storage whose mark is not seen beside a checkpoint."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def group_state(self) -> tuple[int, bytes] | Damaged | None:
+        """Only where there is no checkpoint."""
+        return None if isinstance(self._storage.checkpoint(), CheckpointInfo) else self._storage.group_state()
+
+
+def _mark_unused() -> list[Patch]:
+    original = restore._base_state
+
+    def base_state(config: GroupConfig, storage: Any, budget: Budget, *, reads: bool, **bounds: int) -> Any:
+        return original(config, _WithoutMark(storage) if reads else storage, budget, reads=reads, **bounds)
+
+    return [(restore, "_base_state", base_state)]
+
+
+def _void_taken_back() -> list[Patch]:
+    def restore_ledger(
+        config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool
+    ) -> tuple[Ledger, int, int, bool]:
+        first, last = storage.assignment_bounds()
+        found, checkpoint = restore._base_state(config, storage, budget, reads=reads, first=first, last=last)
+        state = found or GroupState(config, departed_max=budget.departed_senders_max)
+        has_rest = found is not None and first <= state.sequence + 1 <= last + 1 and last >= first
+        ledger = Ledger(state, storage, base=min(first - 1 if has_rest else state.sequence, state.sequence))
+        for sequence in range(state.sequence + 1, last + 1) if has_rest else ():
+            assignment = storage.assignment(sequence)
+            if not isinstance(assignment, Assignment):
+                break
+            ledger.append(assignment)
+        return ledger, last if ledger.last < last else 0, checkpoint, found is None
+
+    return [(restore, "_restore_ledger", restore_ledger)]
+
+
+def _late_join() -> list[Patch]:
+    return [(Roster, "_is_here", lambda self, known, now: False)]
+
+
+def _any_entry_counts() -> list[Patch]:
+    def entry_of(self: Any, sequence: int, assignment: Assignment) -> bytes | memoryview | None:
+        entry = b"" if assignment.system else self._station.storage.entry(sequence)
+        return entry if isinstance(entry, bytes | memoryview) else None
+
+    return [(DataServer, "_entry_of", entry_of)]
+
+
+RETURN_MUTANTS = tuple(
+    Mutant(name=name, description=description, patch=patch)
+    for name, description, patch in (
+        ("unfenced-denial", "A batch is denied by servers that still follow the sequencer before.", _unfenced_denial),
+        ("own-cutting", "Fragments are sent as the server would cut them, whatever was asked for.", _own_cutting),
+        ("mark-unused", "A log that begins behind the own checkpoint is taken for lost.", _mark_unused),
+        ("void-taken-back", "Numbers that a newer epoch made void count again after a start.", _void_taken_back),
+        ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
+        ("any-entry-counts", "An entry counts as stored, whatever its number meant then.", _any_entry_counts),
+    )
+)
