@@ -29,7 +29,17 @@ class Piece(NamedTuple):
 class Backlog:
     """Positions that are not yet consumed."""
 
-    __slots__ = ("_waiting", "count", "counts", "deferred", "lapsed", "pending", "priorities", "reserved")
+    __slots__ = (
+        "_waiting",
+        "count",
+        "counts",
+        "deferred",
+        "lapsed",
+        "pending",
+        "priorities",
+        "reserved",
+        "reserved_count",
+    )
 
     def __init__(self) -> None:
         self.pending = RangeSet()
@@ -38,6 +48,7 @@ class Backlog:
         self.counts: dict[int, int] = {}  # position → how often it came back
         self.priorities: dict[int, RangeSet] = {}  # all pending positions of other than the default priority
         self.reserved = RangeSet()  # consumed by transactions that are prepared and not finished
+        self.reserved_count = 0  # of those messages
         self.lapsed = RangeSet()  # those of them that would have expired meanwhile
         self._waiting = RangeSet()  # the positions of `deferred`
 
@@ -49,6 +60,11 @@ class Backlog:
         found = self.pending.copy()
         found.update(self.reserved)
         return found
+
+    @property
+    def occupied(self) -> int:
+        """Messages that count against a limit: pending ones, and those that may come back."""
+        return self.count + self.reserved_count
 
     def __len__(self) -> int:
         return self.count
@@ -116,13 +132,14 @@ class Backlog:
         parts = self.pending.intersection(first, last)
         pieces = [piece for part in parts for piece in self.pieces(*part)]
         self.remove(first, last)
-        for part in parts:
-            self.reserved.add(*part)
+        for first, last in parts:
+            self.reserved.add(first, last)
+            self.reserved_count += last - first + 1
         return pieces
 
     def unreserve(self, piece: Piece) -> list[Range]:
         """These are pending again, as they were; gives those whose time was over meanwhile."""
-        self.reserved.remove(piece.first, piece.last)
+        self.reserved_count -= self.reserved.remove(piece.first, piece.last)
         self.arrive(piece.first, piece.last)
         self.prioritise(piece.first, piece.last, piece.priority)
         self.count_deliveries(piece.first, piece.last, piece.deliveries)
@@ -130,7 +147,7 @@ class Backlog:
 
     def use_up(self, piece: Piece) -> None:
         """What was reserved is consumed."""
-        self.reserved.remove(piece.first, piece.last)
+        self.reserved_count -= self.reserved.remove(piece.first, piece.last)
         self.lapsed.remove(piece.first, piece.last)
 
     def lapse(self, first: int, last: int) -> None:
@@ -213,6 +230,7 @@ class Backlog:
     def restore(self) -> None:
         """Works out what follows from the rest, after a checkpoint was read."""
         self.count = len(self.pending)
+        self.reserved_count = len(self.reserved)
         self._waiting = RangeSet((position, position) for position in sorted(self.deferred))
 
 

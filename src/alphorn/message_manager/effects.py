@@ -38,6 +38,12 @@ class Gone(Effect, frozen=True, gc=False):
     positions: list[int]  # flat pairs
 
 
+class Finished(Effect, frozen=True, gc=False):
+    """A prepared transaction is over with a destination that has a limit, and may have room now; none for others."""
+
+    destination: int
+
+
 class Noted(Effect, frozen=True, gc=False):
     """Something became of messages of an audited destination; there is none for others."""
 

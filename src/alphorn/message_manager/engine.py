@@ -224,6 +224,10 @@ class Engine:
         """Topic and subscription that this would use, and whether as it is; None for a new one. Raises an `Error`."""
         return find_named(self._state, command)
 
+    def occupied(self, number: int) -> int:
+        """Messages that count against the limit of a destination, which must be here."""
+        return self._state.occupied(self._state.directory[number])
+
     def retained(self) -> RangeSet:
         """The numbers of the log entries that hold messages still needed, and fragments of their bodies."""
         needed = Needed(self._state)

@@ -5,6 +5,7 @@ postponed and stays with its producer. Telling producers early only saves them t
 when it reaches its limit (the high mark), and is called so until it has fallen to the low mark, so that one message
 consumed does not wake every producer for one place. A disk has no such judge behind it, so its high mark lies below
 the limit by as much as may be under way when it is reached (`reserve`), and nobody is let in before the low mark.
+What prepared transactions may bring or give back counts as if it were there, until they are decided.
 
 All of it is soft. Only destinations with a limit are looked at, and only when something happened to them.
 """
@@ -14,7 +15,8 @@ from typing import Protocol
 
 import msgspec
 
-from alphorn.message_manager.effects import Created, Deleted, Effect, Gone, Left, Unsubscribed
+from alphorn.message_manager.effects import Created, Deleted, Effect, Finished, Gone, Left, Unsubscribed
+from alphorn.message_manager.publishing import fullness_of
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import AnyCommand, Publish
@@ -29,6 +31,9 @@ class Sources(Protocol):
     @property
     def destinations(self) -> Mapping[int, Queue | Topic]:
         """All queues and topics by number."""
+
+    def occupied(self, number: int) -> int:
+        """Messages that count against a destination's limit."""
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +92,7 @@ class Fullness:
                 case Deleted() | Left():
                     self._bounded.discard(effect.number)
                     self._free(effect.number)
-                case Gone() | Unsubscribed() if effect.destination in self._bounded:
+                case Finished() | Gone() | Unsubscribed() if effect.destination in self._bounded:
                     touched[effect.destination] = None
         if touched:
             self._look(touched)
@@ -109,13 +114,12 @@ class Fullness:
             if source is None or number not in self._bounded:
                 self._free(number)
                 continue
-            limit, count = source.policy.max_length, source.count
+            limit, count = source.policy.max_length, self._sources.occupied(number)
             if number in self._full:
                 if count <= low_mark(limit):
                     self._free(number)
             elif count >= limit:
-                reason = f"{source.destination} is full with {limit} messages; it waits for consumers"
-                self._full[number] = self._changes[number] = reason
+                self._full[number] = self._changes[number] = fullness_of(source, count)
 
     def _free(self, number: int) -> None:
         if self._full.pop(number, None) is not None:

@@ -5,6 +5,8 @@ for good keeps its counters, so that the producer can go on with the next ones. 
 full takes the messages it has room for, in order, and postpones the rest: their producer sends the batch again.
 """
 
+from collections.abc import Mapping
+
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
 from alphorn.message_manager.noting import note, note_stored
@@ -32,6 +34,10 @@ from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count
 from alphorn.model.ranges import Range, RangeSet
 
 _KEY_BYTES = CONNECTION_BYTES + 4
+_ROOM_MAX = COUNTER_MAX  # where there is no limit: more than anybody can send
+
+Consumed = Mapping[tuple[int, int], int]  # destination and subscription → how many messages leave it
+_NOTHING: Consumed = {}
 
 
 def publish(state: State, command: Publish, place: int, effects: list[Effect]) -> None:
@@ -60,16 +66,16 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
                 effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
             return
     if refusal is None:
-        refusal = refusal_of(destination, command.destination, count - skip)
+        refusal = refusal_of(state, command.destination, count - skip)
     is_streamed = bool(command.flags & Flag.STREAM)
     if is_streamed and refusal is None:
         refusal = refusal_of_stream(state, command)
     taken = count - skip
     if destination is not None and refusal is None:
-        taken = min(taken, room_of(destination))
+        taken = min(taken, room_of(state, destination))
         if taken <= 0:
             (producer or producers.add(key)).await_again(counter + skip, command.destination)
-            raise Postponed(fullness_of(destination))
+            raise Postponed(fullness_of(destination, state.occupied(destination)))
     headers = (
         headers_for(destination, command)[skip : skip + taken] if destination is not None and refusal is None else []
     )
@@ -93,7 +99,8 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     store(state, destination, command, run, headers, effects)
     if skip + taken < count:
         producer.await_again(producer.next, command.destination)
-        effects.append(Answer(place, producer.next, Postponed.__name__, fullness_of(destination)))
+        reason = fullness_of(destination, state.occupied(destination))
+        effects.append(Answer(place, producer.next, Postponed.__name__, reason))
 
 
 def store(
@@ -122,17 +129,17 @@ def check_batch(command: Publish) -> None:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
 
 
-def refusal_of(destination: Queue | Topic | None, number: int, count: int) -> Refusal | None:
-    """Why a destination does not take so many messages now."""
+def refusal_of(state: State, number: int, count: int, consumed: Consumed = _NOTHING) -> Refusal | None:
+    """Why a destination does not take so many messages now, where these are consumed before."""
+    destination = state.destinations.get(number)
     if destination is None:
         reason = f"there is no destination {number} any more; look up its name again"
         return InvalidDestination.__name__, reason
     if destination.destination.name == DEAD_MESSAGES:
         return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
     policy = destination.policy
-    if policy.max_length and policy.overflow == "reject" and destination.count + count > policy.max_length:
-        reason = f"{destination.destination} is full with {policy.max_length} messages; send when some were consumed"
-        return Blocked.__name__, reason
+    if policy.max_length and policy.overflow == "reject" and count > _room(state, destination, consumed):
+        return Blocked.__name__, f"{_fullness(destination, state.occupied(destination))}; send when some were consumed"
     return None
 
 
@@ -142,17 +149,37 @@ def needs_headers(destination: Queue | Topic, flags: int) -> bool:
     return is_selective or bool(flags & destination.watched)
 
 
-def room_of(destination: Queue | Topic) -> int:
-    """How many messages more it takes now; what belongs to the system is never postponed."""
+def room_of(state: State, destination: Queue | Topic, consumed: Consumed = _NOTHING) -> int:
+    """How many messages more it takes now, where these are consumed before.
+
+    What belongs to the system is never postponed.
+    """
     policy = destination.policy
     if policy.max_length and policy.overflow == "block" and not destination.destination.is_reserved:
-        return policy.max_length - destination.count
-    return BATCH_MESSAGES_MAX
+        return _room(state, destination, consumed)
+    return _ROOM_MAX
 
 
-def fullness_of(destination: Queue | Topic) -> str:
-    """Why it takes no more, as a sentence."""
-    return f"{destination.destination} is full with {destination.policy.max_length} messages; it waits for consumers"
+def fullness_of(destination: Queue | Topic, occupied: int) -> str:
+    """Why it takes no more, as a sentence; `occupied` are all messages that count against its limit."""
+    return f"{_fullness(destination, occupied)}; it waits for consumers"
+
+
+def _fullness(destination: Queue | Topic, occupied: int) -> str:
+    limit = destination.policy.max_length
+    is_plain = destination.count >= min(limit, occupied)
+    others = "" if is_plain else ", some of them in transactions that are not decided yet"
+    return f"{destination.destination} is full with {limit} messages{others}"
+
+
+def _room(state: State, destination: Queue | Topic, consumed: Consumed) -> int:
+    """What is left of its limit. A message that is consumed makes room only in the subscription that had it."""
+    occupied = state.occupied(destination)
+    if consumed:
+        number = destination.number
+        counts = [backlog.occupied - consumed.get((number, each), 0) for each, backlog in destination.backlogs()]
+        occupied -= destination.occupied - max(counts, default=0)
+    return destination.policy.max_length - occupied
 
 
 def headers_for(destination: Queue | Topic, command: Publish) -> list[PackedHeader]:

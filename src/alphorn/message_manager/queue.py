@@ -68,6 +68,11 @@ class Queue:
         return self.backlog.count
 
     @property
+    def occupied(self) -> int:
+        """Messages that count against its limit, without those that prepared transactions will bring."""
+        return self.backlog.occupied
+
+    @property
     def priorities(self) -> dict[int, RangeSet]:
         """The pending positions of other than the default priority."""
         return self.backlog.priorities

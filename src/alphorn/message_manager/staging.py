@@ -84,7 +84,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_destination(state: State, number: int, count: int) -> None:
-    refusal = refusal_of(state.destinations.get(number), number, count)
+    refusal = refusal_of(state, number, count)
     if refusal is not None:
         error, reason = refusal
         raise getattr(errors, error)(reason)

@@ -127,6 +127,10 @@ class State:
         found = self.directory.items()
         return [(number, source.producers) for number, source in found if source.producers is not None]
 
+    def occupied(self, destination: Queue | Topic) -> int:
+        """Messages that count against a destination's limit, however prepared transactions are decided."""
+        return destination.occupied + self.transactions.staged_for(destination.number)
+
     def create(self, destination: Destination, policy: Policy, owner: bytes, effects: list[Effect]) -> Queue | Topic:
         """A destination that is not there yet."""
         number = self.next_number

@@ -154,6 +154,11 @@ class Topic:
         return max((subscription.backlog.count for subscription in self.subscriptions.values()), default=0)
 
     @property
+    def occupied(self) -> int:
+        """Messages that count against its limit, without those that prepared transactions will bring."""
+        return max((subscription.backlog.occupied for subscription in self.subscriptions.values()), default=0)
+
+    @property
     def has_clock(self) -> bool:
         """Whether it matters when messages came."""
         return self.policy.ttl > 0 or self.is_retaining

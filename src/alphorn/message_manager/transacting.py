@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from alphorn.message_manager.burial import expire
-from alphorn.message_manager.effects import Answer, Effect, Gone
+from alphorn.message_manager.effects import Answer, Effect, Finished, Gone
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.publishing import check_batch, fullness_of, headers_for, refusal_of, room_of, store
 from alphorn.message_manager.queue import Queue
@@ -36,7 +36,7 @@ from alphorn.model.commands import (
     TransactionSettle,
 )
 from alphorn.model.errors import Error, Misuse, PeerViolation, TransactionRolledBack
-from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, headers_of
+from alphorn.model.messages import Flag, headers_of
 from alphorn.model.ranges import RangeSet
 
 CHANNELS_MAX = 1024
@@ -169,7 +169,8 @@ def _roll_back(
 
 def _check(state: State, members: Members, *, is_thorough: bool = False) -> None:
     """Raises an `Error` where not all of it can be done; `is_thorough` where it is to be done later."""
-    added: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
+    consumed = _Consumption()
     for member in members:
         if isinstance(member, Acknowledge | Publish):
             _check_stays(state, member.destination, is_thorough=is_thorough)
@@ -181,25 +182,41 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
                         f"of messages {first} to {last} of {destination.destination} not all are there any more; "
                         "they expired, or others consumed them"
                     )
-                added[member.destination] -= last - first + 1
+                consumed.add(member.destination, member.subscription, first, last)
         elif isinstance(member, Publish):
             check_batch(member)
             if member.flags & Flag.STREAM:
                 raise PeerViolation("bodies that come in fragments are not part of transactions")
-            added[member.destination] += member.count
-            found = state.destinations.get(member.destination)
-            count = added[member.destination] + state.transactions.staged_for(member.destination)
-            refusal = refusal_of(found, member.destination, count)
+            sent[member.destination] += member.count
+            found, count = state.destinations.get(member.destination), sent[member.destination]
+            refusal = refusal_of(state, member.destination, count, consumed.counts)
             if refusal is not None or found is None:
                 raise TransactionRolledBack(refusal[1] if refusal else "the destination is gone")
-            if room_of(found) < BATCH_MESSAGES_MAX and count > room_of(found):
-                raise TransactionRolledBack(fullness_of(found))
+            if count > room_of(state, found, consumed.counts):
+                raise TransactionRolledBack(fullness_of(found, state.occupied(found)))
             if is_thorough:
                 headers_of(member.blob)
             else:
                 headers_for(found, member)
         else:
             raise PeerViolation("a transaction sends and consumes messages, and nothing else")
+
+
+class _Consumption:
+    """How many messages of which backlogs a transaction consumes; each counts once, however often it is named."""
+
+    __slots__ = ("_positions", "counts")
+
+    def __init__(self) -> None:
+        self._positions: dict[tuple[int, int], RangeSet] = {}
+        self.counts: Counter[tuple[int, int]] = Counter()  # by destination and subscription
+
+    def add(self, destination: int, subscription: int, first: int, last: int) -> None:
+        """These are consumed."""
+        known = self._positions.setdefault((destination, subscription), RangeSet())
+        again = sum(end - start + 1 for start, end in known.intersection(first, last))
+        self.counts[destination, subscription] += last - first + 1 - again
+        known.add(first, last)
 
 
 def _check_stays(state: State, number: int, *, is_thorough: bool) -> None:
@@ -251,6 +268,11 @@ def _finish(
     for batch in staged if is_commit else ():
         _store(state, batch, effects)
     state.transactions.put(session, record)
+    involved = {part.destination for part in reserved}.union(each.batch.destination for each in staged)
+    for number in sorted(involved):
+        found = state.directory.get(number)
+        if found is not None and found.policy.max_length:
+            effects.append(Finished(number))
 
 
 def _end_reservation(state: State, part: Reserved, place: int, effects: list[Effect], *, is_commit: bool) -> None:
