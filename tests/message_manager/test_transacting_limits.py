@@ -1,9 +1,12 @@
 """Limits hold with prepared transactions, however these are decided, and whoever waits hears of it."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
+from alphorn.message_manager.transaction_state import Staged
 from alphorn.model.commands import (
     Acknowledge,
     AnyCommand,
@@ -168,3 +171,32 @@ def test_a_queue_that_is_full_by_transactions_says_so() -> None:
     assert reason == (
         "queue:q is full with 1 messages, some of them in transactions that are not decided yet; it waits for consumers"
     )
+
+
+class Watched(list[Staged]):
+    """Counts how often somebody goes through it."""
+
+    def __init__(self, staged: list[Staged]) -> None:
+        super().__init__(staged)
+        self.walks = 0
+
+    def __iter__(self) -> Iterator[Staged]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_nobody_goes_through_what_another_transaction_has_set_aside(*, is_restarted: bool) -> None:
+    bench = Bench()
+    queue, other = (bench.create(name, max_length=100) for name in ("queue:q", "queue:other"))
+    bench.apply(*prepare(sent(queue, 2), sent(other, 3), sent(queue, 4)))
+    if is_restarted:
+        restart(bench)
+    record = bench.engine.unresolved[SESSION]
+    record.staged = watched = Watched(record.staged)
+    bench.apply(*commit(sent(queue, 1), sent(other, 1), sent(queue, 1)))
+    bench.publish(queue, "plain")
+    assert (bench.engine.occupied(queue), bench.engine.occupied(other)) == (6 + 3, 3 + 1)
+    assert watched.walks == 0
+    bench.apply(decide(is_commit=False))
+    assert (bench.engine.occupied(queue), bench.engine.occupied(other)) == (3, 1)

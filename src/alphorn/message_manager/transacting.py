@@ -246,7 +246,7 @@ def _store(state: State, staged: Staged, effects: list[Effect]) -> None:
 def _set_aside(state: State, record: Record, member: Command, at: int, effects: list[Effect]) -> None:
     if isinstance(member, Publish):
         own = msgspec.structs.replace(member, blob=memoryview(bytes(member.blob)))
-        record.staged.append(Staged(state.sequence, at, own))
+        state.transactions.stage(record, Staged(state.sequence, at, own))
     elif isinstance(member, Acknowledge):
         destination, _ = state.find_backlog(member.destination, member.subscription)
         for first, last in ranges_of(member.positions):
@@ -258,8 +258,8 @@ def _set_aside(state: State, record: Record, member: Command, at: int, effects: 
 def _finish(
     state: State, session: bytes, record: Record, place: int, effects: list[Effect], *, is_commit: bool
 ) -> None:
-    reserved, staged = record.reserved, record.staged
-    record.reserved, record.staged = [], []
+    reserved, record.reserved = record.reserved, []
+    staged = state.transactions.unstage(record)
     record.outcome = Outcome.DONE if is_commit else Outcome.ROLLED_BACK
     if not is_commit:
         record.reason, record.has_come_back = "it was not decided in time, or a channel could not do its part", True

@@ -7,6 +7,7 @@ connection. Those of several channels stay a while longer, because a late comman
 find what was decided.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import takewhile
@@ -69,11 +70,12 @@ class Record(msgspec.Struct, kw_only=True):
 class Transactions:
     """The records of all sessions, by connection and session."""
 
-    __slots__ = ("_brief", "_forgotten", "of", "unresolved")
+    __slots__ = ("_brief", "_forgotten", "_staged", "of", "unresolved")
 
     def __init__(self) -> None:
         self.of: dict[bytes, dict[bytes, Record]] = {}
         self.unresolved: dict[bytes, Record] = {}  # those of them that somebody has to see to
+        self._staged: Counter[int] = Counter()  # destination → messages that prepared ones will bring; none where 0
         # Session → when its connection ended, oldest first: of transactions over several channels, and of all others.
         self._forgotten: dict[bytes, int] = {}
         self._brief: dict[bytes, int] = {}
@@ -97,8 +99,22 @@ class Transactions:
 
     def staged_for(self, destination: int) -> int:
         """Messages that prepared transactions will bring to a destination, if they are committed."""
-        prepared = (record.staged for record in self.unresolved.values())
-        return sum(s.batch.count for staged in prepared for s in staged if s.batch.destination == destination)
+        return self._staged[destination]
+
+    def stage(self, record: Record, staged: Staged) -> None:
+        """A transaction that is being prepared publishes this too."""
+        record.staged.append(staged)
+        self._staged[staged.batch.destination] += staged.batch.count
+
+    def unstage(self, record: Record) -> list[Staged]:
+        """A prepared transaction is over; gives what it was to publish."""
+        staged, record.staged = record.staged, []
+        for each in staged:
+            number = each.batch.destination
+            self._staged[number] -= each.batch.count
+            if not self._staged[number]:
+                del self._staged[number]
+        return staged
 
     def involve(self, destination: int) -> bool:
         """Whether a prepared transaction has set something of a destination aside, or something for it."""
@@ -147,6 +163,10 @@ class Transactions:
         )
         self._forgotten = {session: time for time, session, is_wide in ended if is_wide}
         self._brief = {session: time for time, session, is_wide in ended if not is_wide}
+        self._staged.clear()
+        for record in self.unresolved.values():
+            for staged in record.staged:
+                self._staged[staged.batch.destination] += staged.batch.count
 
     def _drop(self, session: bytes) -> None:
         self._forgotten.pop(session, None)
