@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
-from alphorn.message_manager.columns import to_column
+from alphorn.message_manager.columns import to_columns
 from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.producers import Producer
 from alphorn.message_manager.queue import Queue
@@ -489,11 +489,7 @@ def _parts(
             words += texts[place]
             size += sum(len(word) for word in texts[place])
         if len(gathered) == _ROWS or size >= _TEXT_BYTES:
-            yield Part(number, subscription, what, _columns(gathered), words)
+            yield Part(number, subscription, what, to_columns(gathered), words)
             gathered, words, size = [], [], 0
     if gathered:
-        yield Part(number, subscription, what, _columns(gathered), words)
-
-
-def _columns(rows: list[tuple[int, ...]]) -> list[bytes]:
-    return [to_column(column) for column in zip(*rows, strict=True)]
+        yield Part(number, subscription, what, to_columns(gathered), words)

@@ -13,6 +13,11 @@ def to_column(numbers: Iterable[int]) -> bytes:
     return to_bytes(array("q", numbers))
 
 
+def to_columns(rows: Iterable[tuple[int, ...]]) -> list[bytes]:
+    """The bytes of each column of these rows, which are equally long."""
+    return [to_column(column) for column in zip(*rows, strict=True)]
+
+
 def from_column(data: bytes) -> list[int]:
     """The numbers of these bytes; raises `msgspec.ValidationError`."""
     column = array("q")
