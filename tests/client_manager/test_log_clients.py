@@ -76,6 +76,9 @@ def test_everything_is_ordered_again_for_a_new_primary() -> None:
         staged(blob=memoryview(b"\x92\xc1\xc1")),
         staged(place=place_of(9, 1)),
         PublishStaged(8, 1, "w", 4, []),
+        PublishStaged(8, 0, "w", 4, [(0, 0, 1 << 40, 0)]),
+        PublishStaged(8, 0, "w", 4, [(0, 0, -1, 0)]),
+        PublishStaged(8, 0, "w", 4, [(3, 99, 1, 2), (3, 98, 1, 2)]),
         NoteReader(9, -1, "r", [], 1),
     ],
 )

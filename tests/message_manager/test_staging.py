@@ -115,6 +115,21 @@ def test_what_is_not_staged_as_it_was_sent_is_not_published(bench: Log, attempts
     assert bench.pending(queue) == [(1, 1)], "and can be put right"
 
 
+def test_a_number_of_parts_that_nobody_has_staged_costs_nothing(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    bench.apply(staged(queue, "a"))
+    for writer in ("w", "somebody else"):
+        assert errors(bench.apply(PublishStaged(writer, 0, [(0, 7, 1 << 62, 1)]))) == ["Unavailable"]
+    assert bench.pending(queue) == []
+
+
+def test_a_partition_that_is_named_twice_is_refused(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    bench.apply(staged(queue, "a"))
+    assert errors(bench.apply(PublishStaged("w", 0, [(0, 7, 1, 1), (0, 7, 1, 1)]))) == ["PeerViolation"]
+    assert bench.pending(queue) == []
+
+
 def test_where_one_destination_refuses_nothing_is_published(bench: Log) -> None:
     full = bench.create("queue:full", max_length=1, overflow="reject")
     queue = bench.create("queue:q")

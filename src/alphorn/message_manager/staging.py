@@ -11,9 +11,9 @@ from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.publishing import check_batch, needs_headers, refusal_of, store
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
-from alphorn.message_manager.writers import PARTS_MAX, StagedPart, Writer
+from alphorn.message_manager.writers import StagedPart, Writer
 from alphorn.model import errors
-from alphorn.model.commands import DropStaged, Publish, PublishStaged, Stage
+from alphorn.model.commands import STAGED_PARTS_MAX, DropStaged, Publish, PublishStaged, Stage
 from alphorn.model.errors import Blocked, PeerViolation, Unavailable
 from alphorn.model.messages import Flag, PackedHeader, headers_of
 
@@ -34,8 +34,8 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     writer = state.writers.use(command.writer)
     if command.batch <= writer.published:
         return
-    if writer.parts >= PARTS_MAX:
-        raise Blocked(f"the writer {command.writer} has {PARTS_MAX} batches staged; publish or drop them first")
+    if writer.parts >= STAGED_PARTS_MAX:
+        raise Blocked(f"the writer {command.writer} has {STAGED_PARTS_MAX} batches staged; publish or drop them first")
     part = StagedPart(
         command.part,
         state.sequence,
@@ -91,11 +91,16 @@ def _check_destination(state: State, number: int, count: int) -> None:
 
 
 def _parts_of(writer: Writer | None, command: PublishStaged) -> list[StagedPart]:
-    """What these attempts staged, in order; raises `Unavailable` where any of it is missing."""
+    """What these attempts staged, in order; raises `Unavailable` where any of it is missing.
+
+    How many parts an attempt has is the client's word: it costs by what is staged, never by that number.
+    """
     found: list[StagedPart] = []
+    if len({partition for partition, *_ in command.attempts}) != len(command.attempts):
+        raise PeerViolation("a batch names a partition twice; nothing was changed")
     for partition, attempt, count, messages in command.attempts:
         parts = {} if writer is None else writer.staged.get((command.batch, partition, attempt), {})
-        staged = [parts[number] for number in range(count) if number in parts]
+        staged = [parts[number] for number in range(count) if number in parts] if count <= len(parts) else []
         if len(staged) != count or sum(part.count for part in staged) != messages:
             raise Unavailable(
                 f"partition {partition} of batch {command.batch} of {command.writer} is not staged here as it was "

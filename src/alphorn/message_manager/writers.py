@@ -13,7 +13,6 @@ import msgspec
 STAGED_IDLE_MS = 24 * 3600 * 1000
 WRITER_IDLE_MS = 30 * STAGED_IDLE_MS
 WRITERS_MAX = 10_000
-PARTS_MAX = 200_000  # of one writer
 
 Attempt = tuple[int, int, int]  # batch, partition, attempt
 
