@@ -272,3 +272,13 @@ def test_a_producer_that_was_forgotten_and_sends_again_is_ordered_with_its_count
     assert managing.entries[-1].requests[-1]  # the primary's answer decides
     managing.answer()
     assert client.take(Confirmed) == [Confirmed(1, 2)]
+
+
+def test_a_message_that_is_nested_too_deep_for_other_servers_ends_the_connection_of_its_sender() -> None:
+    managing = Managing()
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve()
+    client.say(Publish(1, 1, place, 1, 2, 0, 1000, memoryview(b"\x92" + b"\x91" * 850 + b"\x01\x91\x01")))
+    assert "nested" in managing.hung[client.stream]
+    assert other.stream not in managing.hung
+    assert published(managing) == []

@@ -1,8 +1,10 @@
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from alphorn.model.errors import PeerViolation
-from alphorn.model.messages import PRIORITY_DEFAULT, Packed, count_of, cut_batch, headers_of
+from alphorn.model.messages import PRIORITY_DEFAULT, Packed, check_plain, count_of, cut_batch, headers_of
 from alphorn.model.nesting import DEPTH_MAX
 
 
@@ -78,6 +80,34 @@ def test_large_flat_bodies_are_not_taken_for_deep_ones() -> None:
     body = [{"a": values, "b": {"c": [[]]}, "d": {}} for _ in range(200)]
     blob = msgspec.msgpack.encode([Packed(body), Packed(list(range(70_000)))])
     assert len(headers_of(blob)) == 2
+
+
+def is_let_in(blob: bytes) -> bool:
+    try:
+        check_plain(blob)
+    except PeerViolation:
+        return False
+    return True
+
+
+def further_down(frames: int, do: Callable[[], object]) -> object:
+    return further_down(frames - 1, do) if frames else do()
+
+
+@pytest.mark.parametrize("beside", [b"\x91\xc4\x01y", b"\x91\xc5\x10\x00" + bytes(4096)], ids=["little", "much"])
+def test_a_plain_batch_that_is_let_in_can_be_read_by_whoever_stands_deeper(beside: bytes) -> None:
+    def nested(depth: int) -> bytes:
+        return b"\x92" + b"\x91" * depth + b"\x01" + beside
+
+    assert is_let_in(nested(1 + DEPTH_MAX))
+    deepest = max(depth for depth in range(1, 1_000) if is_let_in(nested(depth)))
+    cut = further_down(300, lambda: cut_batch(nested(deepest), [1]))
+    assert cut == b"\x91" + beside
+
+
+@pytest.mark.parametrize("blob", [b"\x91\xc1", b"\x92\x91\x01", b"\x91\x91\xc5\x10\x00" + bytes(4095), b"\x91" * 5_000])
+def test_a_plain_batch_that_cannot_be_read_is_refused(blob: bytes) -> None:
+    assert not is_let_in(blob)
 
 
 def test_properties_are_plain_values() -> None:

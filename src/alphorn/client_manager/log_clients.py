@@ -6,8 +6,6 @@ Bulk itself does not pass here: readers go to Message Managers, whose addresses 
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.model import commands
@@ -23,10 +21,9 @@ from alphorn.model.log_conversation import (
     PublishStaged,
     Stage,
 )
-from alphorn.model.messages import BATCH_MESSAGES_MAX, count_of, headers_of
+from alphorn.model.messages import BATCH_MESSAGES_MAX, check_plain, count_of, headers_of
 
 _KEY_BYTES = len(commands.key_of(bytes(commands.CONNECTION_BYTES), 0))
-_check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
 class LogClients:
@@ -120,7 +117,4 @@ class LogClients:
         if frame.flags:  # servers will look into it, and must not find surprises there
             headers_of(frame.blob)
             return
-        try:
-            _check_msgpack(frame.blob)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise PeerViolation(f"a batch cannot be read: {error}") from None
+        check_plain(frame.blob)

@@ -27,9 +27,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.errors import InvalidDestination, PeerViolation
 from alphorn.model.link import Answered
-from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, count_of, headers_of
-
-_check_msgpack = msgspec.msgpack.Decoder(msgspec.Raw).decode
+from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, check_plain, count_of, headers_of
 
 Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
 Counted = commands.Publish | commands.Fragment | commands.Abandon
@@ -200,10 +198,7 @@ class Publishing:
             if frame.flags & Flag.STREAM and [header.stream is None for header in headers] != [False]:
                 raise PeerViolation("a batch says that its body came in fragments, and is not such a message")
             return
-        try:
-            _check_msgpack(frame.blob)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise PeerViolation(f"a batch cannot be read: {error}") from None
+        check_plain(frame.blob)
 
     def _postpone(
         self, connection: Connection, number: int, producer: Producer, first: int, taken: int | None = None

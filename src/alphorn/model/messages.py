@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from alphorn.model.errors import PeerViolation
-from alphorn.model.nesting import DEPTH_MAX, is_too_deep
+from alphorn.model.nesting import DEPTH_MAX, is_too_deep, may_be_too_deep
 
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 PRIORITY_DEFAULT = 4
@@ -19,6 +19,8 @@ BATCH_MESSAGES_MAX = 65_536
 BATCH_BYTES_MAX = 3 << 20  # with what else one log entry holds it must fit a batch of the bus
 FRAGMENT_BYTES_MAX = 1 << 20  # of a streamed body
 STREAM_DIGEST_BYTES = 16
+_ROOM = b"\x91" * 5 * DEPTH_MAX  # lists in each other, each of one
+_LITTLE_BYTES = 1024
 
 Properties = dict[str, Any]  # values are bool, int, float, str, bytes or None; senders' libraries see to it
 
@@ -77,6 +79,7 @@ class PackedHeader(msgspec.Struct, array_like=True, gc=False):
 
 
 _decode_headers = msgspec.msgpack.Decoder(list[PackedHeader]).decode
+_decode_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
 _decode_raw = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -93,6 +96,23 @@ def headers_of(blob: bytes | memoryview) -> list[PackedHeader]:
         if header.properties and any(type(value) not in _PLAIN for value in header.properties.values()):
             raise PeerViolation("a message's property is no plain value; only the body can hold lists and maps")
     return headers
+
+
+def check_plain(blob: bytes | memoryview) -> None:
+    """Raises `PeerViolation` for a batch without flags that is no msgpack, or nested deeper than servers can read.
+
+    Decoders recurse, and those that read it later stand deeper in the stack. Read inside of so many lists more, what
+    passes here leaves them that room. It costs by batches, not by messages; `DEPTH_MAX` always passes.
+    """
+    try:
+        if len(blob) > _LITTLE_BYTES or may_be_too_deep(bytes(blob)):
+            _decode_value(_ROOM + blob)
+        else:
+            _decode_value(blob)
+    except RecursionError:
+        raise PeerViolation(f"a message is nested far more than {DEPTH_MAX} deep; send its body as bytes") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PeerViolation(f"a batch cannot be read: {error}") from None
 
 
 def count_of(blob: bytes | memoryview) -> int:

@@ -17,9 +17,14 @@ _EXTENDED = {0xC7: ">B", 0xC8: ">H", 0xC9: ">I"}
 _COUNTED = {0xDC: (">H", 1), 0xDD: (">I", 1), 0xDE: (">H", 2), 0xDF: (">I", 2)}
 
 
+def may_be_too_deep(value: bytes) -> bool:
+    """Whether any bytes at all have what begins more than `DEPTH_MAX` arrays and maps."""
+    return len(value) > DEPTH_MAX and len(value) - len(value.translate(None, _MARKS)) > DEPTH_MAX
+
+
 def is_too_deep(value: bytes) -> bool:
     """Whether one msgpack value, which must be whole, holds arrays and maps more than `DEPTH_MAX` deep."""
-    if len(value) <= DEPTH_MAX or len(value) - len(value.translate(None, _MARKS)) <= DEPTH_MAX:
+    if not may_be_too_deep(value):
         return False
     open_counts: list[int] = []  # of each array or map around: values that are still to come
     place = 0
