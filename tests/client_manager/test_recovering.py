@@ -1,7 +1,7 @@
 """Everything that a consumer has comes back and is given out again, and nothing newer overtakes it."""
 
 from alphorn.model import commands, link
-from alphorn.model.conversation import CloseConsumer, Delivered, Done, Failed, Goodbye, Recover
+from alphorn.model.conversation import CloseConsumer, Delivered, Done, Failed, Recover
 from tests.client_manager.managing import Client, Managing, attached, batch, consuming
 
 QUEUE = 5
@@ -106,9 +106,9 @@ def test_a_consumer_cannot_recover_what_it_does_not_hold() -> None:
     assert client.take(Failed)[0].error == "Misuse"
 
 
-def test_a_consumer_that_recovers_twice_at_once_is_hung_up() -> None:
+def test_a_consumer_that_recovers_twice_at_once_is_refused_the_second_time() -> None:
     managing = Managing()
     client = managing.connect()
     holding(managing, client)
     client.say(Recover(9, 1, [1, 2], [3, 4]), Recover(10, 1, [], []))
-    assert [frame.error for frame in client.take(Goodbye)] == ["PeerViolation"]
+    assert [(frame.request, frame.error) for frame in client.take(Failed)] == [(10, "Misuse")]

@@ -269,10 +269,11 @@ class Consuming:
         First everything it said of its messages must be in the log, or the primary would give out again what the
         consumer has acknowledged.
         """
+        never_handed = pairs_of(unseen)  # a violation must be found while its client is speaking
         if not consumer.is_attached:
             consumer.postponed.append(lambda: self.end(connection, consumer, then, unseen))
             return
-        for first, last in pairs_of(unseen):
+        for first, last in never_handed:
             consumer.held.remove(first, last)
         self._forget(connection, consumer)
         consumer.begin()

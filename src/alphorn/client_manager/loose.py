@@ -34,7 +34,7 @@ class Loose:
             return
         place = (consumer.channel, consumer.destination, consumer.subscription)
         positions = self._positions.setdefault(place, RangeSet())
-        positions.update(RangeSet.from_flat(flat))
+        positions.update(RangeSet(zip(flat[::2], flat[1::2], strict=True)))
         if positions.intervals > INTERVALS_MAX:
             flat = positions.flat()
             positions.add(flat[0], flat[-1])

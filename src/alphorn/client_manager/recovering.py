@@ -18,7 +18,7 @@ from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.runs import pairs_of
 from alphorn.model import commands, link
 from alphorn.model.conversation import Done, Recover
-from alphorn.model.errors import Misuse, PeerViolation
+from alphorn.model.errors import Misuse
 from alphorn.model.ranges import RangeSet
 
 
@@ -35,17 +35,18 @@ class Recovering:
     def on_recover(self, connection: Connection, frame: Recover) -> None:
         """A client wants everything again."""
         consumer = connection.consumers.get(frame.consumer)
+        seen = RangeSet(pairs_of(frame.seen))
         if consumer is None:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {frame.consumer} is not open"))
         elif consumer.is_attached:
-            self._begin(connection, consumer, frame)
+            self._begin(connection, consumer, frame, seen)
         else:
-            consumer.postponed.append(lambda: self._begin(connection, consumer, frame))
+            consumer.postponed.append(lambda: self._begin(connection, consumer, frame, seen))
 
-    def _begin(self, connection: Connection, consumer: Consumer, frame: Recover) -> None:
+    def _begin(self, connection: Connection, consumer: Consumer, frame: Recover, seen: RangeSet) -> None:
         if consumer.recovery is not None:
-            raise PeerViolation(f"consumer {consumer.number} recovers already")
-        seen = RangeSet(pairs_of(frame.seen))
+            self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {consumer.number} recovers already"))
+            return
         if seen.difference(consumer.held):
             error = Misuse(f"consumer {consumer.number} does not hold all of the messages that it has seen")
             self._desk.fail(connection.stream, frame.request, error)

@@ -1,6 +1,7 @@
 """Runs of messages and positions, as clients write and read them."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -13,10 +14,15 @@ from alphorn.model.ranges import Range
 
 
 def pairs_of(positions: Sequence[int]) -> list[Range]:
-    """The pairs that a client wrote flat; raises `PeerViolation` for what are none."""
+    """The pairs that a client wrote flat; raises `PeerViolation` for what are none, or in no order.
+
+    In order they make a set in one go, and whatever sets are made of them can be counted.
+    """
     pairs = list(zip(positions[::2], positions[1::2], strict=False))
-    if len(positions) % 2 or any(not 0 <= first <= last for first, last in pairs):
+    if len(positions) % 2 or any(not 0 <= first <= last < commands.COUNTER_MAX for first, last in pairs):
         raise PeerViolation("positions come in pairs, the first not after the last")
+    if any(before[1] >= after[0] for before, after in pairwise(pairs)):
+        raise PeerViolation("positions come in pairs that are in order, each position once")
     return pairs
 
 
