@@ -6,6 +6,7 @@ from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.exporting import export_page
 from alphorn.message_manager.moves import Lent
+from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import (
     AnyCommand,
     Arrive,
@@ -77,7 +78,10 @@ class Travel:
         leaving = self.here.engine.moves.leaving.get(self.number)
         source = source or (leaving.source if leaving else None)
         assert source is not None
-        answer = self.there.answer(Expect(source.destination, source.policy, self.here.number, self.number))
+        subscriptions = source.subscriptions.values() if isinstance(source, Topic) else ()
+        named = [each for each in subscriptions if each.is_durable or each.is_shared]
+        names = [(each.is_durable, each.client, each.name) for each in named]
+        answer = self.there.answer(Expect(source.destination, source.policy, self.here.number, self.number, names))
         assert not answer.error, answer
         self.target, self.start = answer.number, answer.position + 1
 

@@ -169,7 +169,7 @@ class LeavingKept(msgspec.Struct, frozen=True, array_like=True, tag=55):
 
 
 class IncomingKept(msgspec.Struct, frozen=True, array_like=True, tag=56):
-    """A destination on its way here; its segments and pieces follow."""
+    """A destination on its way here; its names, segments and pieces follow."""
 
     number: int
     destination: Destination
@@ -365,6 +365,8 @@ def _records_of_moves(moves: Moves) -> Iterator[Record]:
         made = incoming.made
         policy = _decided(made.policy)
         yield IncomingKept(number, made.destination, policy, incoming.home, incoming.through, incoming.attempt)
+        flags = ((int(is_durable),) for is_durable, _, _ in sorted(incoming.names))
+        yield from _parts(number, 0, "names", flags, [list(name[1:]) for name in sorted(incoming.names)])
         yield from _parts_of_segments(made)
         for records in incoming.pieces:
             yield PieceKept(number, records)

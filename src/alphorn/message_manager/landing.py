@@ -22,7 +22,7 @@ from alphorn.model.errors import Corruption, InvalidDestination, Misuse, Unavail
 def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> None:
     """Gives the number of a destination on its way here, new or not, and the position it was carried through."""
     command.destination.check()
-    home = (command.channel, command.number)
+    home, outdated = (command.channel, command.number), 0
     for number, incoming in state.moves.incoming.items():
         if incoming.made.destination == command.destination:
             if incoming.home != home:
@@ -30,7 +30,7 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
                     raise Misuse(f"a newer {command.destination} is on its way here; this one was deleted")
                 # What came is of another one that had this name and was deleted before it left. This one has a number
                 # of its own, so that what is still carried of that one does not get among its messages.
-                del state.moves.incoming[number]
+                outdated = number
                 break
             effects.append(Answer(place, number, position=incoming.through))
             return
@@ -40,17 +40,13 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
             return
     if command.destination in state.numbers:
         raise Misuse(f"there is another {command.destination} where it was to go; delete one of them first")
-    for name in command.names:
-        if name in state.names:
-            raise Misuse(
-                f"client {name[1]!r} has a subscription {name[2]!r} where {command.destination} was to go; "
-                "end one of the two first"
-            )
+    _check_names(state, command)
+    state.moves.incoming.pop(outdated, None)
     number = state.next_number
     state.next_number += 1
     is_queue = command.destination.kind is DestinationKind.QUEUE
     made = (Queue if is_queue else Topic)(number, command.destination, command.policy)
-    state.moves.incoming[number] = Incoming(home, made)
+    state.moves.incoming[number] = Incoming(home, made, command.names)
     effects.append(Answer(place, number))
 
 
@@ -86,6 +82,16 @@ def settle_landing(state: State, command: Settle, place: int, effects: list[Effe
     """Whoever had messages of a destination that has come here has said so."""
     if state.moves.landing.pop(command.destination, None) is not None:
         effects.append(Settled(command.destination))
+
+
+def _check_names(state: State, command: Expect) -> None:
+    """Raises `Misuse` where a name is taken here, or by another topic on its way."""
+    for name in command.names:
+        if name in state.names or state.moves.bringer_of(name) not in (None, command.destination):
+            raise Misuse(
+                f"client {name[1]!r} has a subscription {name[2]!r} where {command.destination} was to go; "
+                "end one of the two first"
+            )
 
 
 def _find(state: State, number: int) -> Incoming:

@@ -5,6 +5,7 @@ then on the destination is out of the directory: no command reaches it, no Tick 
 as it was at that moment. The log that it comes to keeps what has come so far apart, until all of it is there.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from alphorn.message_manager.queue import Queue
@@ -14,6 +15,7 @@ from alphorn.model.commands import MoveStage
 from alphorn.model.destinations import Destination
 from alphorn.model.ranges import RangeSet
 
+SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 Home = tuple[int, int]  # channel, and number there
 Gone = tuple[int, int, int]  # channel, number there, and the log entry here from which on it takes nothing
 
@@ -34,12 +36,13 @@ class Leaving:
 
 
 class Incoming:
-    """A destination on its way here: messages up to a position, and pieces of the rest."""
+    """A destination on its way here: messages up to a position, pieces of the rest, and names that are taken for it."""
 
-    __slots__ = ("attempt", "home", "made", "pieces", "through")
+    __slots__ = ("attempt", "home", "made", "names", "pieces", "through")
 
-    def __init__(self, home: Home, made: Queue | Topic) -> None:
+    def __init__(self, home: Home, made: Queue | Topic, names: Iterable[SubscriptionName] = ()) -> None:
         self.home = home
+        self.names = set(names)  # of all subscriptions that it may come with
         self.made = made  # its segments count, nothing else of it
         self.through = 0  # everything needed through this position is here
         self.attempt = b""
@@ -103,6 +106,11 @@ class Moves:
         """Whether a name belongs to a destination of another channel, or to one that is on its way here."""
         coming = (incoming.made.destination for incoming in self.incoming.values())
         return destination in self.elsewhere or destination in coming
+
+    def bringer_of(self, name: SubscriptionName) -> Destination | None:
+        """The topic on its way here that brings a subscription of this name."""
+        coming = self.incoming.values()
+        return next((incoming.made.destination for incoming in coming if name in incoming.names), None)
 
     def kept(self) -> list[Queue | Topic]:
         """What is in no directory and still needs its log entries."""

@@ -108,7 +108,7 @@ def _take(state: State, record: Record) -> None:
             _take_subscription(state, record)
         case LeavingKept() | IncomingKept() | PieceKept() | LandingKept():
             _take_move(state.moves, record)
-        case Part(what="closed" | "gone" | "came" | "elsewhere" | "given" | "unclear"):
+        case Part(what="closed" | "gone" | "came" | "elsewhere" | "names" | "given" | "unclear"):
             _take_part_of_moves(state.moves, record)
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
@@ -217,6 +217,9 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
         case "elsewhere":
             names = [parse_destination(text) for text in part.texts]
             moves.elsewhere.update(zip(names, columns[0], strict=True))
+        case "names":
+            rows = zip(map(bool, columns[0]), part.texts[::2], part.texts[1::2], strict=True)
+            moves.incoming[part.number].names.update(rows)
         case _:
             lent = moves.landing[part.number].lent
             found = lent.given if part.what == "given" else lent.unclear

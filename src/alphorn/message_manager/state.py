@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.effects import Created, Deleted, Effect, Unsubscribed
 from alphorn.message_manager.guarded import Guarded
-from alphorn.message_manager.moves import Moves
+from alphorn.message_manager.moves import Moves, SubscriptionName
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers
@@ -24,8 +24,6 @@ from alphorn.model.commands import Entry, connection_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.errors import InvalidDestination, Moved, PeerViolation
 from alphorn.model.ranges import Range
-
-SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 
 
 class State:

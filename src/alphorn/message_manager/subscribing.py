@@ -3,15 +3,17 @@
 A durable or shared subscription is known by client and name, durable and volatile ones apart. To ask for one again with
 another topic, selector or no_local ends it and begins a new one; while others share a volatile one, that is refused.
 Shared and unshared durable ones cannot have one name. A volatile subscription ends with its last consumer.
-Whether a durable one is in use at the moment is the dispatcher's to know, and to refuse.
+Whether a durable one is in use at the moment is the dispatcher's to know, and to refuse. While a topic moves its names
+are its own, where it was and where it comes to.
 """
 
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Subscribed
+from alphorn.message_manager.moves import SubscriptionName
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.commands import CONNECTION_BYTES, Forget, Subscribe, Unsubscribe, connection_of
-from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation, Unavailable
 
 NAME_CHARACTERS_MAX = 255
 
@@ -22,6 +24,7 @@ def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect
     _check(command)
     selector = parse(command.selector) if command.selector.strip() else None
     known = _find(state, topic, command)
+    _check_moves(state, topic, command, known)
     if known is not None:
         owner, subscription = known
         if subscription.is_shared != command.is_shared:
@@ -62,6 +65,7 @@ def find_named(state: State, command: Subscribe) -> tuple[int, Subscription, boo
     topic = _topic(state, command.destination)
     selector = parse(command.selector) if command.selector.strip() else None
     known = _find(state, topic, command)
+    _check_moves(state, topic, command, known)
     if known is None:
         return None
     owner, subscription = known
@@ -119,7 +123,7 @@ def _check(command: Subscribe) -> None:
 def _find(state: State, topic: Topic, command: Subscribe) -> tuple[Topic, Subscription] | None:
     """The subscription that is meant, if it exists."""
     if command.is_durable or command.is_shared:
-        place = state.names.get((command.is_durable, command.client, command.name))
+        place = state.names.get(_name(command))
         if place is None:
             return None
         owner = state.destinations[place[0]]
@@ -131,6 +135,30 @@ def _find(state: State, topic: Topic, command: Subscribe) -> tuple[Topic, Subscr
             if not found.is_shared and found.consumer == command.consumer:
                 return topic, found
     return None
+
+
+def _name(command: Subscribe) -> SubscriptionName:
+    return command.is_durable, command.client, command.name
+
+
+def _check_moves(state: State, topic: Topic, command: Subscribe, known: tuple[Topic, Subscription] | None) -> None:
+    """Raises `Unavailable` where a name would be there twice when a topic on its way arrives.
+
+    The channel that a topic goes to was told its names when that was planned, and keeps them for it.
+    """
+    if not command.is_durable and not command.is_shared:
+        return
+    if topic.number in state.moves.leaving and (known is None or known[0] is not topic):
+        raise Unavailable(
+            f"{topic.destination} is on its way to another channel, and takes no new name of a subscription before "
+            "it is there; try again then"
+        )
+    bringer = state.moves.bringer_of(_name(command))
+    if bringer is not None:
+        raise Unavailable(
+            f"the subscription {command.name!r} is on its way here with {bringer}; try again when that is there, "
+            "or choose another name"
+        )
 
 
 def _is_same(subscription: Subscription, selector: Selector | None, command: Subscribe) -> bool:
