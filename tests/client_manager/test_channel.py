@@ -2,9 +2,19 @@
 
 import math
 
-from alphorn.client_manager.channel import BULK_BYTES_MAX, BULK_BYTES_SHARED, LITTLE_BYTES, QUIET_S, Channel
+from alphorn.client_manager.channel import (
+    BULK_BYTES_MAX,
+    BULK_BYTES_SHARED,
+    ENTRY_BYTES,
+    LITTLE_BYTES,
+    POSITION_BYTES,
+    QUIET_S,
+    Channel,
+)
 from alphorn.model import commands
 from alphorn.model.commands import decode_entry
+from alphorn.model.link import Answered
+from alphorn.model.messages import BATCH_BYTES_MAX
 
 
 def _forget(number: int) -> commands.Forget:
@@ -128,3 +138,23 @@ def test_nothing_is_due_while_an_entry_is_under_way_or_the_bus_takes_none() -> N
     channel.is_open = False
     assert channel.next_deadline() == math.inf
     assert channel.take_entries(3.0) == []
+
+
+def test_a_request_that_the_bus_would_not_take_is_refused_alone_and_never_ordered() -> None:
+    channel = Channel(cache_bytes=0)
+    answers: list[Answered] = []
+    number = channel.request(commands.NoteReader("r" * BATCH_BYTES_MAX, [], 1), answers.append)
+    channel.want(_forget(1))
+    assert (answers, channel.next_deadline()) == ([], 0.0)
+    assert [commands for _, commands in _take(channel)] == [[_forget(1)]]
+    assert [(answer.request, answer.error) for answer in answers] == [(number, "Misuse")]
+    channel.repeat_requests()
+    assert _take(channel) == []
+
+
+def test_acknowledgements_join_only_while_the_entry_is_small() -> None:
+    channel = Channel(cache_bytes=0)
+    many = list(range(ENTRY_BYTES // POSITION_BYTES))
+    channel.want(_acknowledge(1))
+    assert not channel.join(commands.Acknowledge(5, 0, b"k" * 20, many))
+    assert channel.join(_acknowledge(2))

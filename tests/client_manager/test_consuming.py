@@ -4,6 +4,7 @@ import pytest
 
 from alphorn.client_manager.desk import LATER_S
 from alphorn.client_manager.machine import Linked, Lost, Told
+from alphorn.client_manager.runs import POSITIONS_MAX
 from alphorn.client_manager.subscribing import PATIENCE_S
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -494,3 +495,25 @@ def test_a_consumer_whose_client_is_gone_claims_nothing_again() -> None:
     managing.manager.on_time(LATER_S)
     managing.turn()
     assert not any(isinstance(frame, link.Claim) for _, frame in managing.asked)
+
+
+def test_a_subscription_that_is_more_than_the_bus_takes_is_refused_and_nobody_else_notices() -> None:
+    managing = Managing()
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve("topic:t")
+    ordered = len(managing.entries)
+    client.consume(place, selector="a" * (5 << 20))
+    [failed] = client.take(Failed)
+    assert (failed.error, "at most" in failed.reason) == ("Misuse", True)
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    assert len(managing.entries) == ordered
+    assert not {client.stream, other.stream} & set(managing.hung)
+
+
+def test_more_positions_than_a_command_holds_end_the_connection() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    held = [number for first in range(0, 2 * POSITIONS_MAX, 2) for number in (first, first)]
+    client.consume(place, held=held)
+    assert "positions are too many" in managing.hung[client.stream]

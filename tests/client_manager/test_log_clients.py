@@ -75,6 +75,7 @@ def test_everything_is_ordered_again_for_a_new_primary() -> None:
         staged(count=3),
         staged(blob=memoryview(b"\x92\xc1\xc1")),
         staged(blob=memoryview(b"\x92" + b"\x91" * 850 + b"\x01\x91\x01")),
+        staged(writer="w" * (5 << 20)),
         staged(place=place_of(9, 1)),
         PublishStaged(8, 1, "w", 4, []),
         PublishStaged(8, 0, "w", 4, [(0, 0, 1 << 40, 0)]),

@@ -112,3 +112,17 @@ def test_a_consumer_that_recovers_twice_at_once_is_refused_the_second_time() -> 
     holding(managing, client)
     client.say(Recover(9, 1, [1, 2], [3, 4]), Recover(10, 1, [], []))
     assert [(frame.request, frame.error) for frame in client.take(Failed)] == [(10, "Misuse")]
+
+
+def test_what_comes_back_in_very_many_parts_is_several_commands() -> None:
+    managing = Managing()
+    client = managing.connect()
+    held = [number for first in range(0, 120_000, 2) for number in (first, first)]
+    key = consuming(managing, client, held=held)
+    managing.entries.clear()
+    client.say(Recover(9, 1, held, []))
+    managing.tell(link.Answered(paused(managing).request))
+    returns = [command for entry in managing.entries for command in entry.commands]
+    assert [type(command) for command in returns] == [commands.Return] * 3
+    assert [position for command in returns for position in command.positions] == held  # type: ignore[union-attr]
+    assert (key, client.take(Done)) == (returns[0].consumer, [Done(9)])  # type: ignore[union-attr]

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.staging import WRITER_NAME_MAX
 from alphorn.message_manager.writers import STAGED_IDLE_MS, WRITER_IDLE_MS
 from alphorn.model.commands import (
+    WRITER_NAME_MAX,
     DeleteDestination,
     DropStaged,
     Entry,

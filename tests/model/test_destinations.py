@@ -45,6 +45,7 @@ def test_names_that_begin_with_an_underscore_are_reserved() -> None:
         (QUEUE, Policy(max_length=-1), "max_length"),
         (QUEUE, Policy(priority=10), "priority"),
         (QUEUE, Policy(retain_s=1.0), "retain_s"),
+        (QUEUE, Policy(dead_letter="d" * 256), "dead_letter"),
         (TOPIC, Policy(groups=True), "groups"),
         (TOPIC, Policy(last_value=True), "last_value"),
     ],

@@ -32,8 +32,9 @@ from alphorn.model.commands import (
     connection_of,
     encode_entry,
 )
+from alphorn.model.errors import Misuse
 from alphorn.model.link import Answered
-from alphorn.model.messages import Flag
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
 ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large
 LITTLE_BYTES = 16 << 10  # commands that take less wait for the entry that is under way
@@ -41,12 +42,12 @@ BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients,
 BULK_BYTES_SHARED = 512 << 10  # and where something else has left within
 QUIET_S = 1.0
 _COMMAND_BYTES = 64
-_POSITION_BYTES = 9  # at most
+POSITION_BYTES = 9  # at most
 
 
 def bytes_of(positions: list[int]) -> int:
     """What positions may take in an entry."""
-    return _POSITION_BYTES * len(positions)
+    return POSITION_BYTES * len(positions)
 
 
 def owner_of(command: AnyCommand) -> bytes:
@@ -85,6 +86,7 @@ class Channel:
         "_commands",
         "_handle",
         "_little_at",
+        "_refused",
         "_request",
         "_requests",
         "_sealed",
@@ -115,6 +117,7 @@ class Channel:
         self.links: set[str] = set()
         self.is_open = True
         self.pending: dict[int, Pending] = {}
+        self._refused: list[tuple[Pending, Answered]] = []  # to be told at the end of the turn
         self.in_flight: dict[int, list[Callable[[], None]]] = {}
         self.waiting: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
         self._bulk: deque[tuple[bytes, list[Callable[[], None]]]] = deque()
@@ -142,6 +145,8 @@ class Channel:
 
     def join(self, command: Acknowledge, *, until: float = 0.0) -> bool:
         """Lets an acknowledgement join the one before, where that is of the same consumer; False where it is not."""
+        if self._size + bytes_of(command.positions) >= ENTRY_BYTES:
+            return False
         last = self._commands[-1] if len(self._commands) > self._sealed else None
         if not isinstance(last, Acknowledge) or last.consumer != command.consumer:
             return False
@@ -161,10 +166,17 @@ class Channel:
     ) -> int:
         """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry.
 
-        `lost` is called instead of `answer` where its connection has ended before.
+        `lost` is called instead of `answer` where its connection has ended before. What is more than the bus takes is
+        refused by itself: in an entry it would take along what others want.
         """
         self._request += 1
-        self.pending[self._request] = pending = Pending(answer, command, lost, members, size)
+        size = size or len(encode_entry(Entry([command])))
+        pending = Pending(answer, command, lost, members, size)
+        if size > BATCH_BYTES_MAX:
+            reason = f"what is asked takes {size} bytes; at most {BATCH_BYTES_MAX} go at once"
+            self._refused.append((pending, Answered(self._request, 0, Misuse.__name__, reason)))
+            return self._request
+        self.pending[self._request] = pending
         self._repeat(self._request, pending)
         return self._request
 
@@ -253,6 +265,9 @@ class Channel:
 
     def take_entries(self, now: float) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""
+        refused, self._refused = self._refused, []
+        for pending, answer in refused:
+            pending.answer(answer)
         if self._may_leave and self._leaves_at <= now:
             self._close_entry()
         taken = []
@@ -271,7 +286,9 @@ class Channel:
         return taken
 
     def next_deadline(self) -> float:
-        """When what waits for others has waited long enough."""
+        """When what waits for others has waited long enough, or somebody is to be told of a refusal."""
+        if self._refused:
+            return 0.0
         return self._leaves_at if self._may_leave else math.inf
 
     @property

@@ -106,6 +106,8 @@ class LogClients:
     def _check_batch(self, frame: Stage) -> None:
         """Raises `PeerViolation` for what no correct library sends."""
         size = len(frame.blob)
+        if len(frame.writer) > commands.WRITER_NAME_MAX:
+            raise PeerViolation(f"the name of a writer has at most {commands.WRITER_NAME_MAX} characters")
         if len(frame.producer) != _KEY_BYTES or not 0 < frame.counter < commands.COUNTER_MAX:
             raise PeerViolation("a staged batch names an impossible producer or counter")
         if size > self._desk.settings.batch_bytes_max:

@@ -21,6 +21,8 @@ from alphorn.model.conversation import Done, Recover
 from alphorn.model.errors import Misuse
 from alphorn.model.ranges import RangeSet
 
+_COMMAND_POSITIONS = 50_000  # of one command; even, for they come in pairs
+
 
 class Recovering:
     """Recoveries of all consumers."""
@@ -65,7 +67,7 @@ class Recovering:
         self._desk.ask_primary(consumer.channel, link.Pause(request, consumer.key))
 
     def _give_back(self, connection: Connection, consumer: Consumer, request: int) -> None:
-        """Everything that the primary gave out has come; now it goes back, in one entry."""
+        """Everything that the primary gave out has come; now it goes back, in one entry where that is not too large."""
         assert consumer.recovery is not None
         seen, unseen = consumer.held.flat(), consumer.recovery.flat()
         consumer.held = RangeSet()
@@ -81,6 +83,11 @@ class Recovering:
                     self._consuming.attach(connection, consumer)
 
         parts = [(positions, is_unseen) for positions, is_unseen in ((seen, False), (unseen, True)) if positions]
+        parts = [
+            (positions[start : start + _COMMAND_POSITIONS], is_unseen)
+            for positions, is_unseen in parts
+            for start in range(0, len(positions), _COMMAND_POSITIONS)
+        ]
         for place, (positions, is_unseen) in enumerate(parts, 1):
             make = partial(self._return, consumer, positions, is_unseen)
             self._moving.want(consumer.place, make, done if place == len(parts) else None, size=bytes_of(positions))

@@ -5,12 +5,15 @@ from itertools import pairwise
 
 import msgspec
 
+from alphorn.client_manager.channel import POSITION_BYTES
 from alphorn.model import commands, link
 from alphorn.model.commands import decode_entry
 from alphorn.model.conversation import Delivered
 from alphorn.model.errors import PeerViolation
-from alphorn.model.messages import cut_batch, join_batch, split_batch
+from alphorn.model.messages import BATCH_BYTES_MAX, cut_batch, join_batch, split_batch
 from alphorn.model.ranges import Range
+
+POSITIONS_MAX = BATCH_BYTES_MAX // POSITION_BYTES  # of one frame: they must fit a command
 
 
 def pairs_of(positions: Sequence[int]) -> list[Range]:
@@ -18,6 +21,8 @@ def pairs_of(positions: Sequence[int]) -> list[Range]:
 
     In order they make a set in one go, and whatever sets are made of them can be counted.
     """
+    if len(positions) > POSITIONS_MAX:
+        raise PeerViolation(f"{len(positions)} positions are too many; at most {POSITIONS_MAX} go at once")
     pairs = list(zip(positions[::2], positions[1::2], strict=False))
     if len(positions) % 2 or any(not 0 <= first <= last < commands.COUNTER_MAX for first, last in pairs):
         raise PeerViolation("positions come in pairs, the first not after the last")

@@ -13,11 +13,9 @@ from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
 from alphorn.message_manager.writers import StagedPart, Writer
 from alphorn.model import errors
-from alphorn.model.commands import STAGED_PARTS_MAX, DropStaged, Publish, PublishStaged, Stage
+from alphorn.model.commands import STAGED_PARTS_MAX, WRITER_NAME_MAX, DropStaged, Publish, PublishStaged, Stage
 from alphorn.model.errors import Blocked, PeerViolation, Unavailable
 from alphorn.model.messages import Flag, PackedHeader, headers_of
-
-WRITER_NAME_MAX = 255
 
 
 def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> None:

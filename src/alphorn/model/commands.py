@@ -23,6 +23,7 @@ _KEY_NUMBER_BYTES = 4
 NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of producers and consumers
 COUNTER_MAX = 1 << 62
 STAGED_PARTS_MAX = 200_000  # of one writer
+WRITER_NAME_MAX = 255
 
 
 def key_of(connection: bytes, number: int) -> bytes:

@@ -112,6 +112,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ]
         if self.priority is not None and not 0 <= self.priority <= 9:
             faults.append("priority goes from 0 to 9")
+        if len((self.dead_letter or "").encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+            faults.append(f"dead_letter has at most {NAME_BYTES_MAX} bytes")
         if destination.kind is DestinationKind.TOPIC:
             faults += [f"{name} is for queues" for name in ("last_value", "groups", "exclusive") if getattr(self, name)]
         elif self.retain_s or self.retain_bytes:
