@@ -26,7 +26,6 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "epoch-goes-back": {"epochs only grow"},
     "early-acceptance": {"acknowledged is durable"},
     "early-storage": {"acknowledged is durable"},
-    "void-taken-back": {"epochs grow along every disk"},
     "numbered-twice": {"sent once, in the sender's order", "delivery"},
     "any-order": {"sent once, in the sender's order", "delivery"},
     "delivered-twice": {"replica states are equal", "delivery"},
