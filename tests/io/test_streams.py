@@ -65,6 +65,35 @@ def test_a_stream_with_nothing_incomplete_holds_no_buffer_of_its_own() -> None:
     assert reading.stream._part is None
 
 
+def test_what_is_only_announced_takes_no_memory() -> None:
+    reading = Reading(frame_bytes_max=64 << 20)
+    reading.feed((64 << 20).to_bytes(LENGTH_BYTES, "big") + b"x")
+    assert reading.stream._part is not None
+    assert len(reading.stream._part) < 10_000
+    reading.feed(b"x" * (1 << 20))
+    assert len(reading.stream._part) < 40 << 20
+
+
+def test_a_large_frame_that_comes_bit_by_bit_is_copied_a_few_times_at_most() -> None:
+    reading = Reading(frame_bytes_max=16 << 20)
+    body = bytes(range(256)) * (1 << 15)
+    data = memoryview(framed(body))
+    buffers: list[bytearray | None] = []
+    for start in range(0, len(data), 1460):
+        reading.feed(bytes(data[start : start + 1460]))
+        if not buffers or buffers[-1] is not reading.stream._part:
+            buffers.append(reading.stream._part)
+    assert reading.frames == [body]
+    assert len(buffers) < 8
+
+
+def test_a_peer_may_send_larger_frames_once_that_is_allowed() -> None:
+    reading = Reading(frame_bytes_max=100)
+    reading.stream.allow(1000)
+    reading.feed(framed(b"x" * 1000))
+    assert reading.frames == [b"x" * 1000]
+
+
 def test_a_peer_that_sends_much_is_read_big_in_one_buffer_until_it_sends_little() -> None:
     reading = Reading()
     bodies = [bytes([number]) * 300_000 for number in range(12)]

@@ -246,6 +246,18 @@ def test_an_oversized_frame_ends_the_connection_with_the_reason(raw):
     assert f"a frame of {FRAME_BYTES_MAX + 1} bytes was announced" in goodbye.reason
 
 
+def test_a_stranger_says_little_before_it_is_welcome(cluster):
+    with RawClient(cluster.url) as client:
+        client.write((FRAME_BYTES_MAX).to_bytes(4, "big") + b"\x00")
+        assert f"a frame of {FRAME_BYTES_MAX} bytes was announced" in client.sent_away().reason
+
+
+def test_a_stranger_that_never_says_hello_is_sent_away(cluster):
+    with RawClient(cluster.url) as client:
+        client.write(b"\x00\x00")
+        assert "begins with hello" in client.sent_away().reason
+
+
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_frame_that_cannot_be_read_ends_the_connection_with_the_reason(raw, name):
     body = UNREADABLE[name]

@@ -1,7 +1,9 @@
 """The native protocol through HTTP: by a WebSocket, a reverse proxy, and one with TLS; with both shells."""
 
+import contextlib
 import datetime
 import ipaddress
+import socket
 import ssl
 from http.client import HTTPConnection
 
@@ -174,3 +176,11 @@ def test_who_is_no_client_is_refused_in_words_and_others_are_served_on(http, oth
     asking.close()
     send(other.session(), queue, ["still"])
     assert bodies(take(other.session().consumer(queue), 1)) == ["still"]
+
+
+def test_whoever_never_ends_its_handshake_is_hung_up(http):
+    host, _, port = http.partition("/")[0].rpartition(":")
+    with socket.create_connection((host, int(port)), WAIT_S) as stranger:
+        stranger.sendall(b"GET /alphorn HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1000) == b""

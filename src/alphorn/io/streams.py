@@ -1,7 +1,8 @@
 """Streams of frames over TCP: four bytes of length, then the frame. Read big, hand over many, write once per turn.
 
 The owner gets all frames of one read at a time, as views that end with the call: what is kept must be copied. A peer
-that announces a frame larger than allowed is disconnected at once.
+that announces a frame larger than allowed is disconnected at once. What a peer only announces takes no memory: the
+buffer for a frame grows with what has come of it.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ LENGTH_BYTES = 4
 _READ_BYTES = 1 << 20
 _BUSY_BYTES = 256 << 10  # a peer that sends so much at a time is read big
 _ROOM_BYTES = 64 << 10  # beyond an incomplete frame, for the beginning of the next ones
+_LEAST_BYTES = 4096  # that can be read at a time
+_GROWTH = 32  # times what has come is room for the rest: even the largest frames are copied twice at most
 
 
 def read_buffer() -> bytearray:
@@ -101,14 +104,24 @@ class FrameStream(asyncio.BufferedProtocol):
         if not rest:
             self._part, self._part_bytes = None, 0
             return
-        room = _ROOM_BYTES if wanted > _ROOM_BYTES else 4096
-        size = max(min(wanted, self._frame_bytes_max), len(rest)) + room
-        if self._part is None or len(self._part) < size or (has_given and not is_busy):
+        held = len(rest)
+        whole = max(min(wanted, self._frame_bytes_max), held)
+        if (
+            self._part is None
+            or len(self._part) < min(whole, held + held // 16) + _LEAST_BYTES
+            or (has_given and not is_busy)
+        ):
+            size = min(whole, _GROWTH * held)
+            size += _ROOM_BYTES if size > _ROOM_BYTES else _LEAST_BYTES
             self._part = bytearray(max(size, _READ_BYTES) if is_busy else size)
             self._part[: len(rest)] = rest
         elif has_given:
             self._part[: len(rest)] = bytes(rest)  # it may overlap
         self._part_bytes = len(rest)
+
+    def allow(self, frame_bytes_max: int) -> None:
+        """From now on the peer may send frames of so many bytes."""
+        self._frame_bytes_max = frame_bytes_max
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Queues a frame, or parts of one, with its length; it leaves with `flush`."""

@@ -40,7 +40,7 @@ from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.topology import link_from
 from alphorn.io.tunnel import TunnelStream
-from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye
+from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye, Welcome
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -48,6 +48,8 @@ from alphorn.node.links import Link
 from alphorn.node.message_manager import MessageManagerNode
 from alphorn.node.reader import Guest, Reader, make_witness, start_all
 
+HELLO_S = 5.0  # so long a stranger may take to shake hands and say hello,
+STRANGER_FRAME_BYTES_MAX = 64 << 10  # and may say no more at once before it is welcome
 UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
@@ -63,6 +65,8 @@ class ClientManagerNode:
         self._me = file.node(name)
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
+        self._strangers: dict[int, tuple[FrameStream, float]] = {}  # have not said hello, and until when; in that order
+        self._is_dismissing = False  # a timer runs
         self._gauged: list[int] = []
         self._next_stream = 0
         self._is_reading = True
@@ -208,16 +212,37 @@ class ClientManagerNode:
     def _accept(self, make: Callable[..., FrameStream] = FrameStream) -> FrameStream:
         self._next_stream += 1
         number = self._next_stream
-        return make(
+        stream = make(
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, reason),
             on_oversized=_send_away,
             on_writable=lambda stream, is_writable: self._on_writable(number, stream, is_writable=is_writable),
-            frame_bytes_max=FRAME_BYTES_MAX,
+            frame_bytes_max=STRANGER_FRAME_BYTES_MAX,
             buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
         )
+        loop = asyncio.get_running_loop()
+        if not self._is_dismissing:
+            self._is_dismissing = True
+            loop.call_later(HELLO_S, self._dismiss_strangers)
+        self._strangers[number] = stream, loop.time() + HELLO_S
+        return stream
+
+    def _dismiss_strangers(self) -> None:
+        """Who has not said hello in time must go; one timer serves all."""
+        loop = asyncio.get_running_loop()
+        while self._strangers:
+            number, (stream, until) = next(iter(self._strangers.items()))
+            if until > loop.time():
+                loop.call_at(until, self._dismiss_strangers)
+                return
+            del self._strangers[number]
+            if number in self._streams:
+                _send_away(stream, f"a connection begins with hello, within {HELLO_S:.0f} seconds")
+            else:
+                stream.abort("no hands were shaken in time")
+        self._is_dismissing = False
 
     def _accept_tunnel(self) -> FrameStream:
         return self._accept(partial(TunnelStream, Tunnel.to_client()))
@@ -229,6 +254,7 @@ class ClientManagerNode:
         self.receive(Opened(number))
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
+        self._strangers.pop(number, None)
         try:
             said = [Said(number, native.decode_client(frame)) for frame in frames]
         except PeerViolation as error:
@@ -245,6 +271,7 @@ class ClientManagerNode:
         self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
+        self._strangers.pop(number, None)
         if self._streams.pop(number, None) is not None:
             self.receive(Closed(number, reason))
 
@@ -260,6 +287,8 @@ class ClientManagerNode:
                     stream.send(*native.encode_parts(frame))
                 else:
                     stream.send(native.encode(frame))
+                    if isinstance(frame, Welcome):
+                        stream.allow(FRAME_BYTES_MAX)
                 self._dirty.add(stream)
             case Order(number, handle, payload):
                 self._by_number[number].order(handle, payload)
