@@ -1,9 +1,12 @@
+from collections.abc import Iterator
+
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Subscribed, Unsubscribed
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moments import STEPS_MAX, Moments
-from alphorn.model.commands import Forget, Tick, Unsubscribe, key_of
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import Entry, Forget, Tick, Unsubscribe, key_of
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, subscription
 
@@ -243,3 +246,40 @@ def test_an_impossible_connection_owns_nothing(bench: Bench) -> None:
     assert bench.answer(Forget(b"short")).error == "PeerViolation"
     assert bench.apply(Forget(CAROL)) == []
     assert bench.apply(Tick(0)) == []
+
+
+class Unwalked(dict[int, object]):
+    """Subscriptions that may be looked up, and not gone through."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a consumer that comes or goes must not cost by the number of others")
+
+    values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_consumer_that_comes_or_goes_costs_nothing_by_the_number_of_others(bench: Bench) -> None:
+    bench.subscribe(1, ALICE)
+    topic = bench.topic(1)
+    topic.subscriptions = Unwalked(topic.subscriptions)  # type: ignore[assignment]
+    assert bench.subscribe(1, ALICE, consumer=key_of(ALICE, 2), selector="a = 1") == 2
+    assert bench.subscribe(1, ALICE, consumer=key_of(ALICE, 2), selector="a = 1") == 2
+    assert bench.subscribe(1, ALICE, consumer=key_of(ALICE, 2), selector="a = 2") == 3
+    bench.apply(Unsubscribe(1, 3, key_of(ALICE, 2)))
+    assert bench.subscribe(1, ALICE, consumer=key_of(ALICE, 2)) == 4
+
+
+def test_a_restored_topic_knows_whose_its_subscriptions_are_and_whether_any_chooses(bench: Bench) -> None:
+    bench.subscribe(1, ALICE)
+    chosen = bench.subscribe(1, BOB, selector="a = 1")
+    bench.subscribe(1, BOB, name="s", is_durable=True, selector="a = 1")
+    twin = Engine.restore(bench.engine.checkpoint())
+    for engine in (bench.engine, twin):
+        topic = engine.destinations[1]
+        assert isinstance(topic, Topic)
+        again = engine.apply(engine.sequence + 1, Entry([subscription(1, BOB, selector="a = 1")], [9]))
+        assert again == [Answer(0, chosen)]
+        assert topic.selective
+        engine.apply(engine.sequence + 1, Entry([Unsubscribe(1, chosen, key_of(BOB, 1))]))
+        assert topic.selective
+        engine.apply(engine.sequence + 1, Entry([Unsubscribe(1, 3)]))
+        assert not topic.selective

@@ -175,6 +175,7 @@ class State:
             subscription.consumers = [consumer]
             return
         subscription.consumers = [key for key in subscription.consumers if key != consumer] + [consumer]
+        topic.notice_consumer(subscription)
         self.owned.setdefault(connection_of(consumer), set()).add((topic.number, subscription.number))
 
     def name(self, topic: Topic, subscription: Subscription) -> None:

@@ -129,12 +129,8 @@ def _find(state: State, topic: Topic, command: Subscribe) -> tuple[Topic, Subscr
         owner = state.destinations[place[0]]
         assert isinstance(owner, Topic)
         return owner, owner.subscriptions[place[1]]
-    for number, subscription in sorted(state.owned.get(connection_of(command.consumer), ())):
-        if number == topic.number and subscription:
-            found = topic.subscriptions[subscription]
-            if not found.is_shared and found.consumer == command.consumer:
-                return topic, found
-    return None
+    own = topic.own_of(command.consumer)
+    return None if own is None else (topic, own)
 
 
 def _name(command: Subscribe) -> SubscriptionName:

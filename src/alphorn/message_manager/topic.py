@@ -94,6 +94,8 @@ class Topic:
     """One topic of a channel."""
 
     __slots__ = (
+        "_own",
+        "_selective_count",
         "_sweep_at",
         "destination",
         "kept_from",
@@ -123,7 +125,9 @@ class Topic:
         self.segments = Segments()
         self.subscriptions: dict[int, Subscription] = {}
         self.next_subscription = 1
+        self._own: dict[bytes, int] = {}  # volatile subscriptions that nobody shares, by their consumers
         self.selective = False  # whether any subscription leaves something out
+        self._selective_count = 0
         self.retained = RangeSet()  # kept for later subscriptions
         self.retained_bytes = 0
         self.particulars = KeptParticulars()  # of those that are retained
@@ -181,13 +185,25 @@ class Topic:
         """A new subscription, under `next_subscription`."""
         self.subscriptions[subscription.number] = subscription
         self.next_subscription = subscription.number + 1
-        self._notice_selective()
+        self._notice_selective(subscription, 1)
 
     def drop(self, number: int) -> Subscription:
         """A subscription and all that it had not consumed are gone."""
         dropped = self.subscriptions.pop(number)
-        self._notice_selective()
+        self._notice_selective(dropped, -1)
+        if self._own.get(dropped.consumer) == number:
+            del self._own[dropped.consumer]
         return dropped
+
+    def notice_consumer(self, subscription: Subscription) -> None:
+        """It is known who has a subscription."""
+        if not subscription.is_durable and not subscription.is_shared:
+            self._own[subscription.consumer] = subscription.number
+
+    def own_of(self, consumer: bytes) -> Subscription | None:
+        """A consumer's own subscription: volatile, and shared with nobody."""
+        number = self._own.get(consumer)
+        return None if number is None else self.subscriptions[number]
 
     def store(self, run: Run) -> int:
         """New messages, after all others; gives the last one's position. Backlogs take them up one by one."""
@@ -269,9 +285,11 @@ class Topic:
 
     def restore(self) -> None:
         """Works out what follows from the rest, after a checkpoint was read."""
+        self._own, self._selective_count = {}, 0
         for subscription in self.subscriptions.values():
             subscription.backlog.restore()
-        self._notice_selective()
+            self._notice_selective(subscription, 1)
+            self.notice_consumer(subscription)
 
     def describe(self) -> dict[str, object]:
         """Figures for people."""
@@ -295,10 +313,11 @@ class Topic:
     def _size_of(self, first: int, last: int) -> int:
         return sum(run.size for run in self.segments.runs(first, last))
 
-    def _notice_selective(self) -> None:
-        self.selective = any(
-            subscription.selector or subscription.no_local for subscription in self.subscriptions.values()
-        )
+    def _notice_selective(self, subscription: Subscription, change: int) -> None:
+        """A subscription has come or gone: what it leaves out stays the same meanwhile."""
+        if subscription.selector or subscription.no_local:
+            self._selective_count += change
+            self.selective = self._selective_count > 0
 
     @property
     def bytes(self) -> int:
