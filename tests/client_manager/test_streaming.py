@@ -164,6 +164,7 @@ def test_after_a_reconnection_the_primary_answers_for_fragments(managing: Managi
         AbandonStream(1, 3, 5, 0),
         ReadFragment(1, 5 << 60, SENDER, 1, 1, 0),
         ReadFragment(1, 5, SENDER, 1, 1, -1),
+        ReadFragment(1, 5, SENDER, 1, 1 << 62, 0),
         Publish(1, 3, 5, 1, 1, int(Flag.STREAM), 1000, memoryview(encode([["plain"]]))),
     ],
 )
@@ -399,3 +400,38 @@ def test_one_piece_for_thousands_of_questions_is_given_to_each(managing: Managin
     [(_, fetch)] = fetched(managing)
     managing.tell(link.Entries(fetch.request, [(40, entry(b"zero"))]), "mm2")
     assert len(client.take(FragmentRead)) == READS_MAX
+
+
+def test_who_names_an_entry_of_the_future_keeps_nobody_else_from_reading(managing: Managing) -> None:
+    liar, honest = managing.connect(), managing.connect()
+    liar.say(msgspec.structs.replace(reading(), sequence=1 << 61))
+    located(managing)
+    honest.say(reading())
+    [question] = located(managing)
+    assert question.sequence == 33
+    managing.tell(link.FragmentsLocated(question.request, []))
+    assert honest.take(Failed)
+    assert liar.heard() == []
+
+
+def test_where_the_one_who_asked_is_gone_another_who_waits_asks(managing: Managing) -> None:
+    first, second = managing.connect(), managing.connect()
+    first.say(reading(index=3))
+    second.say(reading(index=5))
+    [asked] = located(managing)
+    assert asked.index == 3
+    first.close()
+    [asked] = located(managing)
+    assert asked.index == 5
+    managing.tell(link.FragmentsLocated(asked.request, []))
+    assert second.take(Failed)
+
+
+def test_nothing_is_left_of_a_client_that_is_gone(managing: Managing) -> None:
+    client = managing.connect()
+    client.say(reading(), reading(index=1))
+    client.close()
+    located(managing)
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    assert located(managing) == []
+    assert managing.manager.describe()["streaming"] == {"read": 0, "reading": 0, "fetched": 0}

@@ -57,7 +57,7 @@ class Streaming:
         self._publishing = publishing
         self.fetching = Fetching(desk, self._on_fetched, self._on_missing)
         self._known: OrderedDict[Body, tuple[int, list[int]]] = OrderedDict()  # places from an index on, as told
-        self._asked: dict[Body, list[_Read]] = {}  # who waits to hear where his piece is
+        self._asked: dict[tuple[Body, int], list[_Read]] = {}  # who waits to hear where his piece is; `_question`
         self._locating: dict[tuple[int, int], tuple[_Read, int]] = {}  # channel and request; the entry that is missing
         self._waiting: dict[tuple[int, int], list[tuple[_Read, int]]] = {}  # channel and entry → reads, with commands
         self._queued: dict[Connection, deque[_Read]] = {}
@@ -97,6 +97,8 @@ class Streaming:
         channel = parts_of(frame.place)[0]
         if not 0 <= channel < len(self._desk.channels) or frame.index < 0:
             raise PeerViolation(f"no destination has the place {frame.place}, or no fragment the index {frame.index}")
+        if not 0 <= frame.sequence < commands.COUNTER_MAX:
+            raise PeerViolation(f"no log entry has the number {frame.sequence}")
         queued = self._queued.setdefault(connection, deque())
         if len(queued) >= READS_MAX:
             raise PeerViolation(f"a client asks for at most {READS_MAX} fragments at a time; wait for some of them")
@@ -120,6 +122,19 @@ class Streaming:
     def forget(self, connection: Connection) -> None:
         """A client is gone, and waits for nothing more."""
         self._queued.pop(connection, None)
+        if self._reading.pop(connection, None) is None:
+            return
+        for key, (read, checked) in list(self._locating.items()):
+            if read.connection is connection and not checked:
+                del self._locating[key]
+        for question, waiting in list(self._asked.items()):
+            staying = [read for read in waiting if read.connection is not connection]
+            if not staying:
+                del self._asked[question]
+            elif len(staying) < len(waiting):
+                self._asked[question] = staying
+                if staying[0] is not waiting[0]:
+                    self._ask(staying[0])
 
     def _begin(self, read: _Read) -> None:
         first, places = self._known.get(read.body, (0, []))
@@ -130,7 +145,7 @@ class Streaming:
 
     def _locate(self, read: _Read) -> None:
         """Asks the primary where a piece is, once for all who wait for pieces of that body."""
-        waiting = self._asked.setdefault(read.body, [])
+        waiting = self._asked.setdefault(_question(read), [])
         waiting.append(read)
         if len(waiting) == 1:
             self._ask(read)
@@ -145,8 +160,9 @@ class Streaming:
         """A primary is there, or another one: who waits to hear where his piece is asks that one."""
         for key in [key for key in self._locating if key[0] == channel]:
             del self._locating[key]
-        for body in [body for body in self._asked if body[0] == channel]:
-            self._ask(self._asked[body][0])
+        for waiting in list(self._asked.values()):
+            if waiting[0].body[0] == channel:
+                self._ask(waiting[0])
 
     def on_located(self, channel: int, frame: link.FragmentsLocated) -> None:
         """The primary says where pieces are; nowhere, when nobody needs the message any more."""
@@ -159,7 +175,7 @@ class Streaming:
             if not places:
                 self._give_up(asked, checked)
             return
-        for read in self._asked.pop(body, []):
+        for read in self._asked.pop(_question(asked), []):
             place = places[2 * (read.index - first) :][:2] if read.index >= first else []
             if place:
                 self._find(read, *place)
@@ -237,6 +253,15 @@ class Streaming:
     def describe(self) -> dict[str, object]:
         """For people."""
         return {"read": self.read, "reading": sum(self._reading.values()), "fetched": self.fetching.fetched}
+
+
+def _question(read: _Read) -> tuple[Body, int]:
+    """What is asked once for all who ask it.
+
+    The number of the message's entry is a client's word, and a primary that has not come so far does not answer: who
+    names a wrong one waits alone.
+    """
+    return read.body, read.sequence
 
 
 def is_bulk(entry: commands.Entry) -> bool:
