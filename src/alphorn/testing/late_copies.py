@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from alphorn.testing.faults import Nemesis
 
 REMEMBERED = 4  # datagrams of one kind, sender and target
-COPIES_MAX = 4
+COPIES_MAX = 10
 LATE_S = 0.2  # mean
-AT_START_S = 0.03  # mean time after a start
+AT_START_S = 0.15  # mean time after a start
 DOWN_S = 0.3  # mean
 
 

@@ -9,8 +9,6 @@ from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment
 from alphorn.bus.frames import Absent, Fetch, Frame, fragment_batch
-from alphorn.bus.group_state import GroupState
-from alphorn.bus.ledger import Ledger
 from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.storage import CheckpointInfo, Damaged, Storage
@@ -74,25 +72,6 @@ def _mark_unused() -> list[Patch]:
     return [(restore, "_base_state", base_state)]
 
 
-def _void_taken_back() -> list[Patch]:
-    def restore_ledger(
-        config: GroupConfig, storage: Storage, budget: Budget, *, reads: bool
-    ) -> tuple[Ledger, int, int, bool]:
-        first, last = storage.assignment_bounds()
-        found, checkpoint = restore._base_state(config, storage, budget, reads=reads, first=first, last=last)
-        state = found or GroupState(config, departed_max=budget.departed_senders_max)
-        has_rest = found is not None and first <= state.sequence + 1 <= last + 1 and last >= first
-        ledger = Ledger(state, storage, base=min(first - 1 if has_rest else state.sequence, state.sequence))
-        for sequence in range(state.sequence + 1, last + 1) if has_rest else ():
-            assignment = storage.assignment(sequence)
-            if not isinstance(assignment, Assignment):
-                break
-            ledger.append(assignment)
-        return ledger, last if ledger.last < last else 0, checkpoint, found is None
-
-    return [(restore, "_restore_ledger", restore_ledger)]
-
-
 def _late_join() -> list[Patch]:
     return [(Roster, "_is_here", lambda self, known, now: False)]
 
@@ -111,7 +90,6 @@ RETURN_MUTANTS = tuple(
         ("unfenced-denial", "A batch is denied by servers that still follow the sequencer before.", _unfenced_denial),
         ("own-cutting", "Fragments are sent as the server would cut them, whatever was asked for.", _own_cutting),
         ("mark-unused", "A log that begins behind the own checkpoint is taken for lost.", _mark_unused),
-        ("void-taken-back", "Numbers that a newer epoch made void count again after a start.", _void_taken_back),
         ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
         ("any-entry-counts", "An entry counts as stored, whatever its number meant then.", _any_entry_counts),
     )
