@@ -92,7 +92,7 @@ def test_a_table_has_its_own_columns_and_a_line_for_each_row(show, width):
         "mm1   message manager  primary  channel-1      3  387,000  127.0.0.1:7740  4711",
         "mm2   message manager  backup   channel-1      3  387,000  127.0.0.1:7740  4711",
     ]
-    assert "name       primary  epoch  sequence  destinations  closed" in lines
+    assert "name       primary  epoch  sequence  copies  copies_wanted  destinations  closed" in lines
     assert "queue:orders  channel-1  12,345          2              0" in lines
     assert "readers: none" in lines
     assert not any("99,999" in line or "store" in line for line in lines)
