@@ -78,7 +78,7 @@ def create(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Create a destination; one that exists keeps its policy."""
+    """Create a destination. One that exists is left as it is; another policy than it has is refused."""
     target = destination_of(destination)
     chosen = dict(map(_read_policy, policy or ()))
     with connected(url, f"{target} does not confirm yet") as connection:
