@@ -77,11 +77,25 @@ def test_many_small_gaps_are_looked_at_a_few_at_a_time_and_all_in_the_end() -> N
     assert 2 * gaps in taken, "the one gap that is large enough lies behind all the small ones"
 
 
+def test_a_long_free_run_at_the_end_that_was_not_looked_at_stays_within_the_file() -> None:
+    pages = FreePages()
+    gaps = [pages.take(1, NO_LIMIT) for _ in range(4 * LOOKED_AT)]
+    rest = pages.take(20, NO_LIMIT)
+    for gap in gaps[::2]:
+        pages.give(gap, 1)
+    pages.give(rest, 20)
+    assert [pages.take(5, NO_LIMIT) for _ in range(5)] == [rest, rest + 5, rest + 10, rest + 15, rest + 20]
+    assert pages.end == rest + 25
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1 << 30), st.booleans()), max_size=80))
 def test_no_page_is_ever_in_two_runs(steps: list[tuple[int, int, bool]]) -> None:
-    """Each step takes so many pages, or gives back one of the runs, or opens the file again."""
-    pages, runs = FreePages(), {}
+    """Each step takes so many pages, or gives back one of the runs, or opens the file again.
+
+    Two runs are looked at for each that is wanted: so there are some that nobody looked at.
+    """
+    pages, runs = FreePages(looked_at=2), {}
     for count, choice, takes in steps:
         if takes or not runs:
             first = pages.take(count, NO_LIMIT)
@@ -92,6 +106,6 @@ def test_no_page_is_ever_in_two_runs(steps: list[tuple[int, int, bool]]) -> None
             first = sorted(runs)[choice % len(runs)]
             pages.give(first, runs.pop(first))
         if choice % 7 == 0:
-            pages = FreePages((first, first + length - 1) for first, length in runs.items())
+            pages = FreePages(((first, first + length - 1) for first, length in runs.items()), looked_at=2)
         assert pages.used == sum(runs.values())
         assert pages.end >= max((first + length for first, length in runs.items()), default=0)

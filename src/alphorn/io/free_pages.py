@@ -17,10 +17,11 @@ LOOKED_AT: Final = 64  # runs for each that is wanted
 class FreePages:
     """The pages below `end` that nothing is in."""
 
-    __slots__ = ("_free", "_next", "end", "used")
+    __slots__ = ("_free", "_looked_at", "_next", "end", "used")
 
-    def __init__(self, taken: Iterable[Range] = ()) -> None:
+    def __init__(self, taken: Iterable[Range] = (), looked_at: int = LOOKED_AT) -> None:
         """`taken` are the runs, first and last page, that something is in."""
+        self._looked_at = looked_at
         runs = RangeSet(sorted(taken))
         self.used = len(runs)  # how many pages
         self.end = runs.last + 1 if runs else 0
@@ -35,7 +36,7 @@ class FreePages:
             if first + count > end_max:
                 return None
             self._free.add(self.end, first + count - 1)
-            self.end = first + count
+            self.end = max(self.end, first + count)  # what is free there may be longer, and have been passed over
         else:
             self._next = first + count
         self._free.remove(first, first + count - 1)
@@ -61,7 +62,7 @@ class FreePages:
         return self.end - self._end_of_used()
 
     def _find(self, count: int) -> int | None:
-        for _ in range(LOOKED_AT):
+        for _ in range(self._looked_at):
             run = self._free.next_range(self._next)
             if run is None:
                 if not self._next:
