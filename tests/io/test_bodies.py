@@ -1,5 +1,7 @@
 """Large batches in their file beside LMDB: what is durable stays readable, and what is dropped makes room."""
 
+import ctypes
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from alphorn.bus.machine import DropAfter, DropThrough, Persist, Retain
 from alphorn.bus.storage import DAMAGED
-from alphorn.io import bodies, free_pages, records, store_writer
+from alphorn.io import bodies, direct_file, free_pages, records, store_writer
 from alphorn.io.bodies import BODIES_FILE, LARGE_BYTES
 from alphorn.io.direct_file import PAGE_BYTES
 from alphorn.io.inspect_store import inspect_store
@@ -157,6 +159,89 @@ def test_the_end_of_the_file_goes_back_to_the_file_system(tmp_path: Path, monkey
     assert file_bytes(tmp_path) == 24 * PAGE_BYTES
     assert owner.has(4)
     owner.store.close()
+
+
+def disk_pages(path: Path) -> int:
+    return (path / BODIES_FILE).stat().st_blocks * 512 // PAGE_BYTES
+
+
+def keep(owner: Owner, last: int, *numbers: int) -> None:
+    """A checkpoint needs only these."""
+    needed = RangeSet([(number, number) for number in numbers])
+    owner.persist(Retain(last, needed), DropThrough(last, True))
+    owner.store.flush()
+
+
+def test_gaps_are_kept_where_the_disk_has_room_and_go_back_to_it_where_not(tmp_path: Path) -> None:
+    owner = Owner(tmp_path)
+    owner.put(*range(1, 11))
+    keep(owner, 10, 1, 5, 10)
+    assert disk_pages(tmp_path) == 60
+    owner.store.close()
+    owner = Owner(tmp_path, map_bytes=32 << 20)
+    owner.put(11)
+    owner.store.flush()
+    assert file_bytes(tmp_path) == 60 * PAGE_BYTES
+    assert disk_pages(tmp_path) == 4 * 6
+    assert all(owner.has(number) for number in (1, 5, 10, 11))
+    owner.store.close()
+
+
+def test_holes_are_found_again_when_the_store_is_opened_and_filled_as_far_as_the_limit_permits(tmp_path: Path) -> None:
+    limit = 4 << 20
+    owner, size = Owner(tmp_path, map_bytes=limit), 10 * 6 * PAGE_BYTES
+    owner.put(*range(1, 13), size=size)
+    keep(owner, 12, 1, 12)
+    assert disk_pages(tmp_path) == 2 * 60
+    owner.store.close()
+    owner = Owner(tmp_path, map_bytes=limit)
+    owner.put(*range(13, 27), size=size)
+    assert 12 * 60 < disk_pages(tmp_path) <= limit * 7 // 8 // PAGE_BYTES
+    assert (tmp_path / DATA_FILE).stat().st_size > size, "what the file of bodies may not take is in the tables"
+    assert all(owner.has(number, size) for number in (1, *range(12, 27)))
+    assert not owner.failures
+    owner.store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "tries_again"),
+    [(errno.EOPNOTSUPP, False), (errno.ENOSPC, True), (errno.EINTR, True)],
+    ids=["never", "full", "signal"],
+)
+def test_gaps_are_used_again_where_the_file_system_makes_no_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, tries_again: bool
+) -> None:
+    tried: list[object] = []
+
+    def fallocate(*what: object) -> int:
+        tried.append(what)
+        ctypes.set_errno(code)
+        return -1
+
+    monkeypatch.setattr(direct_file, "_fallocate", fallocate)
+    owner = Owner(tmp_path, map_bytes=32 << 20)
+    owner.put(*range(1, 11))
+    keep(owner, 10, 1, 10)
+    assert (len(tried) > 1) == tries_again
+    owner.put(*range(11, 19))
+    assert disk_pages(tmp_path) == 60
+    assert all(owner.has(number) for number in (1, *range(10, 19)))
+    assert not owner.failures
+    owner.store.close()
+
+
+def test_a_disk_that_fails_to_make_a_hole_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fallocate(*_: object) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(direct_file, "_fallocate", fallocate)
+    owner = Owner(tmp_path, map_bytes=32 << 20)
+    owner.put(*range(1, 11))
+    owner.persist(Retain(10, RangeSet([(1, 1), (10, 10)])), DropThrough(10, True))
+    owner.store.close()
+    assert len(owner.failures) == 1
+    assert "could not write ([Errno 5]" in owner.failures[0]
 
 
 def test_a_number_that_is_written_again_has_the_later_batch_and_the_pages_of_one(tmp_path: Path) -> None:
@@ -319,6 +404,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from([100, LARGE_BYTES, LARGE, 3 * LARGE]), st.integers(1, 4)),
         st.tuples(st.just("drop through"), st.integers(0, 30), st.just(0)),
+        st.tuples(st.just("retain"), st.integers(0, 2), st.just(0)),
         st.tuples(st.just("drop after"), st.integers(0, 3), st.just(0)),
         st.tuples(st.just("close"), st.just(0), st.just(0)),
         st.tuples(st.just("crash"), st.just(0), st.just(0)),
@@ -327,13 +413,13 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(steps)
+@settings(max_examples=60, deadline=None)
+@given(steps, st.sampled_from([256 << 20, 8 << 20]))  # with room, and where gaps become holes
 def test_whatever_happens_each_number_reads_as_what_was_durable_last(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], map_bytes: int
 ) -> None:
     path = tmp_path_factory.mktemp("store")
-    owner, model, last, writing = Owner(path), {}, 0, 0
+    owner, model, last, writing = Owner(path, map_bytes=map_bytes), {}, 0, 0
     for step, amount, count in steps:
         match step:
             case "put":
@@ -352,10 +438,14 @@ def test_whatever_happens_each_number_reads_as_what_was_durable_last(
                 model = {number: payload for number, payload in model.items() if number <= last}
             case "close":
                 owner.store.close()
-                owner = Owner(path)
+                owner = Owner(path, map_bytes=map_bytes)
             case "crash":
                 owner.store.abandon()
-                owner = Owner(path)
+                owner = Owner(path, map_bytes=map_bytes)
+            case "retain":
+                kept = [number for number in model if number % (amount + 2) == 0]
+                owner.persist(Retain(last, RangeSet([(n, n) for n in kept])), DropThrough(last, True))
+                model = {number: model[number] for number in kept}
         owner.store.end_turn()
         for number in range(1, last + 3):
             assert owner.store.entry(number) == model.get(number)

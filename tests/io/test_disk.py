@@ -147,6 +147,26 @@ def test_what_was_used_for_one_kind_of_entries_is_there_for_the_other_when_it_is
     assert not failures
 
 
+@pytest.mark.requirement("FC-4")
+def test_gaps_between_large_batches_are_there_for_the_tables_on_a_disk_that_is_nearly_full(disk: Path) -> None:
+    failures: list[str] = []
+    store = open_store(disk / "store", failures, ahead_bytes_max=0)
+    count = 9 * MIB // LARGE
+    for number in range(1, count + 1):
+        store.submit(Persist(number, [*put_log(number, number), put_entry(number, bytes(LARGE))]))
+        store.flush()
+    kept = RangeSet([(1, 1), (count // 2, count // 2), (count, count)])  # so the file cannot be cut
+    store.submit(Persist(count + 1, [Retain(count, kept), DropThrough(count, True)]))
+    store.flush()
+    assert store.disk_space().held < store.used_bytes() + MIB
+    for number in range(count + 1, count + 1 + 8 * MIB // SMALL):
+        store.submit(Persist(number + 1, [*put_log(number, number), put_entry(number, bytes(SMALL))]))
+        store.flush()
+    assert [len(store.entry(first)) for first, _ in kept] == [LARGE] * 3
+    store.close()
+    assert not failures
+
+
 def test_a_node_cannot_take_its_directory_on_a_full_disk_and_says_so(disk: Path) -> None:
     (disk / "mm1").mkdir()
     (disk / "mm1" / "running").touch()

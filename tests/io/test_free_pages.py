@@ -88,6 +88,27 @@ def test_a_long_free_run_at_the_end_that_was_not_looked_at_stays_within_the_file
     assert pages.end == rest + 25
 
 
+def test_holes_take_no_space_until_something_is_in_them_again() -> None:
+    pages = FreePages([(0, 9), (20, 29), (40, 49)])
+    assert (pages.kept, pages.free) == (50, 20)
+    assert pages.runs(1) == [(10, 19)]
+    pages.punch(5, 34)
+    assert (pages.kept, pages.free, pages.used, pages.end) == (35, 5, 30, 50)
+    assert pages.runs(9) == [(35, 39)]
+    assert pages.take(4, 35) == 35, "what takes no more space goes first"
+    assert pages.take(4, 35) is None
+    assert pages.take(4, 39) == 14, "the search goes on from where it was"
+    assert (pages.kept, pages.free, pages.used) == (39, 1, 38)
+
+
+def test_holes_at_the_end_are_cut_off_as_other_free_pages_are() -> None:
+    pages = FreePages([(0, 9), (20, 29)])
+    pages.punch(15, 19)
+    pages.give(20, 10)
+    assert [pages.cut(), pages.cut(), pages.cut()] == [15, 5, 0]
+    assert (pages.kept, pages.end) == (10, 10)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1 << 30), st.booleans()), max_size=80))
 def test_no_page_is_ever_in_two_runs(steps: list[tuple[int, int, bool]]) -> None:
@@ -105,7 +126,12 @@ def test_no_page_is_ever_in_two_runs(steps: list[tuple[int, int, bool]]) -> None
         else:
             first = sorted(runs)[choice % len(runs)]
             pages.give(first, runs.pop(first))
+        if choice % 5 == 0:
+            for first, last in pages.runs(choice % 3):
+                pages.punch(first, last)
         if choice % 7 == 0:
             pages = FreePages(((first, first + length - 1) for first, length in runs.items()), looked_at=2)
-        assert pages.used == sum(runs.values())
+        if choice % 11 == 0:
+            pages.cut()
+        assert pages.used == sum(runs.values()) <= pages.kept <= pages.end
         assert pages.end >= max((first + length for first, length in runs.items()), default=0)

@@ -9,6 +9,8 @@ the disk; LMDB has only its head, which tells the page where it begins (records.
 - Pages become free when the commit that drops their head is durable, not before. So what a durable head names is never
   written over.
 - Which pages are free follows from the heads, and is found when the store is opened. Nothing else is recorded.
+- Free pages are kept to be used again, which is cheaper than to have others allocated. Where there is little room on
+  disk they go back to the file system: those at the end by a shorter file, others by holes.
 - What lies here is checked by its head's digest as any entry is: a short or strange file reads as damage.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from alphorn.bus.machine import PutEntry, Write
-from alphorn.io.direct_file import PAGE_BYTES, open_direct, page_buffer
+from alphorn.io.direct_file import PAGE_BYTES, holes_in, open_direct, page_buffer, punch_hole
 from alphorn.io.free_pages import FreePages
 from alphorn.io.store_files import sync_directory
 from alphorn.model.ranges import Range
@@ -28,6 +30,8 @@ BODIES_FILE: Final = "bodies"
 LARGE_BYTES: Final = 16 << 10  # a batch from this size on is a body here; smaller ones are cheaper in LMDB
 BUFFER_BYTES: Final = 4 << 20  # written at once, at most
 SPARE_BYTES: Final = 64 << 20  # free space at the end that is worth giving back to the file system
+TABLES_BYTES: Final = 64 << 20  # with less than this left on disk nothing free is kept: one commit may need as much
+PUNCHED_AT_ONCE: Final = 1024  # runs of pages that become holes after one commit, at most
 FOLLOWING_BYTES: Final = 4 << 20  # so much behind what is read is brought in before it is asked for
 
 
@@ -46,7 +50,7 @@ class Bodies:
     `place` raises `OSError` when the disk does not take a body.
     """
 
-    __slots__ = ("_begin", "_buffer", "_filled", "_pages", "_readable", "_readers_at", "_writable")
+    __slots__ = ("_begin", "_buffer", "_can_punch", "_filled", "_pages", "_readable", "_readers_at", "_writable")
 
     def __init__(self, path: Path, heads: Iterable[tuple[int, int]]) -> None:
         """`heads` are page and size of every body that there is."""
@@ -54,10 +58,12 @@ class Bodies:
         self._buffer = page_buffer(BUFFER_BYTES)
         self._readers_at = 0  # in bytes, as these are:
         self._begin = self._filled = 0  # where in the file what is in the buffer belongs, and how much it is
+        self._can_punch = True
         self._writable = open_direct(path / BODIES_FILE, self.file_bytes)
         sync_directory(path)
         self._readable = os.open(path / BODIES_FILE, os.O_RDONLY | os.O_CLOEXEC)
         self._cut()
+        self._find_holes()
 
     @property
     def used_bytes(self) -> int:
@@ -70,7 +76,7 @@ class Bodies:
         return self._pages.end * PAGE_BYTES
 
     def place(self, writes: list[Write], bytes_max: int) -> list[Write]:
-        """Gives the writes with those of large entries done, as far as the file need not grow beyond `bytes_max`.
+        """Gives the writes with those of large entries done, as far as the file need not take more than `bytes_max`.
 
         Returns when they are durable.
         """
@@ -81,14 +87,16 @@ class Bodies:
     def give_back(self, bodies: list[tuple[int, int]], left_bytes: int) -> None:
         """The commit that drops the heads of these, page and size of each, is durable.
 
-        `left_bytes` are what the file system has left: the less that is, the less is kept to be used again, because
-        the tables may need it.
+        `left_bytes` are what the store may still take: the less that is, the less is kept to be used again, because the
+        tables may need it.
         """
         for page, size in bodies:
             self._pages.give(page, _count(size))
         spare = self._pages.free_at_end * PAGE_BYTES
         if spare and spare >= min(SPARE_BYTES, left_bytes):
             self._cut()
+        if self._can_punch and left_bytes < max(TABLES_BYTES, self._pages.free * PAGE_BYTES):
+            self._punch()
 
     def read(self, page: int, size: int) -> bytes:
         """What is there; shorter where the file ends."""
@@ -137,6 +145,22 @@ class Bodies:
     def _cut(self) -> None:
         self._pages.cut()
         os.ftruncate(self._writable, self.file_bytes)
+
+    def _punch(self) -> None:
+        for first, last in self._pages.runs(PUNCHED_AT_ONCE):
+            is_done = punch_hole(self._writable, first * PAGE_BYTES, (last - first + 1) * PAGE_BYTES)
+            if not is_done:
+                self._can_punch = is_done is not None
+                return
+            self._pages.punch(first, last)
+
+    def _find_holes(self) -> None:
+        found = os.fstat(self._writable)
+        if found.st_blocks * 512 >= found.st_size:
+            return
+        for first, last in self._pages.runs(self._pages.free):
+            for begin, end in holes_in(self._writable, first * PAGE_BYTES, (last + 1) * PAGE_BYTES):
+                self._pages.punch(-(-begin // PAGE_BYTES), end // PAGE_BYTES - 1)
 
 
 def is_large(write: Write) -> bool:

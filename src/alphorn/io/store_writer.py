@@ -269,7 +269,8 @@ class StoreWriter:
                 sizes = [job.size for job in jobs if job.is_put_back]
                 self.retained = self.retained[0] + len(sizes), self.retained[1] + sum(sizes)
         self.commits += 1
-        parts.bodies.give_back(transaction.dropped_bodies, parts.disk_space().left)
+        space = parts.disk_space()
+        parts.bodies.give_back(transaction.dropped_bodies, space.within(parts.map_bytes) - space.held)
         if self.commits % COMMITS_BETWEEN_READER_CHECKS == 0:
             parts.environment.reader_check()  # an inspecting process that was killed must not keep pages for ever
         self.committed = jobs[-1].number
