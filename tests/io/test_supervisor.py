@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 
@@ -11,7 +12,7 @@ from alphorn.io.cluster_file import read_cluster_file
 from alphorn.io.local_cluster import FILE_NAME, LocalShape, lay_out, write_cluster_file
 from alphorn.io.probe import missing_of, status_of, until_serving
 from alphorn.io.restarts import RestartPolicy
-from alphorn.io.supervisor import Supervisor
+from alphorn.io.supervisor import NodeProcess, Supervisor
 from alphorn.model.errors import Misuse, Unavailable
 from tests.io.loops import run
 from tests.node.fake_nodes import fake_command
@@ -115,6 +116,41 @@ def test_a_node_that_is_killed_is_started_again_and_that_is_said(tmp_path):
             await node.until_started()
             assert node.pid not in (0, before)
             assert node.starts == 2
+
+    run(test)
+
+
+def test_a_node_whose_process_cannot_be_made_is_tried_again_and_given_up_at_last(tmp_path, monkeypatch):
+    async def test():
+        async with supervised(tmp_path, quick_deaths_max=4) as (supervisor, heard):
+            node, real = supervisor.nodes["mm2"], NodeProcess._start_process
+            await supervisor.start()
+            await node.until_started()
+
+            async def start_process(process):
+                if process is node and (node.starts == 2 or node.starts > 3):
+                    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+                return await real(process)
+
+            monkeypatch.setattr(NodeProcess, "_start_process", start_process)
+            os.kill(node.pid, signal.SIGKILL)
+            await heard.until("mm2 could not be started: [Errno 11] Resource temporarily unavailable; it is started")
+            await heard.until("mm2 starts again")
+            os.kill(node.pid, signal.SIGKILL)
+            line = await heard.until("stays down")
+            assert heard.given_up == [line]
+            with pytest.raises(Unavailable, match="node mm2 could not be started"):
+                await node.until_started()
+
+    run(test)
+
+
+def test_a_node_whose_libraries_print_something_is_heard_all_the_same(tmp_path):
+    async def test():
+        async with supervised(tmp_path, does=[("mm2", "chatter")]) as (supervisor, _):
+            await supervisor.start()
+            await supervisor.nodes["mm2"].until_started()
+            assert "mm2" in await supervisor.nodes["mm2"].describe()
 
     run(test)
 

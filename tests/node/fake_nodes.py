@@ -1,8 +1,8 @@
 """Nodes that keep a file instead of a log and answer clients with a status, for the processes around nodes.
 
 What a node does is written in `NAME.does` in the cluster's directory: `refuse` cannot start, `full` finds no space on
-its disk, `hang` starts for ever, `fall` falls silent once it runs, `stuck` does not stop, `leaderless` knows no
-primary. Nothing written there serves.
+its disk, `chatter` prints something of its own before it runs, `hang` starts for ever, `fall` falls silent once it
+runs, `stuck` does not stop, `leaderless` knows no primary. Nothing written there serves.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from alphorn.doors import native
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.disk import NO_SPACE
 from alphorn.io.streams import FrameStream
+from alphorn.io.supervisor import LINE_BYTES_MAX
 from alphorn.model import conversation
 from alphorn.model.errors import Unavailable
 from alphorn.node.main import main
@@ -43,6 +44,9 @@ class FakeNode:
             raise Unavailable(f"{self._me.name} cannot start on this disk; replace it")
         if self._does == "full":
             raise Unavailable(f"{NO_SPACE} store {self._me.name}; free some, then start this node again")
+        if self._does == "chatter":
+            print("a library says something")
+            print("x" * (LINE_BYTES_MAX + 1), flush=True)
         if self._does == "hang":
             await loop.create_future()
         host, _, port = (self._me.clients or self._me.link or self._me.witness).rpartition(":")

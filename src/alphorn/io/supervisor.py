@@ -26,7 +26,7 @@ from alphorn.io.control import (
     NodeWord,
     encode_line,
 )
-from alphorn.io.disk import tells_no_space
+from alphorn.io.disk import refusal_of, tells_no_space
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.restarts import RestartPolicy
 from alphorn.io.tasks import Tasks
@@ -61,7 +61,7 @@ class NodeProcess:
         self.directory = directories[0]
         self.starts = 0
         self._has_started = asyncio.Event()  # the newest process takes part, or has ended
-        self.reason = ""  # why it fell silent, if it said
+        self.reason = ""  # why it fell silent, if it said, or why there is no process
         self._command = command
         self._tasks = tasks
         self._process: asyncio.subprocess.Process | None = None
@@ -80,14 +80,19 @@ class NodeProcess:
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
 
     async def start(self) -> None:
-        """Starts the process, and waits for nothing."""
+        """Starts the process, and waits for nothing. Where the system has none to give, it has ended at once."""
         assert not self.pid, f"{self.name} runs already"
         self.starts += 1
         self._has_started = asyncio.Event()
-        self.reason = ""
+        self._process, self.reason = None, ""
         self._started_at = time.monotonic()
         async with self._starting:
-            self._process = await self._start_process()
+            try:
+                self._process = await self._start_process()
+            except OSError as error:
+                self.reason = str(refusal_of("node", self.directory.folder, error) or error)
+                self._has_started.set()
+                return
         self._tasks.start(self._listen(self._process, self._has_started), name=f"listen to {self.name}")
 
     async def _start_process(self) -> asyncio.subprocess.Process:
@@ -109,8 +114,9 @@ class NodeProcess:
 
     async def ended(self) -> float:
         """Waits for the process to end; gives the seconds that it ran."""
-        assert self._process is not None
-        await self._process.wait()
+        assert self.starts, f"{self.name} was never started"
+        if self._process is not None:
+            await self._process.wait()
         return time.monotonic() - self._started_at
 
     def signal(self, number: signal.Signals) -> None:
@@ -156,7 +162,9 @@ class NodeProcess:
 
     def how_it_ended(self) -> str:
         """One clause for people."""
-        assert self._process is not None
+        assert self.starts, f"{self.name} was never started"
+        if self._process is None:
+            return f"could not be started: {self.reason}"
         code = self._process.returncode
         if code is None:
             return "runs"
@@ -174,12 +182,16 @@ class NodeProcess:
         return lines[-1].removeprefix("alphorn: ") if lines else ""
 
     async def _listen(self, process: asyncio.subprocess.Process, has_started: asyncio.Event) -> None:
+        """Hears all that it says: a process whose output nobody takes stands still when the pipe is full."""
         assert process.stdout is not None
-        while line := await process.stdout.readline():
+        is_over = False
+        while not is_over:
             try:
+                line = await process.stdout.readline()
+                is_over = not line
                 event = _decode_event(line)
-            except msgspec.DecodeError:
-                break  # a process that was killed may leave half a line
+            except ValueError:
+                continue  # too long, printed by some library, or half a line of a process that was killed
             match event:
                 case NodeStarted():
                     has_started.set()
@@ -247,7 +259,7 @@ class Supervisor:
         """Starts every node, and waits for none."""
         for node in self.processes:
             await node.start()
-            self._say(f"{node.name} starts, pid {node.pid}")
+            self._tell_start(node, "starts")
             if self._restarts:
                 self._tasks.start(self._keep(node), name=f"keep {node.name}")
 
@@ -309,5 +321,9 @@ class Supervisor:
             return False
         await node.start()
         if not is_quiet:
-            self._say(f"{node.name} starts again, pid {node.pid}")
+            self._tell_start(node, "starts again")
         return True
+
+    def _tell_start(self, node: NodeProcess, what: str) -> None:
+        if node.pid:
+            self._say(f"{node.name} {what}, pid {node.pid}")
