@@ -68,6 +68,17 @@ def test_a_restarted_node_goes_on_with_its_file(tmp_path):
     assert (tmp_path / "log").read_bytes() == b"9\n"
 
 
+def test_what_is_no_unicode_is_escaped_and_the_log_goes_on():
+    place = Collected()
+    task = LogTask("mm1", [place])
+    LogHandler([task]).emit(record("event=file_lost path=%s error=%r", "caf\udce9", OSError(2, "no", "\ud800")))
+    assert place.entered.wait(30)
+    task.say("info", "next", {})
+    assert task.close()
+    assert place.values("event") == ["file_lost", "next"]
+    assert place.lines[0]["path"] == "caf\\udce9"
+
+
 @pytest.mark.requirement("LOG-3")
 def test_a_place_that_hangs_makes_nobody_wait_and_drops_are_counted_and_said():
     slow = Collected()

@@ -140,7 +140,7 @@ class LogTask:
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
-            lines = [_encode(line) + b"\n" for line in taken]
+            lines = [_line_of(fields) for fields in taken]
             for place in self._places if self.publish is None else (*self._places, self.publish):
                 try:
                     place(lines)
@@ -215,6 +215,18 @@ def _plain(value: object) -> object:
     if isinstance(value, str):
         return value[:TEXT_CHARACTERS_MAX]
     return value if isinstance(value, _PLAIN) else str(value)[:TEXT_CHARACTERS_MAX]
+
+
+def _line_of(fields: dict[str, object]) -> bytes:
+    """A line; what is no Unicode, such as the name of some file, is escaped."""
+    try:
+        return _encode(fields) + b"\n"
+    except UnicodeEncodeError:
+        return _line_of({key: _escaped(value) for key, value in fields.items()})
+
+
+def _escaped(value: object) -> object:
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _now() -> str:
