@@ -303,6 +303,33 @@ def test_a_flipped_bit_reads_as_damage_and_is_put_right_by_another_copy(tmp_path
     owner.store.close()
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.EBADMSG, errno.EUCLEAN])
+def test_a_sector_that_cannot_be_read_is_damage_and_is_put_right_by_another_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real = os.pread
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if offset == 0 and size == LARGE:
+            raise OSError(code, os.strerror(code))
+        return real(descriptor, size, offset)
+
+    owner = Owner(tmp_path)
+    owner.put(1, 2)
+    owner.store.flush()
+    monkeypatch.setattr(os, "pread", pread)
+    owner.store.end_turn()
+    assert owner.store.entry(1) is DAMAGED
+    assert owner.has(2)
+    assert bodies.read_body(tmp_path, 0, LARGE) == b""
+    owner.store.put_retained(1, make_payload(1, LARGE), lambda: None)
+    owner.store.flush()
+    owner.store.end_turn()
+    assert owner.has(1)
+    assert not owner.failures
+    owner.store.close()
+
+
 @pytest.mark.parametrize("size", [0, 7 * PAGE_BYTES])
 def test_a_cut_off_file_reads_as_damage(tmp_path: Path, size: int) -> None:
     owner = Owner(tmp_path)

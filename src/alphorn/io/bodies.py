@@ -99,12 +99,12 @@ class Bodies:
             self._punch()
 
     def read(self, page: int, size: int) -> bytes:
-        """What is there; shorter where the file ends."""
+        """What is there; shorter where the file ends, and nothing where the disk cannot read it."""
         begin = page * PAGE_BYTES
         if 0 <= begin - self._readers_at < FOLLOWING_BYTES:  # who goes on from there goes on further
             os.posix_fadvise(self._readable, begin + size, FOLLOWING_BYTES, os.POSIX_FADV_WILLNEED)
         self._readers_at = begin + size
-        return os.pread(self._readable, size, begin)
+        return _read(self._readable, page, size)
 
     def close(self) -> None:
         """Closes the file; what is in it stays."""
@@ -172,8 +172,18 @@ def read_body(path: Path, page: int, size: int) -> bytes:
     """A body of a store that another process may have open."""
     try:
         with (path / BODIES_FILE).open("rb") as file:
-            return os.pread(file.fileno(), size, page * PAGE_BYTES)
+            return _read(file.fileno(), page, size)
     except FileNotFoundError:
+        return b""
+
+
+def _read(descriptor: int, page: int, size: int) -> bytes:
+    """A sector that cannot be read is damage like any other: another copy is written elsewhere."""
+    try:
+        return os.pread(descriptor, size, page * PAGE_BYTES)
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.EBADMSG, errno.EUCLEAN):  # the last are of file systems with checksums
+            raise
         return b""
 
 
