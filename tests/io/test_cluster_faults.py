@@ -76,6 +76,13 @@ def test_two_nodes_with_one_address_are_refused(file, name, fields, fault):
         ("mm1", {"further_buses": ("host:1",)}, r"further_buses of node mm1 has 'host:1'; write an IPv4"),
         ("mm1", {"link": "127.0.0.1:70000"}, r"link of node mm1 is '127.0.0.1:70000'; write host:port"),
         ("mm1", {"link": ":7740"}, r"link of node mm1 is ':7740'; write host:port"),
+        ("mm1", {"bus": "127.0.0.1:0"}, r"bus of node mm1 is '127.0.0.1:0', where nobody would find it; choose a port"),
+        ("mm1", {"link": "127.0.0.1:0"}, r"link of node mm1 is '127.0.0.1:0', where nobody would find it"),
+        ("cm1", {"witness": "127.0.0.1:0"}, r"witness of node cm1 is '127.0.0.1:0', where nobody would find it"),
+        ("cm1", {"witness": "127.0.0.1:65535"}, r"'127.0.0.1:65535', and 2 ports are needed from there on"),
+        ("mm1", {"further_buses": ("10.0.0.1:x",)}, r"further_buses of node mm1 has '10.0.0.1:x'; write an IPv4"),
+        ("mm1", {"further_buses": ("10.0.0.1",)}, r"further_buses of node mm1 has '10.0.0.1'; write an IPv4"),
+        ("mm1", {"store_bytes_max": 1 << 47}, r"store_bytes_max of node mm1 is 140737488355328; 70368744177664 is the"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused(file, name, fields, fault):

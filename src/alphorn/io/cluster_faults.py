@@ -12,6 +12,7 @@ PORT_MAX: Final = 0xFFFF
 NAME_BYTES_MAX: Final = 200  # what file systems allow, less the endings of a node's files
 
 _ADDRESS_FIELDS = ("bus", "link", "clients", "http", "witness")
+_SOUGHT_FIELDS = ("bus", "link", "witness")  # other nodes know these from the file alone
 
 
 def faults_of_names(file: "ClusterFile") -> list[str]:
@@ -40,7 +41,7 @@ def faults_of_groups(file: "ClusterFile") -> list[str]:
 
 def faults_of_addresses(file: "ClusterFile") -> list[str]:
     """Every address is one, and nobody else's."""
-    faults = [fault for node in file.nodes for fault in _faults_of_node(node)]
+    faults = [fault for node in file.nodes for fault in _faults_of_node(node, len(file.channels))]
     if faults:
         return faults
     uses: dict[str, str] = {}
@@ -68,7 +69,7 @@ def _is_plain(name: str) -> bool:
     return name.isprintable() and not is_path and 0 < len(name.encode()) <= NAME_BYTES_MAX
 
 
-def _faults_of_node(node: "NodeTable") -> Iterator[str]:
+def _faults_of_node(node: "NodeTable", channels: int) -> Iterator[str]:
     # Members of a group are sent to without asking anybody for an address. A Client Manager's is the one for clients,
     # unless it has others.
     numeric = {"bus", "witness"} | ({"clients"} if not node.hosts else set())
@@ -77,16 +78,26 @@ def _faults_of_node(node: "NodeTable") -> Iterator[str]:
         if not address:
             continue
         host, _, port = address.rpartition(":")
-        if not (port.isascii() and port.isdigit() and int(port) <= PORT_MAX and host):
+        ports = channels if field == "witness" else 1
+        if not (_is_port(port) and host):
             yield f"{field} of node {node.name} is {address!r}; write host:port"
         elif field in numeric and not _is_numeric(host):
             yield f"{field} of node {node.name} is {address!r}; write an IPv4 address, like 10.0.0.7:{port}"
+        elif field in _SOUGHT_FIELDS and not int(port):
+            yield f"{field} of node {node.name} is {address!r}, where nobody would find it; choose a port"
+        elif int(port) + ports - 1 > PORT_MAX:
+            yield f"{field} of node {node.name} is {address!r}, and {ports} ports are needed from there on"
     for address in node.further_buses:
-        if not _is_numeric(address.rpartition(":")[0]):
+        host, _, port = address.rpartition(":")
+        if not (_is_numeric(host) and _is_port(port) and int(port)):
             yield f"further_buses of node {node.name} has {address!r}; write an IPv4 address and a port"
     for host in node.hosts:
         if not _is_numeric(host):
             yield f"hosts of node {node.name} has {host!r}; write an IPv4 address"
+
+
+def _is_port(port: str) -> bool:
+    return port.isascii() and port.isdigit() and int(port) <= PORT_MAX
 
 
 def _is_numeric(host: str) -> bool:

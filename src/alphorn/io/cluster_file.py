@@ -51,6 +51,7 @@ CLIENT_MANAGER_TAG = "client_manager"
 SHARED_TAG = "message_manager+client_manager"  # of a member that both stand on
 WITNESS_TAG = "witness"  # a running one adds its process, as "witness:4711"
 LIMIT_BYTES_MIN = 64 << 10
+STORE_BYTES_MOST = 1 << 46  # of address space, which a process has twice as much of
 CHANNEL_BYTES_MAX = 16 << 20
 
 
@@ -264,6 +265,8 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def _limit_faults(self, node: NodeTable) -> list[str]:
         """Limits that leave no room to work in."""
         limit = node.store_bytes_max
+        if limit > STORE_BYTES_MOST:
+            return [f"store_bytes_max of node {node.name} is {limit}; {STORE_BYTES_MOST} is the most"]
         if node.kind == "message_manager" and self.client_managers and limit - self.reserve_bytes(limit) < limit // 4:
             return [f"store_bytes_max of node {node.name} is {limit}, which leaves no room for messages; take more"]
         if node.kind == "client_manager":
