@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from xxhash import xxh3_64_intdigest
 
-from alphorn.model.errors import Corruption, MessageTooLarge
+from alphorn.model.errors import Corruption, MessageTooLarge, Misuse
 from alphorn.model.log_hash import MASK, base_of, hash_of
 from alphorn.model.log_link import ScannedBatch
 from alphorn.model.messages import Flag, Packed, Streamed
-from alphorn.spark.arrow import record_batches
+from alphorn.spark.arrow import TEXT, VALUE, record_batches
 from alphorn.spark.packing import BATCH_BYTES_TARGET, pack
 from alphorn.spark.schema import COLUMNS, schema_of
 
@@ -121,3 +121,30 @@ def test_what_arrow_was_made_of_comes_back() -> None:
     bodies = [b"bytes", "text", {"a": [1, None, 2.5]}, None, 7]
     found = table(scanned(*bodies)).select(["body", "content_type"]).to_batches()[0]
     assert [message[0] for _, messages, _ in packed(found) for message in messages] == bodies
+
+
+@pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.string()], ids=["binary", "text"])
+def test_values_and_texts_are_themselves_again_whether_the_body_is_binary_or_text(kind: pyarrow.DataType) -> None:
+    bodies = [b'{"a":[1,null]}', b"7", b"plain", None]
+    types = [VALUE, TEXT, None, VALUE]
+    columns = [pyarrow.array(bodies, pyarrow.binary()).cast(kind), pyarrow.array(types)]
+    rows = pyarrow.RecordBatch.from_arrays(columns, ["body", "content_type"])
+    ((_, messages, flags),) = packed(rows, "topic:t")
+    plain = b"plain" if kind == pyarrow.binary() else "plain"
+    assert messages == [[{"a": [1, None]}], ["7"], [plain], [None]]
+    assert not flags
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"body": [b"\xff"], "content_type": [TEXT]}, "a row has the content type text/plain; charset=utf-8, and its"),
+        ({"body": [b"{"], "content_type": [VALUE]}, "a row has the content type application/vnd.alphorn.value"),
+        ({"body": [b""], "delay": [float("inf")]}, "a row has the delay inf; it is a number of seconds"),
+        ({"body": [b""], "delay": [1e300]}, "a row has the delay 1e.300; it is a number of seconds"),
+        ({"body": [b""], "priority": [10]}, "a row has the priority 10"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_refused_with_a_sentence(columns: dict[str, list[object]], sentence: str) -> None:
+    with pytest.raises(Misuse, match=sentence):
+        packed(pyarrow.RecordBatch.from_pydict(columns), "topic:t")

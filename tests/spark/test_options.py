@@ -176,6 +176,7 @@ def test_what_was_read_can_be_written() -> None:
         {"writer": "nightly"},
         {"batch": "1"},
         {"writer": "nightly", "batch": "one"},
+        {"writer": "n" * 201, "batch": "1"},
     ],
 )
 def test_options_of_the_sink_are_checked(options: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from alphorn.model.patterns import is_pattern, parse_pattern
 from alphorn.spark.schema import COLUMNS, EXTRA_COLUMNS
 
 BYTES_PER_PARTITION = 64 << 20
+WRITER_CHARACTERS_MAX = 200  # the log's name of a writer says more than this one
 Tier = Literal["auto", "live", "archive"]
 _BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
 
@@ -117,6 +118,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise Misuse(
             "the options writer and batch go together: the name of a job, and the number of what it writes now"
         )
+    if len(given.get("writer", "")) > WRITER_CHARACTERS_MAX:
+        raise Misuse(f"the option writer is longer than {WRITER_CHARACTERS_MAX} characters; choose a shorter name")
     return SinkOptions(
         url=_url(given),
         destination=destination,

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow
 from pyarrow import compute
 
-from alphorn.client.packing import MESSAGE_BYTES_MAX, too_large
+from alphorn.client.packing import MESSAGE_BYTES_MAX, SECONDS_LIMIT, too_large
 from alphorn.model.errors import Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag
 from alphorn.spark.arrow import TEXT, VALUE
@@ -122,7 +122,7 @@ def _values(name: str, column: pyarrow.Array) -> list[Any]:
             return [0 if value is None else int(value.timestamp() * 1000) for value in found]
         case "delay":
             now_ms = datetime.now(UTC).timestamp() * 1000
-            return [int(now_ms + value * 1000) if value and value > 0 else 0 for value in found]
+            return [int(now_ms + _delay(value) * 1000) if value and value > 0 else 0 for value in found]
         case _:
             return found
 
@@ -133,15 +133,27 @@ def _priority(value: int) -> int:
     return value
 
 
+def _delay(value: float) -> float:
+    if value >= SECONDS_LIMIT:
+        raise Misuse(f"a row has the delay {value}; it is a number of seconds, less than {SECONDS_LIMIT:.0f}")
+    return value
+
+
 def _restored(bodies: list[Any], content_types: list[str | None]) -> tuple[list[Any], list[str | None]]:
-    """Bodies that were read as bytes become again what they were before (spark/arrow.py)."""
+    """Bodies that were read as bytes, and may be text since, become again what they were before (spark/arrow.py)."""
     if not {TEXT, VALUE} & set(content_types):
         return bodies, content_types
-    made = []
-    for body, kind in zip(bodies, content_types, strict=True):
-        if type(body) is bytes and kind == TEXT:
-            body = body.decode()
-        elif type(body) is bytes and kind == VALUE:
-            body = msgspec.json.decode(body)
-        made.append(body)
+    made = [
+        _restored_one(body, kind) if kind in (TEXT, VALUE) else body
+        for body, kind in zip(bodies, content_types, strict=True)
+    ]
     return made, [None if kind in (TEXT, VALUE) else kind for kind in content_types]
+
+
+def _restored_one(body: bytes | str | None, kind: str | None) -> Any:
+    try:
+        if kind == VALUE:
+            return None if body is None else msgspec.json.decode(body)
+        return body.decode() if isinstance(body, bytes) else body
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"a row has the content type {kind}, and its body is none: {error}; choose another") from None
