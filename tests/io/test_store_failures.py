@@ -1,8 +1,12 @@
 """The store on a disk that fails, and in a process that is killed."""
 
+import contextlib
+import errno
+import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from alphorn.bus.machine import Persist
 from alphorn.bus.storage import DAMAGED
 from alphorn.io.store import Store
-from alphorn.model.errors import Unavailable
+from alphorn.model.errors import Misuse, Unavailable
 from alphorn.testing.check_storage import make_payload, put_entry, put_log
 from tests.io.store_children import child_command, child_environment, run_child
 
@@ -39,6 +43,61 @@ def test_a_full_store_stops_for_good_and_names_its_limit(tmp_path: Path) -> None
     assert store.assignment_bounds() == (1, 3)
     assert store.entry(4) is None
     store.close()
+
+
+CALLS = ("open", "pwrite", "ftruncate", "truncate", "fsync", "posix_fallocate", "chmod", "mkdir", "stat", "fstat")
+
+
+def fail_at(count: int, code: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lets so manieth of the system's calls fail; the list gets the name of each that is made."""
+    made: list[str] = []
+
+    def failing(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            made.append(name)
+            if len(made) == count:
+                raise OSError(code, os.strerror(code))
+            return real(*arguments, **options)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, failing(name, getattr(os, name)))
+    return made
+
+
+@pytest.mark.requirement("BUS-25")
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_whichever_call_fails_a_store_that_cannot_be_opened_says_so_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_new: bool
+) -> None:
+    def open_ahead(path: Path) -> Store:
+        return Store(path, on_durable=print, on_failure=print, map_bytes=64 << 20, ahead_bytes_max=8 << 10)
+
+    for count in range(1, 1000):
+        path = tmp_path / str(count)
+        if not is_new:
+            store = open_ahead(path)
+            store.submit(Persist(1, [*put_log(1, 3), put_entry(4, make_payload(4, 40_000))]))
+            store.flush()
+            store.submit(Persist(2, put_log(5, 5)))
+            store.end_turn()
+            store.abandon()
+        store, before = None, len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as broken:
+            made = fail_at(count, code, broken)
+            with contextlib.suppress(Unavailable, Misuse):  # and nothing else
+                store = open_ahead(path)
+        if store is not None:
+            store.close()
+        assert len(os.listdir("/proc/self/fd")) == before, made
+        store = open_ahead(path)
+        assert store.assignment_bounds() == ((1, 0) if is_new else (1, 5)), made
+        store.close()
+        shutil.rmtree(path)
+        if len(made) < count:
+            return
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ the disk; LMDB has only its head, which tells the page where it begins (records.
 import errno
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -59,11 +60,15 @@ class Bodies:
         self._readers_at = 0  # in bytes, as these are:
         self._begin = self._filled = 0  # where in the file what is in the buffer belongs, and how much it is
         self._can_punch = True
-        self._writable = open_direct(path / BODIES_FILE, self.file_bytes)
-        sync_directory(path)
-        self._readable = os.open(path / BODIES_FILE, os.O_RDONLY | os.O_CLOEXEC)
-        self._cut()
-        self._find_holes()
+        with ExitStack() as opened:
+            self._writable = open_direct(path / BODIES_FILE, self.file_bytes)
+            opened.callback(os.close, self._writable)
+            sync_directory(path)
+            self._readable = os.open(path / BODIES_FILE, os.O_RDONLY | os.O_CLOEXEC)
+            opened.callback(os.close, self._readable)
+            self._cut()
+            self._find_holes()
+            opened.pop_all()
 
     @property
     def used_bytes(self) -> int:

@@ -31,7 +31,10 @@ Tables = dict[bytes, "lmdb._Database"]
 
 
 def take_ownership(path: Path) -> int:
-    """Creates the directory if need be and locks it for this store; gives the descriptor that holds the lock."""
+    """Creates the directory if need be and locks it for this store; gives the descriptor that holds the lock.
+
+    Raises `Misuse` when another process has it, or `OSError`.
+    """
     if not path.is_dir():
         path.mkdir(mode=0o700, parents=True)
         sync_directory(path.parent)
@@ -39,15 +42,14 @@ def take_ownership(path: Path) -> int:
     owner = os.open(path / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        os.ftruncate(owner, 0)
+        os.pwrite(owner, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError as error:
         holder = os.pread(owner, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(owner)
         raise Misuse(
             f"store {path} is open in process {holder}; stop that process, or give this node a directory of its own"
         ) from error
-    try:
-        os.ftruncate(owner, 0)
-        os.pwrite(owner, f"{os.getpid()}\n".encode(), 0)
     except OSError:
         os.close(owner)
         raise
@@ -90,7 +92,6 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
         raise refusal_of("store", path, error) or Misuse(
             f"store {path} cannot be opened: {error}; check the directory's owner and the disk"
         ) from error
-    _extend_to_map(path, environment)
     return environment
 
 
@@ -99,9 +100,9 @@ def _allocate_lock_file(path: Path) -> None:
     descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, LOCK_BYTES)
-    except OSError as error:  # any other than these says that the file system cannot, which is no fault
-        if refusal := refusal_of("store", path, error):
-            raise refusal from error
+    except OSError as error:
+        if refusal_of("store", path, error):  # any other says that the file system cannot, which is no fault
+            raise
     finally:
         os.close(descriptor)
 
@@ -168,7 +169,7 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
-def _extend_to_map(path: Path, environment: lmdb.Environment) -> None:
+def extend_to_map(path: Path, environment: lmdb.Environment) -> None:
     """Makes a cut-off file as long as its last commit says: reading past its end would kill the process, while zeros
     are found to be damaged. A file may be a little short without fault, when its last pages were freed before written.
     """

@@ -15,7 +15,7 @@ from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Emptied, last_outside
 from alphorn.io.store_files import Tables
 from alphorn.io.store_writes import WriteTransaction, bodies_of, count_retained
-from alphorn.io.write_ahead import AHEAD_FILE, WriteAhead, read_ahead
+from alphorn.io.write_ahead import WriteAhead, read_ahead
 from alphorn.model.errors import Corruption, Misuse, Unavailable
 
 EMPTY_BOUNDS: Final = (1, 0)
@@ -63,33 +63,36 @@ def open_store(path: Path, map_bytes: int, *, has_ahead: bool) -> tuple[Parts, F
     Raises `Misuse` when it is in use or of another version, `Corruption`, or `Unavailable` when its disk is full or
     fails.
     """
-    with ExitStack() as opened:
-        owner = store_files.take_ownership(path)
-        opened.callback(os.close, owner)
-        environment = store_files.open_environment(path, map_bytes)
-        opened.callback(environment.close)
-        tables = store_files.open_tables(path, environment)
-        opening = Opening(path, environment, tables)
-        run = opening.recover(map_bytes)
-        bodies = opening.bodies()
-        opened.callback(bodies.close)
-        bounds = opening.bounds()
-        found = Found(bounds, opening.newest_checkpoint(), opening.count_retained(bounds), opening.emptied())
-        ahead = _open_ahead(path, run) if has_ahead else None
-        mapped = MappedFile(path / store_files.DATA_FILE)
-        opened.pop_all()
-    return Parts(path, owner, environment, tables, mapped, bodies, ahead, run, map_bytes), found
-
-
-def _open_ahead(path: Path, run: int) -> WriteAhead:
     try:
-        return WriteAhead(path, run)
+        with ExitStack() as opened:
+            parts, found = _open_parts(path, map_bytes, opened, has_ahead=has_ahead)
+            opened.pop_all()
     except OSError as error:
-        raise refusal_of("store", path, error) or _unopened(path, AHEAD_FILE, error) from error
+        raise refusal_of("store", path, error) or Misuse(
+            f"store {path} cannot be opened ({error}); check the directory's owner and the disk"
+        ) from error
+    return parts, found
 
 
-def _unopened(path: Path, file: str, error: OSError) -> Misuse:
-    return Misuse(f"store {path} cannot open its file {file!r} ({error}); check the directory's owner and the disk")
+def _open_parts(path: Path, map_bytes: int, opened: ExitStack, *, has_ahead: bool) -> tuple[Parts, Found]:
+    """What is open when this fails, `opened` closes."""
+    owner = store_files.take_ownership(path)
+    opened.callback(os.close, owner)
+    environment = store_files.open_environment(path, map_bytes)
+    opened.callback(environment.close)
+    store_files.extend_to_map(path, environment)
+    tables = store_files.open_tables(path, environment)
+    opening = Opening(path, environment, tables)
+    run = opening.recover(map_bytes)
+    bodies = opening.bodies()
+    opened.callback(bodies.close)
+    bounds = opening.bounds()
+    found = Found(bounds, opening.newest_checkpoint(), opening.count_retained(bounds), opening.emptied())
+    ahead = WriteAhead(path, run) if has_ahead else None
+    if ahead is not None:
+        opened.callback(ahead.close)
+    mapped = MappedFile(path / store_files.DATA_FILE)
+    return Parts(path, owner, environment, tables, mapped, bodies, ahead, run, map_bytes), found
 
 
 class Opening:
@@ -109,8 +112,6 @@ class Opening:
                 return Bodies(self._path, bodies_of(txn, self._tables))
         except lmdb.Error as error:
             raise self._unreadable(records.HEADS, error) from error
-        except OSError as error:
-            raise refusal_of("store", self._path, error) or _unopened(self._path, BODIES_FILE, error) from error
 
     def emptied(self) -> Emptied:
         """Nothing found out yet but the last number that has an entry."""
