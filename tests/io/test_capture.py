@@ -4,6 +4,7 @@ import pytest
 
 from alphorn.io.capture import START, Capture, Captured, Direction, read_capture
 from alphorn.model.errors import Corruption, Misuse
+from tests.small_disks import small_disk
 
 GOLDEN = START + bytes.fromhex(
     "00000000000003e8" "00000005" "01" "05" "2a64617461" "68656c6c6f"
@@ -79,3 +80,15 @@ def test_a_capture_never_replaces_a_file(tmp_path):
 
     with pytest.raises(Misuse, match="choose a new file"):
         Capture(path)
+
+
+def test_a_capture_on_a_full_disk_harms_nobody_and_keeps_what_it_has(tmp_path):
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        capture = Capture(disk / "capture", clock=lambda: 1000)
+        for _ in range(100):
+            capture.record(Direction.SENT, "*data", (bytes(30_000),))
+        capture.close()
+        found = list(read_capture(disk / "capture"))
+    assert capture.records + capture.skipped == 100
+    assert 0 < len(found) <= capture.records < 40
+    assert {record.data for record in found} == {bytes(30_000)}

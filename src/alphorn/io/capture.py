@@ -12,6 +12,7 @@ Frames are recorded before sealing and after opening. Integers are big-endian. A
 by a crash: what precedes is good. `bus.frames.decode_all` reads the frames of a record.
 """
 
+import contextlib
 import enum
 import os
 import struct
@@ -47,7 +48,10 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class Capture:
-    """Appends records to a new file readable by its owner only. Stops silently, but countably, when full."""
+    """Appends records to a new file readable by its owner only.
+
+    Stops silently, but countably, when it is full, or its disk: a member does not fall silent for being listened to.
+    """
 
     __slots__ = ("_bytes_max", "_clock", "_file", "bytes", "records", "skipped")
 
@@ -73,15 +77,21 @@ class Capture:
             self.skipped += 1
             return
         write = self._file.write
-        write(_RECORD.pack(self._clock(), size, direction, len(name)) + name)
-        for part in parts:
-            write(part)
+        try:
+            write(_RECORD.pack(self._clock(), size, direction, len(name)) + name)
+            for part in parts:
+                write(part)
+        except OSError:
+            self._bytes_max = 0  # what follows half a record could not be read
+            self.skipped += 1
+            return
         self.bytes += _RECORD.size + len(name) + size
         self.records += 1
 
     def close(self) -> None:
-        """Writes out what is buffered."""
-        self._file.close()
+        """Writes out what is buffered, if the disk takes it."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def read_capture(path: Path) -> Iterator[Captured]:
