@@ -6,11 +6,13 @@ directory/          0700
   lock.mdb          0600  LMDB's table of readers
   bodies            0600  large batches, which LMDB has only the heads of (bodies.py)
   ahead             0600  small writes that LMDB has not got yet (write_ahead.py)
+  new/              0700  while a store is created: data.mdb, until all of it is there
 """
 
 import contextlib
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from alphorn.model.errors import Corruption, Misuse
 OWNER_FILE = "owner"
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
+NEW_DIRECTORY = "new"
 LOCK_BYTES = 4096  # a page, which holds more than these readers
 READERS_MAX = 16
 
@@ -68,12 +71,34 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
     - The map has its final size from the start. It takes address space, not memory or disk, and so it never has to be
       resized, which would pull the ground from under every view that a reader still holds.
     """
+    if not (path / DATA_FILE).exists():
+        _create_environment(path, map_bytes)
+    shutil.rmtree(path / NEW_DIRECTORY, ignore_errors=True)  # a crash may have left it
     for name in (DATA_FILE, LOCK_FILE):
         with contextlib.suppress(FileNotFoundError):
             (path / name).chmod(0o600)
+    return _open_environment(path, map_bytes)
+
+
+def _create_environment(path: Path, map_bytes: int) -> None:
+    """Makes the tables beside their place and then puts them there.
+
+    LMDB writes its first pages without a sync. After a power cut meanwhile they would be taken for damaged ones, and
+    nobody could tell a store that never was from one that lost everything.
+    """
+    new = path / NEW_DIRECTORY
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)
+    with _open_environment(new, map_bytes) as environment:
+        open_tables(new, environment)
+    (new / DATA_FILE).replace(path / DATA_FILE)
+    sync_directory(path)
+
+
+def _open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
     _allocate_lock_file(path)
     try:
-        environment = lmdb.open(
+        return lmdb.open(
             str(path),
             map_size=map_bytes,
             mode=0o700,
@@ -92,7 +117,6 @@ def open_environment(path: Path, map_bytes: int) -> lmdb.Environment:
         raise refusal_of("store", path, error) or Misuse(
             f"store {path} cannot be opened: {error}; check the directory's owner and the disk"
         ) from error
-    return environment
 
 
 def _allocate_lock_file(path: Path) -> None:
