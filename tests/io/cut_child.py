@@ -94,8 +94,11 @@ def main() -> None:
             opened.end_turn()
         if chance.random() < 0.5:
             opened.flush()
-        if chance.random() < 0.06:
-            opened.close()
+        if chance.random() < 0.1:
+            opened.end_turn()
+            while durable[-1] < token:
+                os.sched_yield()
+            (opened.abandon if chance.random() < 0.6 else opened.close)()  # some of it is only written ahead
             opened = open_store()
     opened.close()
     sys.exit(failures[0] if failures else 0)
