@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
-from alphorn.message_manager.checkpoint import (
-    LENGTH_BYTES,
+from alphorn.message_manager.checkpoint import LENGTH_BYTES
+from alphorn.message_manager.checkpoint_records import (
     DestinationKept,
     End,
     Head,
