@@ -19,6 +19,7 @@ from alphorn.model.commands import (
     Purge,
     Redrive,
     Release,
+    Retire,
     Return,
     SetPolicy,
     Settle,
@@ -65,6 +66,7 @@ COMMANDS: list[AnyCommand] = [
     Carried(1, KEY, 9, 2, 0, 1234, memoryview(b"\x92\x91\x01\x91\x02"), position=17),
     Arrive(1, b"attempt", 0, [b"record"], True),
     Settle(1),
+    Retire(bytes(16), 9, [2, 4]),
 ]
 
 

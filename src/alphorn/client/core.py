@@ -257,7 +257,8 @@ class Core:
         def on_closed(answer: Answer | Error) -> None:
             for inbox in list(session.inboxes.values()):
                 self._drop_inbox(inbox)
-            self.sessions.pop(session.number, None)
+            if self.sessions.pop(session.number, None) is not None and session.transaction is not None:
+                self._outboxes.note_closed()
             closers, session.closers = session.closers, []
             for closer in closers:
                 closer(answer)

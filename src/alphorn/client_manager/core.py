@@ -73,6 +73,7 @@ class ClientManager:
         self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
+            conversation.Retire: self._publishing.on_retire,
             conversation.Acknowledge: self._consuming.on_acknowledge,
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,

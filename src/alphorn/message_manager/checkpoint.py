@@ -27,6 +27,7 @@ from alphorn.message_manager.checkpoint_records import (
     ProducerKept,
     ReaderKept,
     Record,
+    RetiredKept,
     SealedKept,
     StagedKept,
     SubscriptionKept,
@@ -35,7 +36,7 @@ from alphorn.message_manager.checkpoint_records import (
 )
 from alphorn.message_manager.columns import to_columns
 from alphorn.message_manager.moves import Lent, Moves
-from alphorn.message_manager.producers import Producer
+from alphorn.message_manager.producers import Mine
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.state import State
@@ -145,8 +146,10 @@ def records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: boo
             yield from records_of_connection(mine, destination.number)
 
 
-def records_of_connection(producers: dict[bytes, Producer], table: int = 0) -> Iterator[Record]:
+def records_of_connection(producers: Mine, table: int = 0) -> Iterator[Record]:
     """The producers of a connection, as a destination (`table`) or the channel counts them."""
+    if producers.through:
+        yield RetiredKept(producers.connection, producers.through, sorted(producers.used))
     for key, producer in sorted(producers.items()):
         refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
         awaited = producer.awaited, producer.awaited_at

@@ -32,6 +32,14 @@ class ProducerKept(msgspec.Struct, frozen=True, array_like=True, tag=2):
     awaited_at: int = 0
 
 
+class RetiredKept(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """What a connection has said of its numbers: through this one only these are used."""
+
+    connection: bytes
+    through: int
+    used: list[int]
+
+
 class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A destination; its subscriptions and parts follow."""
 
@@ -180,6 +188,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
 Record = (
     Head
     | ProducerKept
+    | RetiredKept
     | DestinationKept
     | SubscriptionKept
     | Part

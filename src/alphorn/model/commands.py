@@ -21,6 +21,7 @@ from alphorn.model.errors import PeerViolation
 CONNECTION_BYTES = 16
 _KEY_NUMBER_BYTES = 4
 NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of producers and consumers
+USED_MAX = 10_000  # of a client's own numbers, in one `Retire`
 COUNTER_MAX = 1 << 62
 STAGED_PARTS_MAX = 200_000  # of one writer
 WRITER_NAME_MAX = 255
@@ -161,6 +162,17 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     """Everything a queue holds is let go."""
 
     destination: int
+
+
+class Retire(Command, frozen=True, array_like=True, gc=False, tag=13):
+    """Of its numbers through this one a connection uses only these: its other producers and sessions are over.
+
+    Each such word contains all that came before it, so a late one changes nothing.
+    """
+
+    connection: bytes
+    through: int
+    used: list[int]
 
 
 class TransactionCommit(Command, frozen=True, array_like=True, gc=False, tag=20):
@@ -350,6 +362,7 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | Retire
     | TransactionCommit
     | TransactionPrepare
     | TransactionDecide

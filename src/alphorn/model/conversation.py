@@ -265,6 +265,16 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
+class Retire(ClientFrame, frozen=True, array_like=True, gc=False, tag=17):
+    """Of its numbers through this one the client uses only these: other producers and sessions are closed for good.
+
+    It contains all that earlier ones said, and is not answered: where one is lost, the next says it again.
+    """
+
+    through: int
+    used: list[int]
+
+
 class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
     """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
 
@@ -320,6 +330,7 @@ AnyClientFrame = (
     | DropStaged
     | NoteReader
     | Regulate
+    | Retire
     | Move
     | Drain
 )
