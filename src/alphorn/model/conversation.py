@@ -9,6 +9,7 @@ every Client Manager while the destination lives. Positions are flat pairs (firs
 
 from alphorn.model.frame_kinds import ClientFrame, ServerFrame
 from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
+from alphorn.model.moving_conversation import Drain, Move
 
 FRAME_BYTES_MAX = 16 << 20
 _CHANNEL_SHIFT = 40
@@ -280,25 +281,6 @@ class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
 
     consumer: int
     is_blocked: bool
-
-
-class Move(ClientFrame, frozen=True, array_like=True, gc=False, tag=55):
-    """Moves a destination to another channel, while it is used. Answered by `Done` when it is there, or by `Failed`."""
-
-    request: int
-    destination: str
-    channel: str  # its name
-
-
-class Drain(ClientFrame, frozen=True, array_like=True, gc=False, tag=56):
-    """Moves everything off a channel, and lets nothing new onto it; or lets it on again (`is_over`).
-
-    Answered by `Done`, with how many destinations were moved, or by `Failed`.
-    """
-
-    request: int
-    channel: str
-    is_over: bool = False
 
 
 AnyClientFrame = (
