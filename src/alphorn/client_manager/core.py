@@ -445,6 +445,8 @@ class ClientManager:
             self._flow.on_full(item.channel, frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
+        elif isinstance(frame, link.Lapsed):
+            self._consuming.on_lapsed(frame)
         elif isinstance(frame, link.FragmentsLocated):
             self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):

@@ -144,11 +144,13 @@ class Forget(Command, frozen=True, array_like=True, gc=False, tag=9):
 class Tick(Command, frozen=True, array_like=True, gc=False, tag=10):
     """The time is now this: what expires, is due or was kept long enough is dealt with. Only the primary sends it.
 
-    Of the messages that expire now it names those that consumers have, or may have: that was a delivery of each.
+    Of the messages that expire now it names those that consumers have (`kept`): they live until these are done with
+    them. And those that consumers may have had before (`held`): that was a delivery of each.
     """
 
     now_ms: int
     held: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions in flat pairs
+    kept: list[tuple[int, int, list[int]]] = []
 
 
 class Redrive(Command, frozen=True, array_like=True, gc=False, tag=11):

@@ -427,6 +427,13 @@ class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
     is_new: bool  # it came after the wish, so its consumer begins with its first message
 
 
+class Lapsed(ServerFrame, frozen=True, array_like=True, gc=False, tag=113):
+    """The time of messages that a consumer has is over: what its program was not handed yet is to be given back."""
+
+    consumer: int
+    positions: list[int]
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -468,6 +475,7 @@ AnyServerFrame = (
     | Refused
     | Delivered
     | ConsumerClosed
+    | Lapsed
     | StatusAnswer
     | Pong
     | Goodbye
