@@ -14,6 +14,7 @@ from alphorn.model.conversation import (
     Done,
     Failed,
     Goodbye,
+    Lapsed,
     OpenSession,
     Resolve,
     Resolved,
@@ -477,3 +478,14 @@ def test_more_positions_than_a_command_holds_end_the_connection() -> None:
     held = [number for first in range(0, 2 * POSITIONS_MAX, 2) for number in (first, first)]
     client.consume(place, held=held)
     assert "positions are too many" in managing.hung[client.stream]
+
+
+def test_a_client_hears_that_the_time_of_messages_it_has_is_over() -> None:
+    managing = Managing()
+    client = managing.connect()
+    key = consuming(managing, client)
+    managing.tell(link.Lapsed(key, [10, 12]))
+    [lapsed] = client.take(Lapsed)
+    assert lapsed.positions == [10, 12]
+    managing.tell(link.Lapsed(b"x" * 20, [10, 12]))
+    assert client.take(Lapsed) == [], "nobody has it any more"

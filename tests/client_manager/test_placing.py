@@ -4,7 +4,8 @@ import pytest
 
 from alphorn.model import commands, link, moving_link
 from alphorn.model.commands import MoveStage
-from alphorn.model.conversation import Done, Failed, Move
+from alphorn.model.conversation import Done, Failed
+from alphorn.model.moving_conversation import Move
 from tests.client_manager.test_moving import Two
 
 

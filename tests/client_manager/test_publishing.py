@@ -13,6 +13,7 @@ from alphorn.model.conversation import (
     OpenSession,
     Publish,
     Refused,
+    Retire,
     Vanished,
 )
 from alphorn.model.destinations import Policy
@@ -282,3 +283,48 @@ def test_a_message_that_is_nested_too_deep_for_other_servers_ends_the_connection
     assert "nested" in managing.hung[client.stream]
     assert other.stream not in managing.hung
     assert published(managing) == []
+
+
+def retired(managing: Managing) -> list[commands.Retire]:
+    said = [command for entry in managing.entries for command in entry.commands]
+    return [command for command in said if isinstance(command, commands.Retire)]
+
+
+def test_producers_that_a_client_has_closed_are_forgotten_here_and_in_the_log() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    for number in (3, 4, 6, 8):
+        client.publish(place, 1, "a", producer=number)
+    client.say(Retire(7, [1, 4]))
+    assert producers(managing) == [4, 8]
+    [command] = retired(managing)
+    assert (command.through, command.used) == (7, [1, 4])
+    client.publish(place, 2, "b", producer=4)
+    client.publish(place, 2, "b", producer=8)
+    assert len(client.take(Confirmed)) == 6
+
+
+def test_a_closed_producer_is_used_as_long_as_something_of_it_is_under_way() -> None:
+    managing = Managing()
+    client = managing.connect()
+    place = client.resolve()
+    managing.commits = False
+    client.publish(place, 1, "a", producer=3)
+    client.say(Retire(7, []))
+    assert producers(managing) == [3]
+    managing.commit()
+    managing.commit()
+    client.say(Retire(8, []))
+    managing.commit()
+    assert [command.used for command in retired(managing)] == [[3], []]
+    assert producers(managing) == []
+
+
+@pytest.mark.parametrize("frame", [Retire(0, []), Retire(1 << 32, []), Retire(5, [6]), Retire(5, [0])])
+def test_impossible_numbers_of_closed_producers_end_the_connection(frame: Retire) -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(frame)
+    assert [goodbye.error for goodbye in client.take(Goodbye)] == ["PeerViolation"]
+    assert retired(managing) == []

@@ -124,7 +124,7 @@ class Stage:
 
     def tick(self, now_ms: int) -> None:
         """The time, as the primary puts it into the log."""
-        self.order(Tick(now_ms, self.dispatcher.held(self.engine.expiring(now_ms))))
+        self.order(Tick(now_ms, *self.dispatcher.names_of(self.engine.expiring(now_ms))))
 
     def state(self, destination: int, subscription: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = self.dispatcher.describe()["destinations"][destination][subscription]

@@ -233,8 +233,9 @@ def test_a_primary_names_what_consumers_have_of_what_expires() -> None:
     serving.publish(3)
     serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 1]))
     serving.pass_time(2.5)
-    assert serving.ordered == [Tick(2_500, [(QUEUE, 0, [2, 2])])]
+    assert serving.ordered == [Tick(2_500, [], [(QUEUE, 0, [2, 2])])]
     assert serving.manager.engine.next_due() is None
+    assert [frame for _, frame in serving.told if isinstance(frame, link.Lapsed)] == [link.Lapsed(CONSUMER, [2, 2])]
 
 
 @pytest.mark.parametrize(("passed_s", "deliveries"), [(1.0, 2), (60.0, 1)])

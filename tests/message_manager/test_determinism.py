@@ -22,6 +22,7 @@ from alphorn.model.commands import (
     Publish,
     Purge,
     Redrive,
+    Retire,
     Return,
     SetPolicy,
     Tick,
@@ -120,7 +121,8 @@ class Stream:
         self.now_ms += self.random.choice([-50, 10, 150, 900, 4000])
         places = [(number, each) for number, found in engine.destinations.items() for each, _ in found.backlogs()]
         held = [(*place, [1, self.random.randint(1, 90)]) for place in places if self.random.random() < 0.4]
-        return Tick(self.now_ms, [*held, (*self.place(engine), self.positions(engine, 0))])
+        kept = [(*place, [1, self.random.randint(1, 90)]) for place in places if self.random.random() < 0.2]
+        return Tick(self.now_ms, [*held, (*self.place(engine), self.positions(engine, 0))], kept)
 
     def create(self, engine: Engine) -> CreateDestination:
         kind = self.random.choice(list(DestinationKind))
@@ -169,6 +171,7 @@ class Stream:
                 SetPolicy(number, self.policy(kind)),
                 Unsubscribe(number, subscription),
                 Forget(self.random.choice(CONNECTIONS)),
+                Retire(self.random.choice(CONNECTIONS), self.random.randint(1, 9), [self.random.randint(1, 9)]),
                 Redrive(number, self.random.choice([[], self.positions(engine, number), [3]])),
                 Redrive(number, []),
                 Purge(number),

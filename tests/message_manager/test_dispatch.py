@@ -144,7 +144,7 @@ def test_consumers_of_a_deleted_topic_hear_that_it_was_deleted(stage: Stage) -> 
     topic = stage.topic()
     stage.attach("a", topic, subscription=stage.subscribe(topic, "s"))
     stage.order(DeleteDestination(topic))
-    [(_, detached)] = stage.dispatcher.take_detached()
+    [(_, detached)] = stage.dispatcher.take_notices()
     assert "was deleted; create it again" in detached.reason
 
 
@@ -270,13 +270,13 @@ def test_consumers_of_what_is_deleted_are_told_and_get_nothing_any_more(stage: S
     stage.publish(topic)
     stage.order(Unsubscribe(topic, subscription))
     stage.order(DeleteDestination(queue))
-    told = stage.dispatcher.take_detached()
+    told = stage.dispatcher.take_notices()
     assert [(manager, detached.consumer, detached.error) for manager, detached in told] == [
         (4, key("b"), "InvalidDestination"),
         (3, key("a"), "InvalidDestination"),
     ]
     assert "queue:orders was deleted" in told[1][1].reason
-    assert stage.dispatcher.take_detached() == []
+    assert stage.dispatcher.take_notices() == []
     assert stage.deliver() == {}
     assert stage.detach("a") == []
 

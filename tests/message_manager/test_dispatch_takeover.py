@@ -2,8 +2,8 @@
 
 import pytest
 
-from alphorn.message_manager.dispatch import HELD_MAX
-from alphorn.model.commands import DeleteDestination, Redrive
+from alphorn.message_manager.tick_names import NAMED_MAX
+from alphorn.model.commands import DeleteDestination
 from alphorn.model.messages import Packed
 from alphorn.model.ranges import RangeSet
 from tests.message_manager.stage import Stage, first_time, key
@@ -226,43 +226,39 @@ def test_an_exclusive_queue_with_groups_serves_the_active_consumer_alone_after_a
 ALL = {QUEUE: RangeSet([(2, 9)])}
 
 
-def test_of_what_expires_is_named_what_consumers_have(stage: Stage) -> None:
-    assert stage.dispatcher.held(ALL) == [(QUEUE, 0, [2, 7])]
+def test_of_what_expires_is_named_what_consumers_have_and_what_they_may_have_had(stage: Stage) -> None:
+    assert stage.dispatcher.names_of(ALL) == ([], [(QUEUE, 0, [2, 7])])
     stage.acknowledge("a", QUEUE, 3, 3)
     stage.attach("b", QUEUE, prefetch=0, client_manager=2, held=[5, 5])
-    assert stage.dispatcher.held(ALL) == [(QUEUE, 0, [2, 2, 4, 7])], "b may have used 6 and 7"
+    assert stage.dispatcher.names_of(ALL) == ([(QUEUE, 0, [6, 7])], [(QUEUE, 0, [2, 2, 4, 5])]), "b may have used 6, 7"
 
 
 def test_of_what_expires_after_a_change_of_primary_is_named_what_consumers_may_have(stage: Stage) -> None:
     stage.become_primary(1, 2)
-    assert stage.dispatcher.held(ALL) == [(QUEUE, 0, [2, 9])], "nobody has said anything"
+    assert stage.dispatcher.names_of(ALL) == ([], [(QUEUE, 0, [2, 9])]), "nobody has said anything"
     stage.attach("a", QUEUE, prefetch=0, client_manager=1, held=[1, 4])
     stage.dispatcher.introduce(1)
-    assert stage.dispatcher.held(ALL) == [(QUEUE, 0, [2, 9])]
+    assert stage.dispatcher.names_of(ALL) == ([], [(QUEUE, 0, [2, 9])])
     stage.attach("b", QUEUE, prefetch=0, client_manager=2, held=[5, 6])
     stage.dispatcher.introduce(2)
-    assert stage.dispatcher.held(ALL) == [(QUEUE, 0, [2, 6])]
+    assert stage.dispatcher.names_of(ALL) == ([], [(QUEUE, 0, [2, 6])])
 
 
-def test_a_tick_names_a_bounded_number_of_messages(stage: Stage) -> None:
-    stage.attach("a", QUEUE, prefetch=3 * HELD_MAX, held=[1, 4])
-    stage.publish(QUEUE, 2 * HELD_MAX)
+def test_a_tick_names_a_bounded_number_of_intervals_that_consumers_have(stage: Stage) -> None:
+    stage.attach("a", QUEUE, prefetch=3 * NAMED_MAX, held=[1, 4])
+    stage.publish(QUEUE, 3 * NAMED_MAX)
     stage.deliver()
-    odd = RangeSet((position, position) for position in range(1, 2 * HELD_MAX, 2))
-    [named] = stage.dispatcher.held({QUEUE: odd, QUEUE + 1: odd})
-    assert len(RangeSet.from_flat(named[2])) == HELD_MAX
-    assert len(RangeSet.from_flat(stage.dispatcher.held({QUEUE: RangeSet([(1, 10**9)])})[0][2])) == HELD_MAX
+    odd = RangeSet((position, position) for position in range(1, 3 * NAMED_MAX, 2))
+    _, [named] = stage.dispatcher.names_of({QUEUE: odd, QUEUE + 1: odd})
+    assert RangeSet.from_flat(named[2]).intervals == NAMED_MAX
+    _, [named] = stage.dispatcher.names_of({QUEUE: RangeSet([(1, 10**9)])})
+    assert len(RangeSet.from_flat(named[2])) > NAMED_MAX, "one interval"
 
 
-def test_a_redriven_message_that_expired_with_a_consumer_says_that_it_was_delivered_before() -> None:
-    stage = Stage()
-    queue = stage.queue(dead_letter="dead")
-    dead = stage.queue("dead")
-    stage.attach("a", queue, prefetch=1)
-    stage.publish(queue, [Packed("used", expiration=2_000), Packed("waits", expiration=2_000)])
-    assert stage.deliver() == {"a": first_time(1, 1)}
-    stage.tick(2_000)
-    stage.acknowledge("a", queue, 1, 1)
-    stage.attach("a", queue)
-    stage.order(Redrive(dead, []))
-    assert stage.deliver() == {"a": [*twice(3), *first_time(4, 4)]}
+def test_a_tick_names_a_bounded_number_of_messages_that_consumers_may_have_had(stage: Stage) -> None:
+    stage.attach("a", QUEUE, prefetch=3 * NAMED_MAX, held=[1, 4])
+    stage.publish(QUEUE, 2 * NAMED_MAX)
+    stage.deliver()
+    stage.attach("a", QUEUE, prefetch=0, held=[])
+    [named], _ = stage.dispatcher.names_of({QUEUE: RangeSet([(1, 10**9)])})
+    assert len(RangeSet.from_flat(named[2])) == NAMED_MAX

@@ -1,10 +1,14 @@
+from collections.abc import ItemsView, Iterator, ValuesView
+
 import msgspec
 import pytest
 
-from alphorn.model.commands import DeleteDestination, SetPolicy
+from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.topic import Topic
+from alphorn.model.commands import DeleteDestination, Forget, Retire, SetPolicy, Tick
 from alphorn.model.destinations import Policy
 from alphorn.model.messages import Packed
-from tests.message_manager.bench import Bench, arrived, batch, gone
+from tests.message_manager.bench import ALICE, BOB, Bench, arrived, batch, gone
 
 
 def test_time_does_not_run_backwards() -> None:
@@ -187,3 +191,32 @@ def test_the_bytes_of_a_topic_that_keeps_nothing_any_more_are_none() -> None:
         bench.tick(1_000 * number)
     assert not bench.topic(topic).retained
     assert bench.topic(topic).retained_bytes == 0
+
+
+def test_what_is_not_due_is_not_looked_at_however_many_destinations_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for number in range(20):
+        bench.create(f"queue:{number}")
+    bench.publish(1, Packed("a", expiration=2_000))
+    looked: list[str] = []
+
+    class Watched(dict[int, Queue | Topic]):
+        """A directory that says when all of it is looked at."""
+
+        def __iter__(self) -> Iterator[int]:
+            looked.append("all")
+            return super().__iter__()
+
+        def items(self) -> ItemsView[int, Queue | Topic]:
+            looked.append("all")
+            return super().items()
+
+        def values(self) -> ValuesView[Queue | Topic]:
+            looked.append("all")
+            return super().values()
+
+    state = bench.engine._state
+    monkeypatch.setattr(state, "directory", Watched(state.directory))
+    monkeypatch.setattr(state, "destinations", state.directory)
+    bench.apply(Tick(1_000), Tick(2_000), Forget(ALICE), Retire(BOB, 5, []))
+    assert (looked, bench.named("queue:_DMQ").count) == ([], 1)

@@ -19,6 +19,7 @@ from alphorn.model.commands import (
     Purge,
     Redrive,
     Release,
+    Retire,
     Return,
     SetPolicy,
     Settle,
@@ -51,7 +52,7 @@ COMMANDS: list[AnyCommand] = [
     Subscribe(1, "name", "client", KEY, "n > 1", True, False, b"", -1, 5),
     Unsubscribe(1, 2),
     Forget(bytes(16)),
-    Tick(1_700_000_000_000, [(1, 2, [3, 4])]),
+    Tick(1_700_000_000_000, [(1, 2, [3, 4])], [(1, 2, [5, 6])]),
     Redrive(1, [1, 2]),
     Purge(1),
     TransactionCommit(KEY, 3, 2),
@@ -65,6 +66,7 @@ COMMANDS: list[AnyCommand] = [
     Carried(1, KEY, 9, 2, 0, 1234, memoryview(b"\x92\x91\x01\x91\x02"), position=17),
     Arrive(1, b"attempt", 0, [b"record"], True),
     Settle(1),
+    Retire(bytes(16), 9, [2, 4]),
 ]
 
 
@@ -81,7 +83,7 @@ def test_entries_come_back_as_they_were() -> None:
     ("command", "expected"),
     [
         (COMMANDS[1], "929195020100c414000102030405060708090a0b0c0d0e0f0000000592010590"),
-        (COMMANDS[9], "9291930acf0000018bcfe568009193010292030490"),
+        (COMMANDS[9], "9291940acf0000018bcfe56800919301029203049193010292050690"),
         (COMMANDS[11], "9291920c0190"),
         (COMMANDS[12], "92919414c414000102030405060708090a0b0c0d0e0f00000005030290"),
         (COMMANDS[13], "92919515c414000102030405060708090a0b0c0d0e0f00000005039200020190"),
@@ -93,6 +95,8 @@ def test_commands_have_the_bytes_they_always_had(command: AnyCommand, expected: 
 
 def test_the_time_as_it_stands_in_older_logs_names_nothing_that_consumers_have() -> None:
     assert decode_entry(bytes.fromhex("9291920acf0000018bcfe5680090")).commands == [Tick(1_700_000_000_000)]
+    older = decode_entry(bytes.fromhex("9291930acf0000018bcfe568009193010292030490")).commands
+    assert older == [Tick(1_700_000_000_000, [(1, 2, [3, 4])])], "what was with consumers died then"
 
 
 def test_every_beginning_of_an_entry_is_refused() -> None:

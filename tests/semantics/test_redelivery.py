@@ -179,3 +179,39 @@ def test_nobody_sends_to_the_dead_letter_queue_itself(connection, other, queue):
         connection.session().producer("queue:_DMQ").send("forged").result(WAIT_S)
     send(other.session(), queue, ["fine"])
     assert bodies(drain(other.session(), queue)) == ["fine"]
+
+
+@pytest.mark.parametrize(("policy", "fields"), [({"ttl": 2.0}, {}), ({}, {"ttl": 2.0})], ids=["queue", "message"])
+def test_what_was_received_in_time_is_consumed_and_what_was_not_handed_out_in_time_is_dead(
+    connection, queue, policy, fields
+):
+    own = f"{queue} dead"
+    connection.destinations.create(queue, dead_letter=own.removeprefix("queue:"), **policy)
+    with connection.session(ack="individual") as session, connection.session() as watching:
+        send(session, queue, ["in hand", "returned", "prefetched", "prefetched too"], **fields)
+        consumer, dead_letters = session.consumer(queue), watching.consumer(own)
+        in_hand, returned = take(consumer, 2)
+        dead = take(dead_letters, 2)
+        assert bodies(dead) == ["prefetched", "prefetched too"]
+        assert [(each.history["reason"], each.history["deliveries"]) for each in dead] == [("expired", 0)] * 2
+        assert is_quiet(consumer)
+        in_hand.acknowledge()
+        returned.reject()
+        [dead] = take(dead_letters, 1)
+        assert (dead.body, dead.history["reason"], dead.history["deliveries"]) == ("returned", "expired", 1)
+        assert (is_quiet(consumer), is_quiet(dead_letters)) == (True, True)
+    with connection.session() as session:
+        assert drain(session, queue) == []
+
+
+def test_a_transaction_consumes_what_was_received_in_time(connection, queue):
+    own = f"{queue} dead"
+    connection.destinations.create(queue, dead_letter=own.removeprefix("queue:"))
+    with connection.session(transacted=True) as session, connection.session() as watching:
+        send(watching, queue, ["in hand", "prefetched"], ttl=2.0)
+        take(session.consumer(queue), 1)
+        dead_letters = watching.consumer(own)
+        assert bodies(take(dead_letters, 1)) == ["prefetched"]
+        session.commit()
+        assert is_quiet(dead_letters)
+        assert drain(watching, queue) == []

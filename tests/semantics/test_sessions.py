@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import alphorn
+from alphorn.client.outboxes import CLOSED_MAX
 from alphorn.client.packing import pack_bodies
 from alphorn.model.conversation import CloseSession, Confirmed, Delivered, OpenSession
 from tests.semantics.raw_client import SESSION, RawClient
@@ -239,3 +240,16 @@ def test_closed_sessions_leave_no_producers_behind(cluster, connection, queue):
         session.producer().send("x", destination=queue, wait=True)
         assert producers_known(cluster, connection) == 4
     assert producers_known(cluster, connection) == 0
+
+
+def test_a_program_may_open_a_producer_for_each_message_beside_one_that_stays(connection, queue):
+    session, count = connection.session(), 3 * CLOSED_MAX
+    staying = session.producer(queue)
+    late = session.producer(queue)
+    staying.send("first", wait=True)
+    for number in range(count):
+        with session.producer(queue) as producer:
+            producer.send(number)
+    staying.send("last", wait=True)
+    late.send("late", wait=True)
+    assert bodies(take(session.consumer(queue), count + 3)) == ["first", *range(count), "last", "late"]

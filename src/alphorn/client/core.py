@@ -26,7 +26,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
-from alphorn.client.transactions import note_lost, postpone_closing
+from alphorn.client.transactions import note_lost, postpone_closing, return_unseen
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.client.wishes import tell_wishes
 from alphorn.doors.native import VERSION, decode_server, encode
@@ -48,6 +48,7 @@ from alphorn.model.conversation import (
     Hello,
     Hold,
     Joined,
+    Lapsed,
     OpenSession,
     Ping,
     Pong,
@@ -63,6 +64,7 @@ from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
 from alphorn.model.log_conversation import ChannelsAnswer
+from alphorn.model.ranges import RangeSet
 
 PING_AFTER_S = 10.0
 DEAD_AFTER_S = 30.0
@@ -257,7 +259,8 @@ class Core:
         def on_closed(answer: Answer | Error) -> None:
             for inbox in list(session.inboxes.values()):
                 self._drop_inbox(inbox)
-            self.sessions.pop(session.number, None)
+            if self.sessions.pop(session.number, None) is not None and session.transaction is not None:
+                self._outboxes.note_closed()
             closers, session.closers = session.closers, []
             for closer in closers:
                 closer(answer)
@@ -419,6 +422,12 @@ class Core:
         if inbox is not None:
             inbox.on_delivered(frame)
 
+    def _on_lapsed(self, frame: Lapsed) -> None:
+        """What came too late for the program goes back; what it has, it received in time."""
+        inbox = self._inboxes.get(frame.consumer)
+        if inbox is not None and (unseen := inbox.lapse(RangeSet.from_flat(frame.positions))):
+            self.request(partial(return_unseen, inbox.number, unseen), lambda answer: None)
+
     def _on_consumer_closed(self, frame: ConsumerClosed) -> None:
         if inbox := self._inboxes.get(frame.consumer):
             inbox.on_closed(error_of(frame.error, frame.reason))
@@ -481,6 +490,7 @@ _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Hold: _of_messages,
     Delivered: Core._on_delivered,
     ConsumerClosed: Core._on_consumer_closed,
+    Lapsed: Core._on_lapsed,
     Pong: Core._on_pong,
     Goodbye: Core._on_goodbye,
     Joined: lambda core, frame: core.patterns.on_joined(frame),

@@ -332,6 +332,26 @@ class Inbox:
             self.acknowledging.add(first, last)
         return consumed.flat()
 
+    def lapse(self, positions: RangeSet) -> list[int]:
+        """The time of these is over; gives those that were never handed to the program, which it holds no longer."""
+        if not self.is_open or self.is_recovering or not positions.common(self.unseen()):
+            return []
+        rest = list(self.ready)  # in one step: what a thread of the program takes meanwhile is not among them
+        if rest and self._current is not None:
+            self._unpacked -= len(rest)
+            self._arrivals.appendleft(self._current.rest(rest))
+        lapsed = positions.common(self.unseen())
+        arrivals, self._arrivals = self._arrivals, deque()
+        for arrival in arrivals:
+            parts = arrival.without(lapsed)
+            self._arrivals += parts
+            self._weigh((len(parts) - 1) * len(arrival.blob))
+        for first, last in lapsed:
+            self.held.remove(first, last)
+        if self._arrivals:
+            self.on_arrival()
+        return lapsed.flat()
+
     def let_go_unseen(self) -> list[int]:
         """Takes nothing more; gives what was never handed to the program, which it holds no longer."""
         unseen = self.unseen()

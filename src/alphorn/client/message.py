@@ -5,6 +5,7 @@ time) stays with the `Arrival` and is computed when it is asked for.
 """
 
 from collections.abc import Callable, Generator
+from copy import copy
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from alphorn.client.forks import FORKS, forked
 from alphorn.client.packing import check_seconds
 from alphorn.model.errors import PeerViolation
 from alphorn.model.messages import PRIORITY_DEFAULT, Properties, Streamed
+from alphorn.model.ranges import RangeSet
 
 
 class Settled:
@@ -58,6 +60,7 @@ class Arrival:
         "sequence",
         "start",
         "timestamp",
+        "unpacked",
     )
 
     def __init__(
@@ -91,9 +94,30 @@ class Arrival:
         self.end = end  # to before here are for the program
         self.generation = generation
         self.forks = FORKS.number  # its connection belongs to the process that received it
+        self.unpacked: list[Message] | None = None  # those messages, where they were unpacked before
+
+    def rest(self, messages: "list[Message]") -> "Arrival":
+        """The last of its messages, which are unpacked, as an arrival of their own."""
+        part = copy(self)
+        part.start, part.unpacked = self.end - len(messages), messages
+        return part
+
+    def without(self, positions: RangeSet) -> "list[Arrival]":
+        """Its parts that have none of these positions."""
+        found = []
+        mine = RangeSet([(self.position + self.start, self.position + self.end - 1)])
+        for first, last in mine.difference(positions):
+            part = copy(self)
+            part.start, part.end = first - self.position, last - self.position + 1
+            if self.unpacked is not None:
+                part.unpacked = self.unpacked[part.start - self.start : part.end - self.start]
+            found.append(part)
+        return found
 
     def unpack(self) -> "list[Message]":
         """Its messages; raises `PeerViolation` for bytes that are no batch."""
+        if self.unpacked is not None:
+            return self.unpacked
         try:
             messages = _decode(self.blob)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

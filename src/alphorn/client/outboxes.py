@@ -1,4 +1,8 @@
-"""All producers of a connection: who sends what next, and what the server says of what was sent."""
+"""All producers of a connection: who sends what next, and what the server says of what was sent.
+
+The cluster knows a producer as long as it may send, and would know a closed one to the end of the connection: so it is
+told, once many were closed, which numbers are still in use. That goes along with what else is sent, and costs nothing.
+"""
 
 from collections.abc import Callable
 from itertools import chain
@@ -9,14 +13,18 @@ from alphorn.client.outbox import Outbox
 from alphorn.client.pauses import Pauses
 from alphorn.client.refusals import error_of
 from alphorn.client.whereabouts import Ask, Whereabouts
-from alphorn.model.conversation import Confirmed, Flow, Hold, Postponed, Refused, Vanished
+from alphorn.doors.native import encode
+from alphorn.model.commands import USED_MAX
+from alphorn.model.conversation import Confirmed, Flow, Hold, Postponed, Refused, Retire, Vanished
 from alphorn.model.errors import Error, InvalidDestination, Unavailable
+
+CLOSED_MAX = 64  # producers and sessions that were closed and of which the cluster does not know it
 
 
 class Outboxes:
     """Outboxes and lanes by number."""
 
-    __slots__ = ("_next_number", "_of", "_pauses", "_sessions", "_whereabouts")
+    __slots__ = ("_closed", "_next_number", "_of", "_pauses", "_sessions", "_whereabouts")
 
     def __init__(
         self, sessions: dict[int, SessionState], whereabouts: Whereabouts, next_number: Callable[[], int]
@@ -26,6 +34,7 @@ class Outboxes:
         self._next_number = next_number
         self._of: dict[int, Outbox | Lane] = {}
         self._pauses = Pauses()
+        self._closed = 0  # that the cluster may know and has not been told of
 
     def open(self, session: SessionState, place: int, *, is_persistent: bool, destination: str | None = None) -> Outbox:
         """Begins to send."""
@@ -48,13 +57,18 @@ class Outboxes:
         if isinstance(outbox, Outbox) and outbox.is_transacted and is_unconfirmed:
             outbox.on_progress()
             return
-        self._of.pop(outbox.number, None)
+        if self._of.pop(outbox.number, None) is not None and outbox.counter:
+            self.note_closed()
         if session := self._sessions.get(outbox.session):
             session.outboxes.pop(outbox.number, None)
         if is_unconfirmed and outbox.failure is None:
             outbox.on_failed(Unavailable("this producer was closed before all that it had sent was confirmed"))
         else:
             outbox.on_progress()
+
+    def note_closed(self) -> None:
+        """A producer or a session that the cluster may know is used no more."""
+        self._closed += 1
 
     def receive(self, frame: Confirmed | Refused | Vanished | Postponed | Flow | Hold) -> None:
         """The server speaks of messages, or of who is to wait."""
@@ -92,7 +106,16 @@ class Outboxes:
                 self._whereabouts.find_again(outbox, ask)
             elif outbox.wants_packing:
                 output += outbox.pack(now_ms)
+        if self._closed >= max(CLOSED_MAX, len(self._of) + len(self._sessions)):
+            self._closed = 0
+            output.append(encode(self._retirement()))
         return output
+
+    def _retirement(self) -> Retire:
+        """Which numbers are in use; of very many only the first are named, and then nothing is said of later ones."""
+        used = sorted({*self._of, *self._sessions})
+        through = self._next_number() if len(used) <= USED_MAX else used[USED_MAX] - 1
+        return Retire(through, used[:USED_MAX])
 
     def unconfirmed_frames(self) -> list[bytes | memoryview]:
         """What must be sent again on a new stream."""

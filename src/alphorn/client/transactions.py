@@ -129,12 +129,13 @@ def postpone_closing(core: "Core", inbox: Inbox) -> bool:
         transaction.leaving.append(inbox)
         for part in list(inbox.joined.values()) if isinstance(inbox, PatternInbox) else [inbox]:
             if unseen := part.let_go_unseen():
-                core.request(partial(_return_unseen, part.number, unseen), lambda answer: None)
+                core.request(partial(return_unseen, part.number, unseen), lambda answer: None)
         inbox.close()
     return True
 
 
-def _return_unseen(consumer: int, positions: list[int], request: int) -> Return:
+def return_unseen(consumer: int, positions: list[int], request: int) -> Return:
+    """What the program was never handed comes back."""
     return Return(request, consumer, positions, is_unseen=True)
 
 

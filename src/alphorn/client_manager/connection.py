@@ -96,6 +96,11 @@ class Producer:
         for later in [later for later in self.unanswered if later >= first]:
             self.unanswered.pop(later).is_void = True
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something of it has no outcome yet."""
+        return bool(self.open or self.unanswered)
+
     def has_sent_to(self, place: int) -> bool:
         """Whether it is known what went to this place before."""
         return place in self._sent

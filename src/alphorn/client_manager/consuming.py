@@ -25,6 +25,7 @@ from alphorn.model.conversation import (
     ConsumerClosed,
     Done,
     Failed,
+    Lapsed,
     Regulate,
     Return,
     parts_of,
@@ -462,6 +463,12 @@ class Consuming:
         connection = self._desk.connections.get(consumer.stream) if consumer is not None else None
         if consumer is not None and connection is not None:
             self.close(connection, consumer, frame.error, frame.reason)
+
+    def on_lapsed(self, frame: link.Lapsed) -> None:
+        """The time of messages that this consumer has is over: its client knows which of them its program has seen."""
+        consumer = self._desk.consumers.get(frame.consumer)
+        if consumer is not None:
+            self._desk.reply(consumer.stream, Lapsed(consumer.number, frame.positions))
 
     def close(self, connection: Connection, consumer: Consumer, error: str, reason: str) -> None:
         """A consumer gets nothing any more; its client hears why, also while it still waits for the beginning."""

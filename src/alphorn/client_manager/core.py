@@ -40,7 +40,7 @@ from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming, is_bulk
 from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.model import commands, conversation, link, moving_link
+from alphorn.model import commands, conversation, link, moving_conversation, moving_link
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation
 from alphorn.model.ids import IdSource, Kind
@@ -73,6 +73,7 @@ class ClientManager:
         self._entering: set[int] = set()  # streams that have, and wait for their client id
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
+            conversation.Retire: self._publishing.on_retire,
             conversation.Acknowledge: self._consuming.on_acknowledge,
             conversation.Return: self._consuming.on_return,
             conversation.Consume: self._consuming.on_consume,
@@ -92,8 +93,8 @@ class ClientManager:
             conversation.AbandonStream: self._streaming.on_abandon,
             conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
-            conversation.Move: self._placing.on_move,
-            conversation.Drain: self._placing.on_drain,
+            moving_conversation.Move: self._placing.on_move,
+            moving_conversation.Drain: self._placing.on_drain,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
             **LogClients(self._desk).handlers(),
@@ -444,6 +445,8 @@ class ClientManager:
             self._flow.on_full(item.channel, frame)
         elif isinstance(frame, link.Detached):
             self._consuming.on_detached(frame)
+        elif isinstance(frame, link.Lapsed):
+            self._consuming.on_lapsed(frame)
         elif isinstance(frame, link.FragmentsLocated):
             self._streaming.on_located(item.channel, frame)
         elif isinstance(frame, link.Looked):

@@ -14,7 +14,7 @@ from alphorn.client_manager.administration import Administration
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.moving import Moving
-from alphorn.model import commands, conversation
+from alphorn.model import commands, moving_conversation
 from alphorn.model.commands import MoveStage
 from alphorn.model.conversation import Done, parts_of, place_of
 from alphorn.model.destinations import Destination, parse_destination
@@ -41,7 +41,7 @@ class Placing:
         self._waiting: dict[int, list[OnEnd]] = {}  # by the place that it leaves
         self._drains: dict[tuple[int, int], _Drain] = {}  # by channel and request for its inventory
 
-    def on_move(self, connection: Connection, frame: conversation.Move) -> None:
+    def on_move(self, connection: Connection, frame: moving_conversation.Move) -> None:
         """Plans a move, and answers when it has ended; at once for a destination that is there."""
         try:
             destination = parse_destination(frame.destination)
@@ -62,7 +62,7 @@ class Placing:
             connection, frame.request, destination, lambda place: self._plan(place, channel, on_end)
         )
 
-    def on_drain(self, connection: Connection, frame: conversation.Drain) -> None:
+    def on_drain(self, connection: Connection, frame: moving_conversation.Drain) -> None:
         """Closes a channel for new destinations and moves all others off it, or opens it again."""
         try:
             channel = self._channel(frame.channel)

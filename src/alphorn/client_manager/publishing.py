@@ -22,6 +22,7 @@ from alphorn.model.conversation import (
     Postponed,
     Publish,
     Refused,
+    Retire,
     SendFragment,
     parts_of,
 )
@@ -123,9 +124,28 @@ class Publishing:
         for number, producer in ended:
             self._forget_ended(connection, number, producer)
 
+    def on_retire(self, connection: Connection, frame: Retire) -> None:
+        """A client has closed producers: they are forgotten here and in every log, but for what is still under way."""
+        if not 0 < frame.through <= commands.NUMBER_MAX or len(frame.used) > commands.USED_MAX:
+            raise PeerViolation(f"no client uses {len(frame.used)} numbers through {frame.through}")
+        if any(not 0 < number <= frame.through for number in frame.used):
+            raise PeerViolation(f"a number that is used through {frame.through} is not above it")
+        used = set(frame.used)
+        for number, producer in list(connection.producers.items()):
+            if number > frame.through or number in used:
+                continue
+            if producer.is_under_way:
+                used.add(number)
+            else:
+                self._forget(connection, number, producer)
+        for channel in self._desk.channels:
+            channel.want(commands.Retire(connection.id, frame.through, sorted(used)))
+
     def _forget_ended(self, connection: Connection, number: int, producer: Producer) -> None:
-        if producer.session in connection.sessions or producer.open or producer.unanswered:
-            return
+        if producer.session not in connection.sessions and not producer.is_under_way:
+            self._forget(connection, number, producer)
+
+    def _forget(self, connection: Connection, number: int, producer: Producer) -> None:
         if connection.producers.get(number) is producer:
             del connection.producers[number]
             if self._flow.reason_at(producer.place):

@@ -49,7 +49,7 @@ class Backlog:
         self.priorities: dict[int, RangeSet] = {}  # all pending positions of other than the default priority
         self.reserved = RangeSet()  # consumed by transactions that are prepared and not finished
         self.reserved_count = 0  # of those messages
-        self.lapsed = RangeSet()  # those of them that would have expired meanwhile
+        self.lapsed = RangeSet()  # reserved, or pending and with a consumer: those that would have expired meanwhile
         self._waiting = RangeSet()  # the positions of `deferred`
 
     @property
@@ -104,6 +104,8 @@ class Backlog:
             self.count -= end - start + 1
             if self.counts:
                 forget(self.counts, start, end)
+            if self.lapsed:
+                self.lapsed.remove(start, end)
             if self.deferred:
                 forget(self.deferred, start, end)
                 self._waiting.remove(start, end)
@@ -131,7 +133,9 @@ class Backlog:
         """Pending messages are consumed, unless the transaction is rolled back; gives what `unreserve` needs then."""
         parts = self.pending.intersection(first, last)
         pieces = [piece for part in parts for piece in self.pieces(*part)]
+        lapsed = self.lapsed.intersection(first, last)
         self.remove(first, last)
+        self.lapsed.update(RangeSet(lapsed))
         for first, last in parts:
             self.reserved.add(first, last)
             self.reserved_count += last - first + 1
@@ -154,6 +158,14 @@ class Backlog:
         """The time of these is over; those that are reserved hear of it when they come back."""
         for part in self.reserved.intersection(first, last):
             self.lapsed.add(*part)
+
+    def spare(self, first: int, last: int) -> list[Range]:
+        """The time of these is over while a consumer has them, so they die when they come back; gives what was news."""
+        pending = RangeSet(self.pending.intersection(first, last))
+        fresh = list(pending.difference(self.lapsed))
+        for part in fresh:
+            self.lapsed.add(*part)
+        return fresh
 
     def ready(self, first: int, last: int) -> list[Range]:
         """Those of these that may be given out now, whatever their priority."""

@@ -8,7 +8,7 @@ Expired messages of volatile subscriptions are let go as well; their consumers c
 from collections.abc import Iterable, Mapping
 
 from alphorn.message_manager.backlog import Piece
-from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
+from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone, Lapsed
 from alphorn.message_manager.histories import History
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.queue import Queue
@@ -32,27 +32,43 @@ def expire(
     positions: RangeSet,
     effects: list[Effect],
     held: Mapping[int, RangeSet] | None = None,
+    kept: Mapping[int, RangeSet] | None = None,
 ) -> None:
     """The time of these messages is over, for all who had not consumed them.
 
-    What consumers have (`held`, by subscription) was delivered once more, and may have been used.
+    What consumers have (`kept`, by subscription) was received in time, and dies only when it comes back. What they may
+    have had before (`held`) was delivered once more, and may have been used.
     """
     for number, backlog in destination.backlogs():
         theirs = held.get(number) if held else None
-        for first, last in positions.difference(positions.difference(theirs)) if theirs else ():
+        for first, last in positions.common(theirs) if theirs else ():
             backlog.give_back(first, last)
         for first, last in positions if backlog.reserved else ():
             backlog.lapse(first, last)
-        parts = [part for first, last in positions for part in backlog.pending.intersection(first, last)]
-        is_volatile = isinstance(destination, Topic) and not destination.subscriptions[number].is_durable
-        if parts and is_volatile:
-            note(effects, destination, number, AuditStage.DEAD, parts, detail=EXPIRED)
-            _let_go(destination, number, parts, effects)
-        elif parts:
-            bury(state, destination, number, parts, EXPIRED, effects)
+        spared = positions.common(kept[number]) if kept and number in kept else RangeSet()
+        fresh = [part for first, last in spared for part in backlog.spare(first, last)]
+        if fresh:
+            effects.append(Lapsed(destination.number, number, [position for part in fresh for position in part]))
+        dying = positions.difference(spared) if spared else positions
+        for first, last in dying.common(backlog.lapsed) if backlog.lapsed else ():
+            backlog.give_back(first, last)  # a consumer had it
+        parts = [part for first, last in dying for part in backlog.pending.intersection(first, last)]
+        if parts:
+            let_die(state, destination, number, parts, effects)
     if isinstance(destination, Topic):
         for first, last in positions:
             destination.let_go(first, last)
+
+
+def let_die(
+    state: State, destination: Queue | Topic, subscription: int, parts: list[Range], effects: list[Effect]
+) -> None:
+    """The time of these pending messages is over, and nobody has them."""
+    if isinstance(destination, Topic) and not destination.subscriptions[subscription].is_durable:
+        note(effects, destination, subscription, AuditStage.DEAD, parts, detail=EXPIRED)
+        _let_go(destination, subscription, parts, effects)
+    else:
+        bury(state, destination, subscription, parts, EXPIRED, effects)
 
 
 def bury(

@@ -1,6 +1,6 @@
 """A channel's state as bytes, the same on every replica that has applied the same entries.
 
-    record = length (4 bytes, big-endian) | msgpack array of a kind below, Head first and End last
+    record = length (4 bytes, big-endian) | msgpack array of a kind in checkpoint_records.py, Head first and End last
 
 Records are small: what grows without bound (segments, intervals, notes on positions) is cut into parts, so that
 nothing needs one huge object. Where the bytes are cut in between does not matter. What follows from other things is
@@ -13,19 +13,36 @@ from typing import Any
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.checkpoint_records import (
+    DestinationKept,
+    End,
+    Head,
+    IncomingKept,
+    LandingKept,
+    LeavingKept,
+    OpenKept,
+    Part,
+    PieceKept,
+    PiecesKept,
+    ProducerKept,
+    ReaderKept,
+    Record,
+    RetiredKept,
+    SealedKept,
+    StagedKept,
+    SubscriptionKept,
+    TransactionKept,
+    WriterKept,
+)
 from alphorn.message_manager.columns import to_columns
 from alphorn.message_manager.moves import Lent, Moves
-from alphorn.message_manager.producers import Producer
+from alphorn.message_manager.producers import Mine
 from alphorn.message_manager.queue import Queue
-from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.schedule import Item, Kind
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.topic import Subscription, Topic
-from alphorn.message_manager.transaction_state import Reserved, Staged
-from alphorn.message_manager.writers import StagedPart
-from alphorn.model.commands import MoveStage
-from alphorn.model.destinations import Destination, Policy
+from alphorn.model.destinations import Policy
 
 LENGTH_BYTES = 4
 CHUNK_BYTES = 512 << 10
@@ -33,192 +50,6 @@ _ROWS = 8192  # of a part
 _STAGED = 1024  # batches of one record
 _TEXT_BYTES = 256 << 10  # of a part
 
-
-class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The first record."""
-
-    sequence: int
-    now_ms: int
-    next_number: int
-
-
-class ProducerKept(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A producer's counters."""
-
-    key: bytes
-    next: int
-    used_ms: int
-    refused: list[tuple[str, str, list[int]]]  # error, reason, flat pairs
-    last: int = 0
-    table: int = 0  # the destination that counts for itself; 0 for the channel
-    awaited: int = 0
-    awaited_at: int = 0
-
-
-class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A destination; its subscriptions and parts follow."""
-
-    number: int
-    destination: Destination
-    policy: dict[str, Any]  # what is not the default
-    owner: bytes
-    next_position: int
-    next_subscription: int  # the last two are of topics
-    retained_bytes: int
-    is_awaiting: bool
-    kept_from: int = 0  # of a topic
-
-
-class SubscriptionKept(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A subscription of a topic; its parts follow."""
-
-    topic: int
-    number: int
-    name: str
-    client: str
-    consumers: list[bytes]
-    selector: str
-    is_durable: bool
-    is_shared: bool
-    no_local: bytes
-    selected_from: int
-    made_at: int
-
-
-class Part(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Some rows of what a destination, or a subscription of it, knows."""
-
-    number: int
-    subscription: int
-    what: str
-    columns: list[bytes]
-    texts: list[str] = []
-
-
-class TransactionKept(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The newest transaction of a session, with all that finishing a prepared one needs."""
-
-    session: bytes
-    counter: int
-    outcome: int
-    reason: str
-    channels: list[int]
-    is_open: bool
-    has_come_back: bool
-    forgotten_ms: int
-    reserved: list[Reserved]
-    staged: list[Staged]
-    refused: int = 0
-
-
-class OpenKept(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """A body whose fragments are still coming; its pieces follow."""
-
-    producer: bytes
-    destination: int
-    size: int
-    due_ms: int
-    is_active: bool
-
-
-class SealedKept(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """The body of a message, in fragments; its pieces follow."""
-
-    producer: bytes
-    counter: int
-    size: int
-    sequence: int
-    command: int
-
-
-class PiecesKept(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """Some runs of fragments of the body before."""
-
-    columns: list[bytes]
-
-
-class WriterKept(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A writer that stages; what it has staged follows."""
-
-    name: str
-    published: int
-    used_ms: int
-
-
-class StagedKept(msgspec.Struct, frozen=True, array_like=True, tag=61):
-    """Some of what the last writer has staged in one attempt."""
-
-    attempt: tuple[int, int, int]
-    parts: list[StagedPart]
-
-
-class ReaderKept(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """A named reader of the log."""
-
-    reader: Reader
-
-
-class LeavingKept(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """A destination on its way to another channel; it is among the destinations."""
-
-    number: int
-    channel: int
-    target: int  # its number there
-    stage: MoveStage
-    begun_at: int
-
-
-class IncomingKept(msgspec.Struct, frozen=True, array_like=True, tag=56):
-    """A destination on its way here; its names, segments and pieces follow."""
-
-    number: int
-    destination: Destination
-    policy: dict[str, Any]
-    home: tuple[int, int]
-    through: int
-    attempt: bytes
-
-
-class PieceKept(msgspec.Struct, frozen=True, array_like=True, tag=57):
-    """A piece of what is known of a destination on its way here."""
-
-    number: int
-    records: list[bytes]
-
-
-class LandingKept(msgspec.Struct, frozen=True, array_like=True, tag=58):
-    """A destination that has come here and whose consumers follow; what is lent follows as parts."""
-
-    number: int
-    home: tuple[int, int]
-    begun_at: int
-
-
-class End(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The last record says how many came before."""
-
-    records: int
-
-
-Record = (
-    Head
-    | ProducerKept
-    | DestinationKept
-    | SubscriptionKept
-    | Part
-    | TransactionKept
-    | OpenKept
-    | SealedKept
-    | PiecesKept
-    | WriterKept
-    | StagedKept
-    | ReaderKept
-    | LeavingKept
-    | IncomingKept
-    | PieceKept
-    | LandingKept
-    | End
-)
 
 _encode = msgspec.msgpack.Encoder().encode
 _DEFAULT_POLICY = Policy()
@@ -315,8 +146,10 @@ def records_of(destination: Queue | Topic, *, is_awaiting: bool, has_places: boo
             yield from records_of_connection(mine, destination.number)
 
 
-def records_of_connection(producers: dict[bytes, Producer], table: int = 0) -> Iterator[Record]:
+def records_of_connection(producers: Mine, table: int = 0) -> Iterator[Record]:
     """The producers of a connection, as a destination (`table`) or the channel counts them."""
+    if producers.through:
+        yield RetiredKept(producers.connection, producers.through, sorted(producers.used))
     for key, producer in sorted(producers.items()):
         refused = [(*refusal, counters.flat()) for refusal, counters in producer.refused.items()]
         awaited = producer.awaited, producer.awaited_at

@@ -171,7 +171,7 @@ class MessageManager:
         if self._claims:
             self._decide_claims(now)
         if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
-            self._order(Tick(wall, self._dispatcher.held(self.engine.expiring(wall))))
+            self._order(Tick(wall, *self._dispatcher.names_of(self.engine.expiring(wall))))
 
     def next_deadline(self) -> float:
         """When something is due, as far as it is known now."""
@@ -191,8 +191,8 @@ class MessageManager:
             self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
                 self._tell_client_manager(delivery.client_manager, delivery.deliver)
-            for number, detached in self._dispatcher.take_detached():
-                self._tell_client_manager(number, detached)
+            for number, notice in self._dispatcher.take_notices():
+                self._tell_client_manager(number, notice)
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
         if (entry := self._orders.take_entry()) is not None:

@@ -28,6 +28,7 @@ from alphorn.message_manager.effects import (
     Effect,
     Gone,
     Landed,
+    Lapsed,
     Left,
     Settled,
     Unsubscribed,
@@ -39,7 +40,9 @@ from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.slowness import Slowness
+from alphorn.message_manager.tick_names import Names, names_of
 from alphorn.message_manager.topic import Topic
+from alphorn.model import link
 from alphorn.model.commands import Acknowledge, Return, connection_of
 from alphorn.model.destinations import Destination
 from alphorn.model.errors import InvalidDestination, Misuse, Moved
@@ -48,7 +51,6 @@ from alphorn.model.ranges import Range, RangeSet
 
 LOOKS_MAX = 2_000  # messages looked into by one `take_deliveries`
 DESCRIBED_MAX = 100  # destinations, for people
-HELD_MAX = 10_000  # messages that one Tick names
 
 
 class Sources(Protocol):
@@ -78,10 +80,10 @@ class Dispatcher:
 
     __slots__ = (
         "_contents",
-        "_detached",
         "_dirty",
         "_engine",
         "_grace",
+        "_notices",
         "_outlets",
         "_places",
         "_refused",
@@ -99,8 +101,8 @@ class Dispatcher:
         self._places: dict[bytes, Outlet] = {}  # consumer → where it is attached
         self._dirty: dict[Outlet, None] = {}  # to be looked at
         self._stalled: dict[Outlet, None] = {}  # to be looked at again when something else is
-        self._detached: list[tuple[int, Detached]] = []
-        self._refused: list[Acknowledge] = []
+        self._notices: list[tuple[int, Detached | link.Lapsed]] = []
+        self._refused: list[Acknowledge | Return] = []
         self._slowness = Slowness()
         waited_for = set(client_managers)
         newest = _newest(engine) if waited_for or is_doubtful else {}
@@ -108,6 +110,8 @@ class Dispatcher:
         self.lent: dict[int, Lent] = {}  # of destinations that have left: what consumers had
         for number in engine.moves.landing:
             self._land(number)
+        if self._grace.is_over:
+            self._find_lapsed()
 
     @property
     def has_more(self) -> bool:
@@ -165,7 +169,7 @@ class Dispatcher:
         attached.is_blocked = False  # whoever is says so after this,
         self._settle_all(self._slowness.end(connection_of(consumer)))  # and whose client is slow
         outlet.attach(attached, understood, claimed)
-        self._dirty[outlet] = None
+        self._lapse(outlet, claimed)
 
     def detach(self, consumer: bytes, seen: RangeSet | None = None) -> list[Return]:
         """A consumer wants no more; the commands give back what it held. One that is not attached holds nothing.
@@ -264,6 +268,10 @@ class Dispatcher:
                         for first, last in _pairs(effect.positions):
                             outlet.defer(first, last, effect.consumer)
                         self._settle(outlet)
+                case Lapsed():
+                    outlet = self._find(effect.destination, effect.subscription)
+                    if outlet is not None:
+                        self._lapse(outlet, RangeSet.from_flat(effect.positions))
                 case Created():
                     for outlet in self._outlets.get(effect.number, {}).values():
                         outlet.refresh()
@@ -304,8 +312,7 @@ class Dispatcher:
                 deliver = Deliver(consumer.key, outlet.destination, consumer.runs)
                 deliveries.append(Delivery(consumer.client_manager, deliver))
                 consumer.runs = []
-            if outlet.subscription:
-                self._refused += outlet.take_refused()
+            self._refused += outlet.take_refused()
             if outlet.is_unfinished:
                 (looked if budget.left < before else waiting).append(outlet)
             elif outlet.is_stalled:
@@ -313,33 +320,19 @@ class Dispatcher:
         self._dirty = dict.fromkeys(waiting + looked)  # who had no turn comes first
         return deliveries
 
-    def held(self, expiring: Mapping[int, RangeSet]) -> list[tuple[int, int, list[int]]]:
-        """Those of these that consumers have or may have, as a `Tick` names them; not more than `HELD_MAX`."""
-        found = []
-        room = HELD_MAX
-        for number, positions in expiring.items():
-            known = {
-                subscription: outlet.held(positions) for subscription, outlet in self._outlets.get(number, {}).items()
-            }
-            for subscription, _ in () if self._grace.is_over else self._engine.destinations[number].backlogs():
-                if subscription not in known:
-                    newest = self._grace.newest_of((number, subscription))
-                    known[subscription] = RangeSet(positions.intersection(0, newest))
-            for subscription, held in known.items():
-                if named := RangeSet(held.take(room)):
-                    found.append((number, subscription, named.flat()))
-                    room -= len(named)
-        return found
+    def names_of(self, expiring: Mapping[int, RangeSet]) -> tuple[Names, Names]:
+        """Those of these that consumers may have had, and those that they have, as a `Tick` names them."""
+        return names_of(expiring, self._outlets, self._engine.destinations, self._grace)
 
-    def take_refused(self) -> list[Acknowledge]:
-        """Commands to order for what subscriptions turned out not to want when they came to it in a replay."""
+    def take_refused(self) -> list[Acknowledge | Return]:
+        """Commands to order for what subscriptions turned out not to want in a replay, and for what lapsed."""
         refused, self._refused = self._refused, []
         return refused
 
-    def take_detached(self) -> list[tuple[int, Detached]]:
-        """Consumers that get nothing any more, each with its Client Manager."""
-        detached, self._detached = self._detached, []
-        return detached
+    def take_notices(self) -> list[tuple[int, Detached | link.Lapsed]]:
+        """Consumers that get nothing any more, or whose messages are out of time, each with its Client Manager."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def count(self, destination: int) -> int:
         """How many consumers a destination has, with all its subscriptions."""
@@ -411,8 +404,21 @@ class Dispatcher:
             return
         for key, consumer in outlet.consumers.items():
             del self._places[key]
-            self._detached.append((consumer.client_manager, Detached(key, InvalidDestination.__name__, reason)))
+            self._notices.append((consumer.client_manager, Detached(key, InvalidDestination.__name__, reason)))
         self._drop(outlet)
+
+    def _lapse(self, outlet: Outlet, positions: RangeSet) -> None:
+        """Who has any of these whose time is over is told so; what of it nobody has is looked for."""
+        for consumer, theirs in outlet.lapsed(positions):
+            self._notices.append((consumer.client_manager, link.Lapsed(consumer.key, theirs.flat())))
+        self._dirty[outlet] = None
+
+    def _find_lapsed(self) -> None:
+        """All who could say so have said what they have: what lapsed and is with nobody is to be found."""
+        for number, source in self._engine.destinations.items():
+            for subscription, backlog in source.backlogs():
+                if backlog.lapsed:
+                    self._dirty[self._outlet(number, subscription, source)] = None
 
     def _leave(self, number: int) -> None:
         """A destination has left: its consumers turn elsewhere, and what they may have had is told there."""
@@ -452,6 +458,7 @@ class Dispatcher:
         return {subscription: outlet.unclaimed for subscription, outlet in outlets.items() if outlet.unclaimed}
 
     def _end_grace(self) -> None:
+        self._find_lapsed()
         for outlets in list(self._outlets.values()):
             for outlet in list(outlets.values()):
                 if self._grace.newest_of((outlet.destination, outlet.subscription)) >= 0:

@@ -38,6 +38,14 @@ class Gone(Effect, frozen=True, gc=False):
     positions: list[int]  # flat pairs
 
 
+class Lapsed(Effect, frozen=True, gc=False):
+    """The time of messages is over while consumers have them: they die when they come back."""
+
+    destination: int
+    subscription: int
+    positions: list[int]  # flat pairs
+
+
 class Finished(Effect, frozen=True, gc=False):
     """A prepared transaction is over with a destination that has a limit, and may have room now; none for others."""
 

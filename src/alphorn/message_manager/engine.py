@@ -27,6 +27,7 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers, note_reader
 from alphorn.message_manager.releasing import release
+from alphorn.message_manager.retiring import retire
 from alphorn.message_manager.section import PIECE_BYTES
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.snapshot import Snapshot
@@ -58,6 +59,7 @@ from alphorn.model.commands import (
     Purge,
     Redrive,
     Release,
+    Retire,
     Return,
     SetPolicy,
     Settle,
@@ -90,6 +92,7 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Subscribe: subscribe,
     Unsubscribe: unsubscribe,
     Forget: forget,
+    Retire: retire,
     Tick: tick,
     Redrive: redrive,
     Release: release,

@@ -116,6 +116,9 @@ def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) 
         found.kept_from = state.sequence  # numbers of the other log mean nothing here
         found.count_bytes()
     state.add(found)
+    if found.producers is not None:
+        for connection in list(found.producers.plain):
+            found.producers.drop(connection, state.producers.is_over)  # those that were closed while it was on its way
     if isinstance(found, Topic):
         for subscription in found.subscriptions.values():
             state.name(found, subscription)

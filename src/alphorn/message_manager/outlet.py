@@ -37,7 +37,9 @@ class Outlet:
         "_lent",
         "_locks",
         "_maybe",
+        "_refused",
         "_source",
+        "_stray",
         "_supply",
         "_withheld",
         "consumers",
@@ -58,6 +60,8 @@ class Outlet:
         self._maybe = RangeSet()  # may have been given out before, which no count says
         self._withheld = RangeSet()  # may be with consumers that have not said so yet
         self._lent = RangeSet()  # were with consumers when it left another channel, and they have not followed yet
+        self._stray = RangeSet()  # have lapsed and are with nobody: that is on its way into the log
+        self._refused: list[Acknowledge | Return] = []  # to be ordered
 
     @property
     def is_single(self) -> bool:
@@ -67,7 +71,8 @@ class Outlet:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is known here that the backlog does not say."""
-        return not (self.consumers or self._locks or self._maybe or self._withheld or self._lent)
+        known = self.consumers or self._locks or self._maybe or self._withheld or self._lent
+        return not (known or self._supply.backlog.lapsed)
 
     @property
     def is_empty(self) -> bool:
@@ -174,26 +179,52 @@ class Outlet:
         for owner, start, end in self._locks.release(first, last):
             released += end - start + 1
             self._unlock(owner, start, end)
-        if self._maybe:
-            self._maybe.remove(first, last)
-        if self._withheld:
-            self._withheld.remove(first, last)
-        if self._lent:
-            self._lent.remove(first, last)
+        for positions in (self._maybe, self._withheld, self._lent, self._stray):
+            if positions:
+                positions.remove(first, last)
         if released <= last - first:
             self._supply.withdraw(first, last)
             self._supply.withdraw_parked(first, last, self._holders)
 
-    def held(self, positions: RangeSet) -> RangeSet:
-        """Those of these that consumers have, or may have had without a count that says so."""
-        found = RangeSet()
+    def kept(self, positions: RangeSet) -> RangeSet:
+        """Those of these that consumers have, or will say to have."""
+        found = positions.common(self._withheld)
+        found.update(positions.common(self._lent))
         for first, last in positions:
             for _, start, end in self._locks.parts(first, last):
                 found.add(start, end)
-            for others in (self._maybe, self._withheld, self._lent):
-                for start, end in others.intersection(first, last):
-                    found.add(start, end)
         return found
+
+    def had(self, positions: RangeSet) -> RangeSet:
+        """Those of these that consumers may have had without a count that says so."""
+        return positions.common(self._maybe)
+
+    def lapsed(self, positions: RangeSet) -> list[tuple[Consumer, RangeSet]]:
+        """Who of those that are attached has any of these whose time is over."""
+        found: dict[Consumer, RangeSet] = {}
+        for first, last in positions.common(self._supply.backlog.lapsed):
+            for owner, start, end in self._locks.parts(first, last):
+                if owner.is_attached:
+                    found.setdefault(owner, RangeSet()).add(start, end)
+        return list(found.items())
+
+    def _take_strays(self) -> None:
+        """What has lapsed and is with nobody is given out no more: it comes back at once, which is its end."""
+        backlog, strays = self._supply.backlog, RangeSet()
+        for first, last in backlog.lapsed:
+            for part in backlog.pending.intersection(first, last):
+                for start, end in self._locks.free(*part):
+                    strays.add(start, end)
+                    self._supply.withdraw(start, end)
+                    self._supply.withdraw_parked(start, end, self._holders)
+        fresh, self._stray = strays.difference(self._stray), strays
+        had = fresh.common(self._maybe)
+        parts = [(had, False), (fresh.difference(had), True)]
+        self._refused += [
+            Return(self.destination, self.subscription, b"", part.flat(), delay_ms=0, is_unseen=is_unseen)
+            for part, is_unseen in parts
+            if part
+        ]
 
     def withhold(self, through: int) -> None:
         """Positions through this one may be with consumers that have not said so yet."""
@@ -262,6 +293,8 @@ class Outlet:
         is_exclusive = self._source.policy.exclusive
         if self._withheld or self._lent or (self._leaving and (is_exclusive or self.is_single)):
             return []
+        if self._supply.backlog.lapsed:
+            self._take_strays()
         if is_exclusive and self._active is None and self.consumers:
             holders = [consumer for consumer in self.consumers.values() if consumer.outstanding]
             self._active = holders[0] if holders else next(iter(self.consumers.values()))
@@ -284,10 +317,12 @@ class Outlet:
                     self._tell_of(consumer, run, run.count)
                     served[consumer] = None
 
-    def take_refused(self) -> list[Acknowledge]:
-        """What a subscription was found not to want: it is done with as if it were consumed."""
-        refused = self._supply.take_refused()
-        return [Acknowledge(self.destination, self.subscription, b"", refused.flat())] if refused else []
+    def take_refused(self) -> list[Acknowledge | Return]:
+        """What a subscription was found not to want is done with as if it were consumed; and what lapsed comes back."""
+        found, self._refused = self._refused, []
+        if refused := self._supply.take_refused():
+            found.append(Acknowledge(self.destination, self.subscription, b"", refused.flat()))
+        return found
 
     def describe(self) -> dict[str, Any]:
         """What is known here, printable."""

@@ -3,9 +3,12 @@
 A message that was seen before is not stored again, and one that was refused stays refused, so that a producer that
 did not hear the outcome may send again. Refusals are remembered within bounds, newest last: a producer resends only
 what it has no outcome for.
+
+A producer is forgotten when its client has closed it. What comes of it after that is a copy that a Client Manager was
+late with, and must not count as new: so its number is known to be over, without a word for each such number.
 """
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from alphorn.message_manager.guarded import Guarded
 from alphorn.model.commands import CONNECTION_BYTES, connection_of, number_of
@@ -70,15 +73,32 @@ class Producer:
         return None
 
 
+class Mine(dict[bytes, Producer]):
+    """One connection's producers by key, and what it has said of its numbers: through this one only these are used."""
+
+    __slots__ = ("connection", "through", "used")
+
+    def __init__(self, connection: bytes) -> None:
+        super().__init__()
+        self.connection = connection
+        self.through = 0
+        self.used: frozenset[int] = frozenset()
+
+    def is_over(self, key: bytes) -> bool:
+        """Whether the connection has said that this producer or session of it is not used any more."""
+        number = number_of(key)
+        return number <= self.through and number not in self.used
+
+
 class Producers:
     """All producers of a channel, by connection and key: in `plain` to look at, in `of` to change."""
 
     __slots__ = ("forgotten", "of", "plain")
 
     def __init__(self) -> None:
-        self.plain: dict[bytes, dict[bytes, Producer]] = {}
-        self.of: MutableMapping[bytes, dict[bytes, Producer]] = self.plain
-        # Connections that have ended, the newest last, and the largest number of a producer that each had.
+        self.plain: dict[bytes, Mine] = {}
+        self.of: MutableMapping[bytes, Mine] = self.plain
+        # Connections that have ended, the newest last, and the largest number that each is known to have used.
         self.forgotten: dict[bytes, int] = {}
 
     def guard(self, keep: Callable[[bytes], None]) -> None:
@@ -90,12 +110,17 @@ class Producers:
         self.of = self.plain
 
     def is_forgotten(self, key: bytes) -> bool:
-        """Whether this is a producer of a connection that has ended: what comes of it late was stored before.
+        """Whether this is a producer that was closed, or of a connection that has ended: what comes of it is late.
 
-        Numbers of producers only grow, so one with a larger number is of a connection that has come back.
+        Numbers only grow, so one with a larger number is of a connection that has come back.
         """
         largest = self.forgotten.get(connection_of(key))
-        return largest is not None and number_of(key) <= largest
+        return (largest is not None and number_of(key) <= largest) or self.is_over(key)
+
+    def is_over(self, key: bytes) -> bool:
+        """Whether a connection that is there has said that this producer or session of it is not used any more."""
+        mine = self.plain.get(connection_of(key))
+        return mine is not None and mine.is_over(key)
 
     def find(self, key: bytes) -> Producer | None:
         """The producer, if it is known."""
@@ -104,27 +129,59 @@ class Producers:
 
     def add(self, key: bytes) -> Producer:
         """A producer that sends for the first time."""
-        made = self.of.setdefault(connection_of(key), {})[key] = Producer()
+        made = Producer()
+        self.put(key, made)
         return made
 
     def put(self, key: bytes, producer: Producer) -> None:
         """A producer whose counters are known."""
-        self.of.setdefault(connection_of(key), {})[key] = producer
+        self.of_connection(connection_of(key))[key] = producer
 
-    def forget(self, connection: bytes) -> None:
-        """All producers of a connection are forgotten; for a while it is remembered that they were."""
-        numbers = [number_of(key) for key in self.of.pop(connection, None) or ()]
-        self.forgotten[connection] = max([self.forgotten.pop(connection, 0), *numbers])
+    def of_connection(self, connection: bytes) -> Mine:
+        """A connection's producers, which may be none yet."""
+        found = self.of.get(connection)
+        if found is None:
+            found = self.of[connection] = Mine(connection)
+        return found
+
+    def retire(self, connection: bytes, through: int, used: Iterable[int]) -> bool:
+        """Through this number a connection uses only these; False where that is known, or came after its end."""
+        known = self.plain.get(connection)
+        if through <= max(known.through if known is not None else 0, self.forgotten.get(connection, 0)):
+            return False
+        mine = self.of_connection(connection)
+        mine.through, mine.used = through, frozenset(used)
+        self.drop(connection, mine.is_over)
+        return True
+
+    def drop(self, connection: bytes, is_over: Callable[[bytes], bool]) -> int:
+        """Those of a connection's producers that are over are gone; gives the largest number that is known of it."""
+        mine = self.of.get(connection)
+        if mine is None:
+            return 0
+        over = [key for key in mine if is_over(key)]
+        for key in over:
+            del mine[key]
+        if not mine and not mine.through:
+            del self.of[connection]
+        return max([mine.through, *map(number_of, over)])
+
+    def forget(self, connection: bytes, largest: int = 0) -> None:
+        """All producers of a connection are forgotten; for a while it is remembered that they were.
+
+        `largest` is the largest number that others know of it.
+        """
+        mine = self.of.pop(connection, None)
+        numbers = [mine.through, *map(number_of, mine)] if mine is not None else []
+        self.forgotten[connection] = max([self.forgotten.pop(connection, 0), largest, *numbers])
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
     def forget_idle(self, now_ms: int) -> None:
         """Producers of nobody that were not used for long are forgotten."""
-        mine = self.of.get(NOBODY, {})
-        for key in [key for key, producer in mine.items() if producer.used_ms + IDLE_MS_MAX <= now_ms]:
-            del mine[key]
-        if not mine:
-            self.of.pop(NOBODY, None)
+        mine = self.of.get(NOBODY)
+        if mine is not None:
+            self.drop(NOBODY, lambda key: mine[key].used_ms + IDLE_MS_MAX <= now_ms)
 
     def next_idle(self) -> int | None:
         """When the next producer of nobody is forgotten."""

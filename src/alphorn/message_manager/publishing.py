@@ -54,7 +54,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     if after >= expected:
         raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
     if producer is None and after == 0 and state.producers.is_forgotten(key):
-        raise Unavailable("the connection that sent these messages has ended; connect again")
+        raise Unavailable("the connection that sent these messages has ended, or closed their producer; connect again")
     if producer is not None and 0 < producer.awaited < counter:
         raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")
     skip = max(0, expected - counter)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from alphorn.message_manager.backlog import Backlog
-from alphorn.message_manager.checkpoint import (
-    LENGTH_BYTES,
+from alphorn.message_manager.checkpoint import LENGTH_BYTES
+from alphorn.message_manager.checkpoint_records import (
     DestinationKept,
     End,
     Head,
@@ -22,6 +22,7 @@ from alphorn.message_manager.checkpoint import (
     ProducerKept,
     ReaderKept,
     Record,
+    RetiredKept,
     SealedKept,
     StagedKept,
     SubscriptionKept,
@@ -102,6 +103,8 @@ def _take(state: State, record: Record) -> None:
             producer.await_again(record.awaited, record.awaited_at)
             for error, reason, flat in record.refused:
                 producer.refused[error, reason] = RangeSet.from_flat(flat)
+        case RetiredKept():
+            state.producers.retire(record.connection, record.through, record.used)
         case DestinationKept():
             _take_destination(state, record)
         case SubscriptionKept():

@@ -7,7 +7,8 @@ their turn as bytes. So every row is written once, and the bytes are the same ho
 from collections.abc import Callable, Generator, Iterator
 from typing import Generic
 
-from alphorn.message_manager.checkpoint import Record, frame
+from alphorn.message_manager.checkpoint import frame
+from alphorn.message_manager.checkpoint_records import Record
 from alphorn.message_manager.guarded import Key, Row
 
 PIECE_BYTES = 4 << 10  # about half a millisecond's work

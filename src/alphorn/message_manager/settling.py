@@ -4,7 +4,7 @@ Who holds a message is the dispatcher's to know; here, what is not pending any m
 thing twice does no harm.
 """
 
-from alphorn.message_manager.burial import DELIVERY_LIMIT, REJECTED, bury
+from alphorn.message_manager.burial import DELIVERY_LIMIT, REJECTED, bury, let_die
 from alphorn.message_manager.effects import Arrived, Deferred, Effect, Gone
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.particulars import TIME_MS_MAX
@@ -28,7 +28,10 @@ def acknowledge(state: State, command: Acknowledge, place: int, effects: list[Ef
 
 
 def give_back(state: State, command: Return, place: int, effects: list[Effect]) -> None:
-    """These messages come back, counted once more if they were seen: for others, now or later, or as dead."""
+    """These messages come back, counted once more if they were seen: for others, now or later, or as dead.
+
+    Those whose time was over meanwhile die now.
+    """
     destination, backlog = state.find_backlog(command.destination, command.subscription)
     returned = RangeSet()
     for first, last in RangeSet(ranges_of(command.positions)):
@@ -45,6 +48,9 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
         if returned:
             bury(state, destination, subscription, list(returned), REJECTED, effects)
         return
+    if backlog.lapsed and (over := returned.common(backlog.lapsed)):
+        let_die(state, destination, subscription, list(over), effects)
+        returned = returned.difference(over)
     if policy.delivery_limit and not command.is_unseen:
         dead = _beyond(backlog.counts, returned, policy.delivery_limit)
         if dead:

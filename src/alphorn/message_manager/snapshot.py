@@ -7,6 +7,7 @@ piece that is taken. What else there is is encoded when the snapshot is made.
 from collections.abc import Generator, Iterable, Iterator
 
 from alphorn.message_manager import checkpoint
+from alphorn.message_manager.checkpoint_records import End, Record
 from alphorn.message_manager.needed import Needed
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.section import PIECE_BYTES, Section
@@ -62,16 +63,16 @@ class Snapshot:
         self._let_go()
         yield end
         count = self._records + self._producers.records + self._destinations.records
-        yield self._encoded([checkpoint.End(count)])
+        yield self._encoded([End(count)])
         for _ in self._needed.steps():
             yield b""
 
-    def _begin(self, destination: Queue | Topic) -> Iterator[checkpoint.Record]:
+    def _begin(self, destination: Queue | Topic) -> Iterator[Record]:
         destination.sweep()
         self._needed.add(destination)
         return checkpoint.records_of(destination, is_awaiting=destination.number in self._awaiting)
 
-    def _encoded(self, records: Iterable[checkpoint.Record]) -> bytes:
+    def _encoded(self, records: Iterable[Record]) -> bytes:
         gathered = bytearray()
         for record in records:
             checkpoint.frame(gathered, record)

@@ -121,9 +121,12 @@ class State:
         return self.producers if found is None or found.producers is None else found.producers
 
     def tables(self) -> list[tuple[int, Producers]]:
-        """The producers of destinations that count for themselves, by their numbers; to look at, not to change."""
-        found = self.directory.items()
-        return [(number, source.producers) for number, source in found if source.producers is not None]
+        """The producers of destinations that count for themselves, by their numbers; to look at, not to change.
+
+        Only what came from another channel does, so nothing else is looked at.
+        """
+        came = [self.directory[number] for number in sorted(self.moves.came) if number in self.directory]
+        return [(found.number, found.producers) for found in came if found.producers is not None]
 
     def occupied(self, destination: Queue | Topic) -> int:
         """Messages that count against a destination's limit, however prepared transactions are decided."""

@@ -91,6 +91,8 @@ def _is_seen(state: State, command: Fragment | Abandon, place: int, effects: lis
     after = counter - 1 if command.after < 0 else command.after
     if after >= expected:
         raise Unavailable(f"fragments {expected} to {after} of this producer are missing; send again from there")
+    if producer is None and after == 0 and state.producers.is_forgotten(key):
+        raise Unavailable("the connection that sent this fragment has ended, or has closed its sender; send it anew")
     if producer is not None and 0 < producer.awaited < counter:
         raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")
     if counter >= expected:

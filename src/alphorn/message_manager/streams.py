@@ -143,8 +143,12 @@ class Streams:
 
     def forget(self, connection: bytes) -> None:
         """A connection has ended: what it did not finish is given up."""
-        for producer in [producer for producer in self.open if connection_of(producer) == connection]:
+        for producer in self.of(connection):
             del self.open[producer]
+
+    def of(self, connection: bytes) -> list[bytes]:
+        """The producers of a connection that have an unfinished body."""
+        return [producer for producer in self.open if connection_of(producer) == connection]
 
     def tick(self, now_ms: int) -> None:
         """Gives up what nothing was added to for too long."""

@@ -76,11 +76,12 @@ def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> 
     """What belongs to a connection ends with it."""
     if len(command.connection) != CONNECTION_BYTES:
         raise PeerViolation("a connection's id has another length; nothing was forgotten")
-    state.producers.forget(command.connection)
-    state.transactions.forget(command.connection, state.now_ms)
+    largest = 0
     for number, producers in state.tables():
         if command.connection in producers.plain:
-            state.producers_of(number).forget(command.connection)
+            largest = max(largest, state.producers_of(number).drop(command.connection, lambda key: True))
+    state.producers.forget(command.connection, largest)
+    state.transactions.forget(command.connection, state.now_ms)
     state.streams.forget(command.connection)
     for number, subscription in sorted(state.owned.get(command.connection, ())):
         found = state.destinations.get(number)

@@ -3,8 +3,9 @@
 Only what is due is looked at, however many destinations there are. What the same Tick does to many is done in the
 order of their numbers.
 
-A message expires whether or not a consumer has it: one that waits with an idle consumer would never expire otherwise.
-What a consumer had counts as delivered then, since nobody can tell whether its program has used it.
+A message that a consumer has when its time is over was received in time: acknowledging it counts. It dies when it comes
+back, and client libraries give back at once what no program has seen, so nothing waits for ever with an idle consumer.
+What a consumer may have had before counts as delivered, since nobody can tell whether its program has used it.
 """
 
 from alphorn.message_manager.burial import expire
@@ -23,9 +24,7 @@ Released = dict[tuple[int, int], RangeSet]  # destination and subscription → p
 def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None:
     """It is later now; a time that is not later changes nothing."""
     now_ms = command.now_ms
-    held: dict[int, dict[int, RangeSet]] = {}
-    for number, subscription, positions in command.held:
-        held.setdefault(number, {})[subscription] = RangeSet(ranges_of(positions))
+    held, kept = _by_place(command.held), _by_place(command.kept)
     if now_ms <= state.now_ms:
         return
     items = state.schedule.take_due(now_ms)  # judged by the time before
@@ -48,7 +47,7 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
         _review(state, state.destinations[number], is_marked=number in state.awaiting, expired=expired)
     state.awaiting.clear()
     for number in sorted(expired):
-        expire(state, state.destinations[number], expired[number], effects, held.get(number))
+        expire(state, state.destinations[number], expired[number], effects, held.get(number), kept.get(number))
     for number, subscription in sorted(released):
         _release(state, number, subscription, released[number, subscription], effects)
     state.producers.forget_idle(now_ms)
@@ -59,6 +58,14 @@ def tick(state: State, command: Tick, place: int, effects: list[Effect]) -> None
     state.transactions.forget_old(now_ms)
     state.streams.tick(now_ms)
     state.writers.on_tick(now_ms)
+
+
+def _by_place(named: list[tuple[int, int, list[int]]]) -> dict[int, dict[int, RangeSet]]:
+    """Positions by destination and subscription; raises `PeerViolation`."""
+    found: dict[int, dict[int, RangeSet]] = {}
+    for number, subscription, positions in named:
+        found.setdefault(number, {})[subscription] = RangeSet(ranges_of(positions))
+    return found
 
 
 def expiring(state: State, now_ms: int) -> Expired:

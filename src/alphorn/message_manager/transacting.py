@@ -132,6 +132,8 @@ def _known(state: State, command: Group) -> Record | None:
             return Record(counter=command.counter, outcome=Outcome.ROLLED_BACK, reason=_LATE)
         if record is not None and record.outcome is Outcome.PREPARED:
             raise Misuse(f"transaction {record.counter} of this session is not decided yet; wait for its outcome")
+        if state.producers.is_over(command.session):
+            raise Misuse(f"the session of transaction {command.counter} was closed; nothing of it is done any more")
         return None
     if record.counter > command.counter:
         raise Misuse(f"transaction {command.counter} of this session is over; {record.counter} came after it")

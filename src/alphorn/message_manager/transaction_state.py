@@ -8,7 +8,7 @@ find what was decided.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from itertools import takewhile
 
@@ -17,7 +17,7 @@ import msgspec
 from alphorn.message_manager.backlog import Piece
 from alphorn.model.commands import Publish, connection_of
 
-FORGOTTEN_MS = 3600 * 1000  # how long a transaction over several channels is known after its connection has ended
+FORGOTTEN_MS = 3600 * 1000  # how long a transaction over several channels is known after its session has ended
 BRIEF_MS = 300 * 1000  # and one of this channel alone
 
 
@@ -56,7 +56,7 @@ class Record(msgspec.Struct, kw_only=True):
     channels: list[int] = []  # that take part, home first; none where only this one does
     is_open: bool = False  # decided here to be done, and not every channel has finished
     has_come_back: bool = False  # it was prepared here, and what it consumed has come back
-    forgotten_ms: int = 0  # when its connection ended
+    forgotten_ms: int = 0  # when its session ended
     refused: int = 0  # later transactions through this one are rolled back: they came while this one was prepared
     reserved: list[Reserved] = []
     staged: list[Staged] = []
@@ -134,11 +134,14 @@ class Transactions:
             if any(not record.forgotten_ms for record in records.values())
         }
 
-    def forget(self, connection: bytes, now_ms: int) -> None:
-        """A connection has ended. What was done stays known: a Client Manager that hung may order it once more."""
+    def forget(self, connection: bytes, now_ms: int, is_over: Callable[[bytes], bool] = lambda session: True) -> None:
+        """A connection has ended, or some of its sessions.
+
+        What was done stays known: a Client Manager that hung may order it once more.
+        """
         records = self.of.get(connection, {})
         for session, record in sorted(records.items()):
-            if not record.forgotten_ms:
+            if not record.forgotten_ms and is_over(session):
                 record.forgotten_ms = max(1, now_ms)
                 (self._forgotten if record.channels else self._brief)[session] = record.forgotten_ms
 

@@ -21,6 +21,7 @@ from alphorn.model.errors import PeerViolation
 CONNECTION_BYTES = 16
 _KEY_NUMBER_BYTES = 4
 NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of producers and consumers
+USED_MAX = 10_000  # of a client's own numbers, in one `Retire`
 COUNTER_MAX = 1 << 62
 STAGED_PARTS_MAX = 200_000  # of one writer
 WRITER_NAME_MAX = 255
@@ -143,11 +144,13 @@ class Forget(Command, frozen=True, array_like=True, gc=False, tag=9):
 class Tick(Command, frozen=True, array_like=True, gc=False, tag=10):
     """The time is now this: what expires, is due or was kept long enough is dealt with. Only the primary sends it.
 
-    Of the messages that expire now it names those that consumers have, or may have: that was a delivery of each.
+    Of the messages that expire now it names those that consumers have (`kept`): they live until these are done with
+    them. And those that consumers may have had before (`held`): that was a delivery of each.
     """
 
     now_ms: int
     held: list[tuple[int, int, list[int]]] = []  # destination, subscription, positions in flat pairs
+    kept: list[tuple[int, int, list[int]]] = []
 
 
 class Redrive(Command, frozen=True, array_like=True, gc=False, tag=11):
@@ -161,6 +164,17 @@ class Purge(Command, frozen=True, array_like=True, gc=False, tag=12):
     """Everything a queue holds is let go."""
 
     destination: int
+
+
+class Retire(Command, frozen=True, array_like=True, gc=False, tag=13):
+    """Of its numbers through this one a connection uses only these: its other producers and sessions are over.
+
+    Each such word contains all that came before it, so a late one changes nothing.
+    """
+
+    connection: bytes
+    through: int
+    used: list[int]
 
 
 class TransactionCommit(Command, frozen=True, array_like=True, gc=False, tag=20):
@@ -350,6 +364,7 @@ AnyCommand = (
     | Tick
     | Redrive
     | Purge
+    | Retire
     | TransactionCommit
     | TransactionPrepare
     | TransactionDecide

@@ -9,6 +9,7 @@ every Client Manager while the destination lives. Positions are flat pairs (firs
 
 from alphorn.model.frame_kinds import ClientFrame, ServerFrame
 from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
+from alphorn.model.moving_conversation import Drain, Move
 
 FRAME_BYTES_MAX = 16 << 20
 _CHANNEL_SHIFT = 40
@@ -265,30 +266,21 @@ class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):
         return self.seen + self.unseen
 
 
+class Retire(ClientFrame, frozen=True, array_like=True, gc=False, tag=17):
+    """Of its numbers through this one the client uses only these: other producers and sessions are closed for good.
+
+    It contains all that earlier ones said, and is not answered: where one is lost, the next says it again.
+    """
+
+    through: int
+    used: list[int]
+
+
 class Regulate(ClientFrame, frozen=True, array_like=True, gc=False, tag=30):
     """A consumer has more than it can use at the moment, and is to get no more; or (not blocked) it can use more."""
 
     consumer: int
     is_blocked: bool
-
-
-class Move(ClientFrame, frozen=True, array_like=True, gc=False, tag=55):
-    """Moves a destination to another channel, while it is used. Answered by `Done` when it is there, or by `Failed`."""
-
-    request: int
-    destination: str
-    channel: str  # its name
-
-
-class Drain(ClientFrame, frozen=True, array_like=True, gc=False, tag=56):
-    """Moves everything off a channel, and lets nothing new onto it; or lets it on again (`is_over`).
-
-    Answered by `Done`, with how many destinations were moved, or by `Failed`.
-    """
-
-    request: int
-    channel: str
-    is_over: bool = False
 
 
 AnyClientFrame = (
@@ -320,6 +312,7 @@ AnyClientFrame = (
     | DropStaged
     | NoteReader
     | Regulate
+    | Retire
     | Move
     | Drain
 )
@@ -434,6 +427,13 @@ class Joined(ServerFrame, frozen=True, array_like=True, gc=False, tag=150):
     is_new: bool  # it came after the wish, so its consumer begins with its first message
 
 
+class Lapsed(ServerFrame, frozen=True, array_like=True, gc=False, tag=113):
+    """The time of messages that a consumer has is over: what its program was not handed yet is to be given back."""
+
+    consumer: int
+    positions: list[int]
+
+
 class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
     """The destination at a place that this client knows was deleted. Its name may have, or get, another place."""
 
@@ -475,6 +475,7 @@ AnyServerFrame = (
     | Refused
     | Delivered
     | ConsumerClosed
+    | Lapsed
     | StatusAnswer
     | Pong
     | Goodbye

@@ -334,6 +334,13 @@ class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):
     reason: str
 
 
+class Lapsed(Told, frozen=True, array_like=True, gc=False, tag=108):
+    """The time of messages that a consumer has is over: what no program has seen of them is to come back."""
+
+    consumer: bytes
+    positions: list[int]
+
+
 class Entries(Told, frozen=True, array_like=True, gc=False, tag=105):
     """Log entries that were asked for; those it does not have are missing."""
 
@@ -398,6 +405,7 @@ AnyTold = (
     | Deliver
     | Answered
     | Detached
+    | Lapsed
     | Entries
     | Described
     | Looked

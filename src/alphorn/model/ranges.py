@@ -179,6 +179,10 @@ class RangeSet:
             rest._lasts += lasts
         return rest
 
+    def common(self, other: "RangeSet") -> "RangeSet":
+        """What is here and there."""
+        return self.difference(self.difference(other))
+
     def flat(self) -> list[int]:
         """First, last, first, last: how it is stored."""
         return [number for pair in zip(self._firsts, self._lasts, strict=True) for number in pair]

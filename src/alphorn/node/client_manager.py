@@ -36,6 +36,7 @@ from alphorn.doors.tunnel import Tunnel
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
+from alphorn.io.strangers import Strangers
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.topology import link_from
@@ -65,8 +66,7 @@ class ClientManagerNode:
         self._me = file.node(name)
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
-        self._strangers: dict[int, tuple[FrameStream, float]] = {}  # have not said hello, and until when; in that order
-        self._is_dismissing = False  # a timer runs
+        self._strangers = Strangers(HELLO_S, self._dismiss)
         self._gauged: list[int] = []
         self._next_stream = 0
         self._is_reading = True
@@ -222,27 +222,15 @@ class ClientManagerNode:
             buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
         )
-        loop = asyncio.get_running_loop()
-        if not self._is_dismissing:
-            self._is_dismissing = True
-            loop.call_later(HELLO_S, self._dismiss_strangers)
-        self._strangers[number] = stream, loop.time() + HELLO_S
+        self._strangers.add(number, stream)
         return stream
 
-    def _dismiss_strangers(self) -> None:
-        """Who has not said hello in time must go; one timer serves all."""
-        loop = asyncio.get_running_loop()
-        while self._strangers:
-            number, (stream, until) = next(iter(self._strangers.items()))
-            if until > loop.time():
-                loop.call_at(until, self._dismiss_strangers)
-                return
-            del self._strangers[number]
-            if number in self._streams:
-                _send_away(stream, f"a connection begins with hello, within {HELLO_S:.0f} seconds")
-            else:
-                stream.abort("no hands were shaken in time")
-        self._is_dismissing = False
+    def _dismiss(self, number: int, stream: FrameStream) -> None:
+        """Who has not said hello in time must go."""
+        if number in self._streams:
+            _send_away(stream, f"a connection begins with hello, within {HELLO_S:.0f} seconds")
+        else:
+            stream.abort("no hands were shaken in time")
 
     def _accept_tunnel(self) -> FrameStream:
         return self._accept(partial(TunnelStream, Tunnel.to_client()))
@@ -254,7 +242,7 @@ class ClientManagerNode:
         self.receive(Opened(number))
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
-        self._strangers.pop(number, None)
+        self._strangers.forget(number)
         try:
             said = [Said(number, native.decode_client(frame)) for frame in frames]
         except PeerViolation as error:
@@ -271,7 +259,7 @@ class ClientManagerNode:
         self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
-        self._strangers.pop(number, None)
+        self._strangers.forget(number)
         if self._streams.pop(number, None) is not None:
             self.receive(Closed(number, reason))
 

@@ -19,6 +19,7 @@ from alphorn.bus.machine import ChangeInterval
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG, ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
+from alphorn.io.strangers import Strangers
 from alphorn.io.streams import FrameStream
 from alphorn.io.tasks import Tasks
 from alphorn.io.topology import link_hosts, seat_of
@@ -59,6 +60,7 @@ from alphorn.node.links import MakeStream
 from alphorn.node.reader import Guest
 
 REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
+INTRODUCE_S = 5.0  # so long a stranger may take to say its first frame
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
 MEASURE_BYTES = 1 << 20  # of the log, after which the disk is measured
 MEASURE_S = 0.1  # and this often
@@ -78,6 +80,7 @@ class MessageManagerNode:
         self._channel = next(i for i, channel in enumerate(file.channels) if channel.name == self.table.channel)
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
+        self._strangers = Strangers(INTRODUCE_S, self._dismiss)
         self._next_link = 0
         self._is_synchronised = False
         self._tasks = Tasks()
@@ -303,18 +306,26 @@ class MessageManagerNode:
         """A Client Manager calls."""
         self._next_link += 1
         number = self._next_link
-        return make(
+        stream = make(
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number),
             frame_bytes_max=link.FRAME_BYTES_MAX,
         )
+        self._strangers.add(number, stream)
+        return stream
+
+    def _dismiss(self, number: int, stream: FrameStream) -> None:
+        """Whoever has something to do here says at once who it is, or what it wants."""
+        _log.warning("event=stranger_dismissed node=%s peer=%s", self.table.name, stream.peer)
+        stream.abort(f"a link begins with a frame, within {INTRODUCE_S:.0f} seconds")
 
     def _on_open(self, number: int, stream: FrameStream) -> None:
         self._streams[number] = stream
         self._driver.receive(LinkOpened(number))
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
+        self._strangers.forget(number)
         try:
             asked = [Asked(number, link.decode_asked(frame)) for frame in frames]
         except PeerViolation as error:
@@ -323,6 +334,7 @@ class MessageManagerNode:
         self._driver.receive_all(asked)
 
     def _on_closed(self, number: int) -> None:
+        self._strangers.forget(number)
         if self._streams.pop(number, None) is not None:
             self._driver.receive(LinkClosed(number))
 

@@ -11,8 +11,8 @@ from alphorn.client.core import State
 from alphorn.client.requests import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
-from alphorn.model.conversation import Move
 from alphorn.model.errors import Error
+from alphorn.model.moving_conversation import Move
 from alphorn.testing.book import Book
 from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
 from alphorn.testing.client_manager_room import ClientManagerRoom

@@ -24,8 +24,9 @@ from alphorn.client.flushing import give_up_at, log_given_up
 from alphorn.client.forks import FORKS
 from alphorn.client.url import choose_tls, choose_url, parse_url
 from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_freed_memory
-from alphorn.model.conversation import Administer, Done, Drain, Move, Status
+from alphorn.model.conversation import Administer, Done, Status
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.moving_conversation import Drain, Move
 from alphorn.model.status_pages import StatusPages
 
 CONNECT_TIMEOUT_S = 5.0
