@@ -182,6 +182,23 @@ def test_a_batch_behind_a_number_that_cannot_be_read_is_served_from_the_disk() -
     assert answering.repairs() == [("S2", 0, payload)]
 
 
+def test_a_batch_whose_number_itself_cannot_be_read_is_known_by_the_digest_that_a_candidate_seeks() -> None:
+    answering = Answering()
+    behind, payload = answering.bench.ledger.last + 1, payload_of(70)
+    answering.bench.storage.submit(Persist(2, [PutEntry(behind, payload, digest_of(payload))]))
+    answering.bench.station.impaired_until = behind
+
+    def seek(*digests: int) -> None:
+        fetch = Fetch(1, [(behind, behind)], [(batch_id(70), 0, 0)], list(digests))
+        answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
+
+    seek()
+    seek(digest_of(b"what the number means elsewhere"))
+    assert (answering.repairs(), answering.bench.sent(Absent)) == ([], [])
+    seek(digest_of(payload), 0, 1)  # more digests than batches say nothing
+    assert answering.repairs() == [("S2", 0, payload)]
+
+
 class Restarted(Answering):
     """The same after a restart: batches are found by their numbers only, and the group has forgotten their sender."""
 

@@ -142,6 +142,7 @@ class Fetch(Body, frozen=True, array_like=True):
     target: U16
     sequences: list[tuple[U64, U64]]  # inclusive ranges, asked of a data server by number
     ids: list[tuple[Id, U16, U16]]  # id, first missing fragment, one past the last; 0,0 for the whole
+    digests: list[U64] = []  # of these batches, in the same order, from a candidate: it knows what their numbers mean
 
 
 class Absent(Body, frozen=True, array_like=True):

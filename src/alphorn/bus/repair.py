@@ -4,6 +4,8 @@ A repair goes to the one who asked; when a second member asks for the same withi
 and then not again for that long. Repairs spend a byte budget; over it they are left out, and asked for again.
 """
 
+from itertools import zip_longest
+
 import msgspec
 
 from alphorn.bus.entries import Assignment, digest_of
@@ -50,8 +52,8 @@ class Repairer:
             return
         self._fill(now)
         absent = []
-        for batch, first, last in fetch.ids:
-            if not self._answer_batch(frame.number, batch, first, last, now) and self.lacks(batch):
+        for (batch, first, last), digest in zip_longest(fetch.ids, fetch.digests[: len(fetch.ids)]):
+            if not self._answer_batch(frame.number, batch, first, last, digest, now) and self.lacks(batch):
                 absent.append(batch)
         for first, last in fetch.sequences:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
@@ -81,14 +83,14 @@ class Repairer:
             )
             self._send(to, sequence, data, now)
 
-    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
         station = self._station
         sequence = station.ledger.find(batch) or self._place_of(batch)
         whole = station.holdings.get(batch)
         if whole is not None:
             payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
         else:
-            found = self._stored(sequence) if sequence else self._stray(batch)
+            found = self._stored(sequence) if sequence else self._stray(batch, sought)
             if found is None:
                 return False
             payload, timestamp, digest = found
@@ -102,18 +104,22 @@ class Repairer:
         assignment, stored = self._station.ledger.get(sequence), self.payload_of(sequence)
         return None if assignment is None or stored is None else (stored, assignment.timestamp, assignment.digest)
 
-    def _stray(self, batch: bytes) -> tuple[bytes | memoryview, int, int] | None:
+    def _stray(self, batch: bytes, sought: int | None) -> tuple[bytes | memoryview, int, int] | None:
         """A batch behind a number that this disk cannot read any more: the ledger ends before it, the disk may not.
 
-        Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else.
+        Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else. Where what
+        the number meant is unreadable itself, they are known by the digest that is sought.
         """
         station = self._station
         for sequence in range(station.ledger.last + 1, station.impaired_until + 1):
             assignment = station.storage.assignment(sequence)
-            if isinstance(assignment, Assignment) and assignment.id == batch:
-                stored = station.storage.entry(sequence)
-                if isinstance(stored, bytes | memoryview) and digest_of(stored) == assignment.digest:
-                    return stored, assignment.timestamp, assignment.digest
+            if isinstance(assignment, Assignment):
+                digest, timestamp = assignment.digest if assignment.id == batch else None, assignment.timestamp
+            else:
+                digest, timestamp = sought, 0
+            stored = station.storage.entry(sequence) if digest is not None else None
+            if isinstance(stored, bytes | memoryview) and digest_of(stored) == digest:
+                return stored, timestamp, digest
         return None
 
     def lacks(self, batch: bytes) -> bool:

@@ -306,8 +306,10 @@ class Takeover:
         for number in sorted((senders | servers) - {0, station.number}):
             wanted = missing[: station.budget.nack_numbers_max]
             numbers = [station.ledger.find(batch) for batch in wanted]
+            digests = [assignment.digest for n in numbers if (assignment := station.ledger.get(n)) is not None]
             # Whoever knows that one of these numbers is final denies nothing, whatever this member takes it for.
-            station.send_member(number, Fetch(number, [(n, n) for n in numbers], [(batch, 0, 0) for batch in wanted]))
+            ids = [(batch, 0, 0) for batch in wanted]
+            station.send_member(number, Fetch(number, [(n, n) for n in numbers], ids, digests))
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -32,12 +32,12 @@ def _unfenced_denial() -> list[Patch]:
 
 
 def _own_cutting() -> list[Patch]:
-    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
         sequence = self._station.ledger.find(batch) or self._place_of(batch)
         whole = self._station.holdings.get(batch)
         found = (whole.payload, whole.timestamp, whole.digest) if whole is not None else None
         if found is None:
-            found = self._stored(sequence) if sequence else self._stray(batch)
+            found = self._stored(sequence) if sequence else self._stray(batch, sought)
         if found is None:
             return False
         payload, timestamp, digest = found

@@ -51,8 +51,9 @@ class Ruin:
         return self._keeps_majority(victim)
 
     def may_damage_number(self, victim: SimulatedNode, sequence: int) -> bool:
-        """The same for what one number means; without that, nobody can say whose the entry behind it is."""
-        is_kept = sequence not in victim.disk.durable.entries or self.may_damage_entry(victim, sequence)
+        """The same for what one number means; the entry behind it is known by its digest, where it can be read."""
+        disk = victim.disk.durable
+        is_kept = sequence not in disk.entries or is_intact(disk, sequence) or self.may_damage_entry(victim, sequence)
         return is_kept and self.may_damage_assignment(victim)
 
     def may_damage_entry(self, victim: SimulatedNode, sequence: int) -> bool:
