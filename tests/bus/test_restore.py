@@ -219,6 +219,21 @@ def test_a_damaged_meta_record_is_a_lost_disk() -> None:
     assert logs_agree(group, "S1", "S3")
 
 
+def test_a_damaged_meta_record_is_a_lost_disk_whatever_a_founder_says() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.damage(("meta", 0, 0))
+    group["S3"].start(founding=True)
+    assert not group["S3"].describe("commit_server", "whole")
+    group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")])
+
+
+def test_a_log_without_a_meta_record_is_no_blank_disk() -> None:
+    first = Bench()
+    first.storage.submit(Persist(1, [PutAssignments(1, [numbered(1)])]))
+    assert not Bench(storage=first.storage, founding=True).station.is_whole
+
+
 def test_a_damaged_assignment_is_fetched_from_a_peer_and_not_voted_over() -> None:
     group = founded()
     group["S3"].crash()

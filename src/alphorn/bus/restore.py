@@ -51,13 +51,15 @@ def restore(
     config.check()
     found = storage.meta()
     is_configured = 0 < me.number <= CONFIGURED_NUMBER_MAX
-    is_blank = not isinstance(found, Meta) and not founding and is_configured
+    is_founder = founding and not _has_log(storage)
     if isinstance(found, Meta):
         _check_meta(found, config, me)
-        is_barred = found.is_voter_barred and not (founding and _is_untouched(found, storage))
+        is_barred = found.is_voter_barred and not (is_founder and _is_untouched(found))
         meta = msgspec.structs.replace(found, incarnation=found.incarnation + 1, is_voter_barred=is_barred)
     else:
-        meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_blank)
+        # A record that cannot be read had promises in it, whoever starts this member for the first time again.
+        is_barred = is_configured and not (is_founder and found is None)
+        meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_barred)
     source = IdSource(host, port, unix_s=unix_s, previous_start=meta.start)
     meta = msgspec.structs.replace(meta, start=source.start)
     member = Member(me.number, me.name, me.address, int(me.roles), me.rank, me.tag, source.origin, meta.incarnation)
@@ -92,11 +94,15 @@ def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
         raise Misuse(f"the store belongs to member {meta.number}, not to {me.name}; each member needs its own")
 
 
-def _is_untouched(meta: Meta, storage: Storage) -> bool:
-    """Whether nothing of any log ever came to this disk, and no promise was given on it."""
+def _has_log(storage: Storage) -> bool:
+    """Whether anything of any log is on this disk."""
     first, last = storage.assignment_bounds()
-    has_log = first <= last or storage.checkpoint() is not None or storage.group_state() is not None
-    return not (has_log or meta.promised or meta.committed or meta.stored or meta.removed)
+    return first <= last or storage.checkpoint() is not None or storage.group_state() is not None
+
+
+def _is_untouched(meta: Meta) -> bool:
+    """Whether a disk without a log never had one, and no promise was given on it."""
+    return not (meta.promised or meta.committed or meta.stored or meta.removed)
 
 
 def _restore_ledger(
