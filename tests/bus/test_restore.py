@@ -135,11 +135,11 @@ def test_founding_counts_on_a_disk_that_was_started_without_it_and_has_heard_of_
         group[member.name].start(founding=False)
     group.run(10 * Timing().suspect_s)
     assert group.primary is None
-    assert all(group[member.name].running.lacks_log for member in group.config.members)
+    assert all(group[member.name].running.lacking for member in group.config.members)
     for member in group.config.members:
         group[member.name].crash()
     group.found()
-    assert not any(group[member.name].running.lacks_log for member in group.config.members)
+    assert not any(group[member.name].running.lacking for member in group.config.members)
     group.client("C")
     group.run(0.3)
     group.order_and_wait("C", b"one")
@@ -157,7 +157,7 @@ def test_a_majority_that_is_founded_later_takes_in_one_that_was_not() -> None:
         group[name].start(founding=True)
     group.run_until(lambda: group.primary is not None)
     group.run(2.0)
-    assert not group["S3"].running.lacks_log
+    assert not group["S3"].running.lacking
     assert ("voter_added", "S3") in voter_events(group["S1"])
 
 

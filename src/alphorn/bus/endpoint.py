@@ -22,6 +22,7 @@ from alphorn.bus.entries import Assignment, InSyncChanged, MemberLeft, SystemEnt
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
+from alphorn.bus.lacking import lacking
 from alphorn.bus.machine import (
     ChangeInterval,
     ChangeVoters,
@@ -413,9 +414,9 @@ class Endpoint:
             station.lift_bar()
 
     @property
-    def lacks_log(self) -> bool:
-        """Whether its disk was blank, and nobody who has the log has answered."""
-        return self._station.is_barred and not self._membership.is_welcome and not self._station.ledger.last
+    def lacking(self) -> str:
+        """What this member waits for that only others can give, for people; nothing where it lacks nothing."""
+        return lacking(self._station, self._membership, self._takeover)
 
     # --- the end of a turn ---
 
@@ -472,15 +473,14 @@ class Endpoint:
                 self._on_frame(frame, now)
 
     def _tell_synchronised(self) -> None:
-        station, ledger, follower = self._station, self._station.ledger, self._follower
-        slack = station.budget.nack_numbers_max
-        is_close = follower.known_committed - self._receiver.delivered <= slack and not self._catch_up.is_active
+        station, ledger, slack = self._station, self._station.ledger, self._station.budget.nack_numbers_max
+        is_close = self._follower.known_committed - self._receiver.delivered <= slack and not self._receiver.is_held
         if station.is_data_server:
             is_close = is_close and ledger.committed - self._data.stored_log <= slack
         if station.keeps_log:
             is_close = is_close and ledger.confirmed_epoch == station.epoch
-        is_close = is_close and not self._receiver.is_held
-        is_synchronised = is_close and bool(station.sequencer) and self._membership.is_joined
+        is_led = bool(station.sequencer) and self._membership.is_joined
+        is_synchronised = is_close and is_led and not self._catch_up.is_active
         if is_synchronised != self._is_synchronised:
             self._is_synchronised = is_synchronised
             station.outbox.append(SynchronisedChanged(is_synchronised))

@@ -19,8 +19,8 @@ from alphorn.bus.group_state import GroupState
 from alphorn.bus.ledger import Ledger
 from alphorn.bus.machine import DropAfter
 from alphorn.bus.station import Station
-from alphorn.bus.storage import DAMAGED, CheckpointInfo, Meta, Storage
-from alphorn.model.errors import Misuse
+from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta, Storage
+from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import IdSource
 
 
@@ -47,7 +47,11 @@ def restore(
     random: random.Random,
     is_tracing: bool,
 ) -> Restored:
-    """Reads the disk; raises `Misuse` where it belongs to another member or group."""
+    """Reads the disk.
+
+    Raises `Misuse` where it belongs to another member or group, and `Corruption` where it is the only one that has the
+    log and cannot be read back: nobody could ever help.
+    """
     config.check()
     found = storage.meta()
     is_configured = 0 < me.number <= CONFIGURED_NUMBER_MAX
@@ -79,6 +83,8 @@ def restore(
         impaired_until=impaired_until,
         is_tracing=is_tracing,
     )
+    if station.is_alone and (what := _unreadable(station, found, checkpoint, is_lost=is_lost)):
+        raise Corruption(station.lost(what))
     if storage.assignment_bounds()[1] > ledger.last and not impaired_until:
         station.journal.write(DropAfter(ledger.last))
     is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
@@ -129,6 +135,16 @@ def _restore_ledger(
         epoch = assignment.epoch
         ledger.append(assignment)
     return ledger, last if ledger.last < last and not is_void else 0, checkpoint, is_lost
+
+
+def _unreadable(station: Station, found: Meta | Damaged | None, checkpoint: int, *, is_lost: bool) -> str:
+    """What this member would have to ask others for; nothing where it can go on by itself."""
+    ledger = station.ledger
+    if found is DAMAGED:
+        return "the record of promises"
+    if is_lost or (station.is_checkpoint_server and station.reads and checkpoint < ledger.base):
+        return "the checkpoint that the log begins with"
+    return f"the meaning of number {ledger.last + 1}" if station.impaired_until else ""
 
 
 def _is_whole(info: CheckpointInfo, storage: Storage) -> bool:
