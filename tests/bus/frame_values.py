@@ -45,7 +45,7 @@ SAMPLES: dict[str, f.Data | f.Body] = {
     "Prepare": f.Prepare(43, 4),
     "Promise": f.Promise(True, EPOCH, EPOCH, 4, 41, make_epoch(4, 1), 41, 43, EPOCH, ASSIGNMENTS),
     "NewEpoch": f.NewEpoch(43, make_epoch(4, 1), "10.0.0.7:21100"),
-    "Join": f.Join(MEMBER, False, bytes(range(16)), 43, EPOCH, 42),
+    "Join": f.Join(MEMBER, False, bytes(range(16)), 43, EPOCH, 42, (EPOCH, 44)),
     "Welcome": f.Welcome(3, 43, EPOCH, b"the group", 44, "", 45),
     "Leave": f.Leave(ORIGIN),
 }

@@ -369,7 +369,7 @@ class Endpoint:
     def _on_welcome(self, frame: Frame, body: f.Welcome, now: float) -> None:
         if body.nonce != self._station.nonce:
             return
-        is_new = self._membership.on_welcome(body, now)
+        is_new = self._membership.on_welcome(frame, body, now)
         if body.refusal:
             return
         self._follower.on_welcome(frame.epoch, body.assigned)

@@ -8,7 +8,8 @@ from alphorn.bus import restore
 from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment
-from alphorn.bus.frames import Absent, Fetch, Frame, fragment_batch
+from alphorn.bus.frames import Absent, Fetch, Frame, Join, fragment_batch
+from alphorn.bus.group_state import GroupState
 from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.storage import CheckpointInfo, Damaged, Storage
@@ -73,7 +74,12 @@ def _mark_unused() -> list[Patch]:
 
 
 def _late_join() -> list[Patch]:
-    return [(Roster, "_is_here", lambda self, known, now: False)]
+    original = Roster.on_join
+
+    def on_join(self: Any, body: Join, tip: GroupState, **circumstances: Any) -> Any:
+        return original(self, msgspec.structs.replace(body, told=(1 << 63, 0)), tip, **circumstances)
+
+    return [(Roster, "on_join", on_join), (Roster, "_is_here", lambda self, known, now: False)]
 
 
 def _any_entry_counts() -> list[Patch]:
