@@ -6,7 +6,7 @@ import pytest
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, decode_system
 from alphorn.bus.follower import Follower
-from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Join, Promise, Status
+from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Fetch, Join, Promise, Status
 from alphorn.bus.machine import MemberChanged, Persist, PutAssignments, PutMeta
 from alphorn.bus.storage import DAMAGED, Damaged, Meta
 from alphorn.io.memory_storage import MemoryStorage
@@ -255,6 +255,19 @@ def test_a_damaged_entry_is_fetched_from_a_peer_and_written_again() -> None:
     group.run_until(lambda: node.state == [b"one", b"two", b"three"])
     group.run(0.5)
     assert node.disk.visible.damaged == set()
+
+
+def test_what_turned_out_to_be_on_the_disk_is_not_asked_for_again_and_again() -> None:
+    group = founded()
+    group.order_and_wait("C", b"four", b"five")  # the disk knows that those before are final
+    group["S3"].crash()
+    group["S3"].disk.damage(("entry", group["C"].history[0], 0))
+    node = group.restart("S3")
+    group.run_until(lambda: len(node.state) == 5)
+    group.run(1.0)
+    healed = group.now
+    group.run(3.0)
+    assert group.frames(Fetch, source="S3", since=healed) == []
 
 
 def test_a_founder_that_is_started_as_a_founder_again_keeps_its_disk() -> None:
