@@ -18,7 +18,7 @@ from alphorn.bus.entries import (
 from alphorn.bus.frames import CommitAcknowledge, Join, Status, Welcome
 from alphorn.bus.group_state import FIRST_JOINED_NUMBER
 from alphorn.bus.roster import Roster, nth_largest
-from tests.bus.group import make_config
+from tests.bus.group import make_config, without_checkpoints
 from tests.bus.stations import EPOCH, NEXT_EPOCH, SENDER, Bench, joined, numbered, origin_of_member, system
 
 TIMING = Timing()
@@ -400,9 +400,9 @@ def test_a_data_server_that_caught_up_is_in_sync_again_and_copies_are_restored()
     assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) == InSyncChanged((1, 2), 2)
 
 
-def collecting(**settings: int) -> Leading:
+def collecting(*, config: GroupConfig | None = None) -> Leading:
     """A log of 200 numbers and a mark at 201."""
-    leading = Leading(make_config(checkpoint_interval=50, **settings), last=200)
+    leading = Leading(config or make_config(checkpoint_interval=50), last=200)
     leading.fold(CheckpointMark())
     return leading
 
@@ -461,10 +461,31 @@ def test_a_member_that_was_evicted_does_not_hold_collection_back() -> None:
 
 
 @pytest.mark.requirement("CKP-6")
-def test_numbers_whose_logical_age_is_over_are_collected_without_a_checkpoint() -> None:
-    leading = collecting(lifetime=60)
+def test_numbers_whose_logical_age_is_over_are_collected_where_nobody_makes_checkpoints() -> None:
+    leading = collecting(config=without_checkpoints(make_config(checkpoint_interval=50, lifetime=60)))
     leading.hear_all(accepted=201, stored=201)
     assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(128)
+
+
+@pytest.mark.requirement("CKP-7")
+def test_what_no_checkpoint_covers_is_not_collected_however_old_it_is() -> None:
+    leading = collecting(config=make_config(checkpoint_interval=50, lifetime=60))
+    leading.hear_all(accepted=201, stored=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None
+    leading.hear_all(accepted=201, stored=201, checkpoint=100)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(100)
+
+
+@pytest.mark.requirement("CKP-7")
+def test_the_checkpoint_of_a_server_that_is_not_in_sync_covers_nothing() -> None:
+    """It may never come back, and the one that is left would have neither the log nor a state."""
+    leading = collecting()
+    leading.fold(InSyncChanged((1,), 1))
+    leading.hear_all(accepted=202, stored=202)
+    leading.hear(2, accepted=202, stored=202, checkpoint=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None
+    leading.hear(1, accepted=202, stored=202, checkpoint=150)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(150)
 
 
 def test_what_was_collected_is_not_collected_again() -> None:

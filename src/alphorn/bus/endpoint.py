@@ -104,8 +104,8 @@ class Endpoint:
         self._requests = Requests(station)
         self._repairer = Repairer(station, now)
         self._follower = Follower(station, durable=ledger.last, now=now)
-        delivered = restored.checkpoint if reads else ledger.committed
-        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=delivered)
+        begin = restored.delivered
+        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=begin)
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
         self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)

@@ -29,6 +29,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     station: Station
     checkpoint: int  # number of the checkpoint the upper layer starts from; 0 for none
+    delivered: int  # number after which it goes on
     is_returning: bool  # it has voted before, so the sequencer looks at its disk first
 
 
@@ -88,7 +89,10 @@ def restore(
     if storage.assignment_bounds()[1] > ledger.last and not impaired_until:
         station.journal.write(DropAfter(ledger.last))
     is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
-    return Restored(station, checkpoint, is_returning)
+    if not config.makes_checkpoints:
+        checkpoint = 0  # at most one that another had in place of a state
+    begin = checkpoint if config.makes_checkpoints else ledger.base
+    return Restored(station, checkpoint, begin if reads else ledger.committed, is_returning)
 
 
 def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:

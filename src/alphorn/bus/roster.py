@@ -328,7 +328,11 @@ class Roster:
         return rule if is_news and holders >= copies else None
 
     def collection(self, tip: GroupState, now: float) -> Collected | None:
-        """Through the newest mark that checkpoints or age cover; never past what a live member still needs."""
+        """Through the newest mark that checkpoints cover; never past what a live member still needs.
+
+        Age counts only where nobody makes checkpoints: others could not go on without the state, however old it is. And
+        only those count who are in sync: one that is away may never bring its checkpoint back.
+        """
         state = self._station.ledger.state
         live = [n for n, m in tip.members.items() if m.is_live and self.silence(n, now) <= self._station.timing.evict_s]
         data = [self.stored(n) for n in live if tip.members[n].has(Role.DATA)]
@@ -336,10 +340,11 @@ class Roster:
         # Who keeps no log cannot go on from a checkpoint: what it has not heard yet is kept for it while it lives.
         heard = [self.delivered(n) for n in live if not tip.members[n].has(Role.DATA)]
         servers = [n for n, member in tip.members.items() if member.has(Role.CHECKPOINT)]
-        reported = [self.standings[n].checkpoint for n in live if n in servers and n in self.standings]
+        standings = [self.standings[n] for n in live if n in servers and n in tip.in_sync and n in self.standings]
+        reported = [standing.checkpoint for standing in standings]
         needed = min(tip.copies, len(servers))
-        covered = nth_largest(reported, needed) if needed else 0
-        target = min(max(covered, state.aged_through(state.sequence)), state.mark)
+        covered = nth_largest(reported, needed) if needed else state.aged_through(state.sequence)
+        target = min(covered, state.mark)
         line = min([target, *data, *votes, *heard])
         is_worth_it = line == target or line >= tip.collected + tip.interval
         return Collected(line) if line > tip.collected and is_worth_it else None
