@@ -4,8 +4,6 @@ A repair goes to the one who asked; when a second member asks for the same withi
 and then not again for that long. Repairs spend a byte budget; over it they are left out, and asked for again.
 """
 
-from itertools import zip_longest
-
 import msgspec
 
 from alphorn.bus.entries import Assignment, digest_of
@@ -52,8 +50,10 @@ class Repairer:
             return
         self._fill(now)
         absent = []
-        for (batch, first, last), digest in zip_longest(fetch.ids, fetch.digests[: len(fetch.ids)]):
-            if not self._answer_batch(frame.number, batch, first, last, digest, now) and self.lacks(batch):
+        is_candidate = len(fetch.ids) == len(fetch.digests) == len(fetch.sequences)  # it names the number of each batch
+        for place, (batch, first, last) in enumerate(fetch.ids):
+            digest, number = (fetch.digests[place], fetch.sequences[place][0]) if is_candidate else (None, 0)
+            if not self._answer_batch(frame.number, batch, first, last, digest, now) and self.lacks(batch, number):
                 absent.append(batch)
         for first, last in fetch.sequences:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
@@ -122,20 +122,35 @@ class Repairer:
                 return stored, timestamp, digest
         return None
 
-    def lacks(self, batch: bytes) -> bool:
-        """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing.
+    def lacks(self, batch: bytes, number: int = 0) -> bool:
+        """Whether this member is sure it never stored a batch, as that number if one is named; a lost disk never is.
 
         Nor may it deny what the log it knows has passed: the number is final, even if only a checkpoint tells so here.
         """
         station = self._station
-        if not station.is_whole or batch in station.holdings:
+        if station.is_barred or batch in station.holdings:
             return False
         if counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
             return False
         sequence = station.ledger.find(batch) or self._place_of(batch)
-        if sequence:
-            return station.storage.entry(sequence) is None
-        return self._is_known(batch) or self._placed_through >= station.ledger.floor
+        if sequence and station.storage.entry(sequence) is not None:
+            return False
+        if not station.is_whole:
+            return self._is_without(batch, number)
+        return bool(sequence) or self._is_known(batch) or self._placed_through >= station.ledger.floor
+
+    def _is_without(self, batch: bytes, number: int) -> bool:
+        """Whether a disk that cannot read all of its log tells all the same that it has no batch of that id and number.
+
+        It never came so far, or what it accepted last as that number can be read, and is something else, or its entry
+        was never written. Had it stored the batch there, and that been committed, nothing else could have been accepted
+        in its place.
+        """
+        station = self._station
+        found = station.storage.assignment(number)
+        if isinstance(found, Assignment):
+            return found.id != batch or station.storage.entry(number) is None
+        return found is None and number > station.impaired_until
 
     def _is_known(self, batch: bytes) -> bool:
         """Whether the group remembers the sender: then the state tells whether the log has passed a batch of it."""
