@@ -48,9 +48,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge_quorum: int = 0  # commit acknowledgements before a commit; 0 is a majority, never less
     stable_before_submit: bool = False  # the sequencer stores a number before it tells commit servers
     checkpoint_interval: int = 4096  # numbers between checkpoint marks; raising it lengthens replay and saves work
-    lifetime: int = (
-        0  # without checkpoint servers, entries whose logical timestamp is so many numbers old are collected
-    )
+    lifetime: int = 0  # age in numbers at which entries are collected where nobody makes checkpoints; 0 is never
     lowest_rank_first: bool = True  # False lets the highest rank ask first
 
     def check(self) -> None:
