@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.bus.endpoint import Endpoint
 from alphorn.bus.entries import digest_of
@@ -61,6 +63,12 @@ def make_config(servers: int = 3, witnesses: int = 0, **settings: object) -> Gro
         for place, name in enumerate(names, 1)
     )
     return GroupConfig(group=7, members=members, **{"copies": min(2, servers)} | settings)  # type: ignore[arg-type]
+
+
+def without_checkpoints(config: GroupConfig) -> GroupConfig:
+    """The same group, in which nobody makes any."""
+    members = [msgspec.structs.replace(member, roles=member.roles & ~Role.CHECKPOINT) for member in config.members]
+    return msgspec.structs.replace(config, members=tuple(members))
 
 
 class Hop(NamedTuple):

@@ -17,7 +17,7 @@ from alphorn.bus.frames import (
 )
 from alphorn.bus.machine import Deliver, InstallCheckpoint, SynchronisedChanged, TakeCheckpoint
 from alphorn.bus.storage import CheckpointInfo
-from tests.bus.group import Group, Hop, Node, logs_agree, make_config
+from tests.bus.group import Group, Hop, Node, logs_agree, make_config, without_checkpoints
 
 SMALL = Budget(datagram_bytes=1200, nack_numbers_max=8, range_bytes=2000, chunk_bytes=100)
 OFTEN = make_config(checkpoint_interval=20)
@@ -166,11 +166,8 @@ def test_collection_waits_for_a_live_member_that_is_behind() -> None:
 
 
 @pytest.mark.requirement("CKP-6")
-def test_what_is_older_than_its_lifetime_is_deleted_without_a_checkpoint() -> None:
-    group = founded(make_config(checkpoint_interval=64, lifetime=64))
-    group.drop(lambda hop: hop.name == "CheckpointReport")
-    for name in ("S1", "S2", "S3"):
-        group[name]._take_checkpoint = lambda output: None  # type: ignore[method-assign]
+def test_what_is_older_than_its_lifetime_is_deleted_where_nobody_makes_checkpoints() -> None:
+    group = founded(without_checkpoints(make_config(checkpoint_interval=64, lifetime=64)))
     for _ in range(6):
         fill(group, 50)
     group.run(1.0)
@@ -179,6 +176,40 @@ def test_what_is_older_than_its_lifetime_is_deleted_without_a_checkpoint() -> No
     assert line >= 64
     assert all(d.assignment.timestamp < newest - 64 for d in group["S1"].of(Deliver) if d.sequence <= line)
     assert all(group[name].disk.assignment_bounds()[0] == line + 1 for name in ("S1", "S2", "S3"))
+
+
+@pytest.mark.requirement("CKP-6")
+def test_a_group_that_is_killed_whole_goes_on_where_its_log_begins_if_nobody_makes_checkpoints() -> None:
+    group = founded(without_checkpoints(make_config(checkpoint_interval=64, lifetime=64)))
+    for _ in range(6):
+        fill(group, 50)
+    group.run(1.0)
+    line, before = collected(group), list(zip(group["S1"].history, group["S1"].state, strict=True))
+    for name in ("S1", "S2", "S3"):
+        group[name].crash()
+    for name in ("S1", "S2", "S3"):
+        group.restart(name)
+    group.order_and_wait("C", b"after")
+    group.run(1.0)
+    kept = [payload for number, payload in before if number > line]
+    assert 0 < len(kept) < len(before)
+    assert all(group[name].state == [*kept, b"after"] for name in ("S1", "S2", "S3"))
+
+
+@pytest.mark.requirement("CKP-7")
+def test_a_group_whose_checkpoints_never_come_keeps_its_log_however_old_it_is_and_starts_again() -> None:
+    group = founded(make_config(checkpoint_interval=64, lifetime=64))
+    for name in ("S1", "S2", "S3"):
+        group[name]._take_checkpoint = lambda output: None  # type: ignore[method-assign]
+    for _ in range(6):
+        fill(group, 50)
+    group.run(1.0)
+    before = group["S1"].state
+    for name in ("S1", "S2", "S3"):
+        group[name].crash()
+    for name in ("S1", "S2", "S3"):
+        group.restart(name)
+    group.run_until(lambda: all(group[name].state == before for name in ("S1", "S2", "S3")))
 
 
 @pytest.mark.requirement("CKP-5")

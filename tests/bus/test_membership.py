@@ -136,7 +136,8 @@ class Joining:
         self.membership = Membership(self.bench.station, self.sender, lambda: STATUS, now=0.0)
 
     def welcome(self, number: int, sequence: int) -> bool:
-        return self.membership.on_welcome(Welcome(number, sequence, EPOCH, b"", sequence), 1.0)
+        body = Welcome(number, sequence, EPOCH, b"", sequence)
+        return self.membership.on_welcome(self.bench.frame(1, body), body, 1.0)
 
     def may_send(self) -> bool:
         return self.membership.may_send(1.0)

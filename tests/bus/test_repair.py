@@ -5,7 +5,7 @@ import pytest
 from alphorn.bus.config import Budget, Timing
 from alphorn.bus.entries import digest_of
 from alphorn.bus.frames import Absent, Data, Fetch
-from alphorn.bus.machine import DATA_GROUP, Persist, PutAssignments, PutEntry
+from alphorn.bus.machine import DATA_GROUP, Persist, PutAssignments, PutEntry, Write
 from alphorn.bus.repair import Repairer
 from alphorn.model.ids import origin_of
 from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered, payload_of
@@ -180,6 +180,56 @@ def test_a_batch_behind_a_number_that_cannot_be_read_is_served_from_the_disk() -
     answering.bench.station.impaired_until = behind
     answering.ask(2, 2.0, ids=(70,))
     assert answering.repairs() == [("S2", 0, payload)]
+
+
+def test_a_batch_whose_number_itself_cannot_be_read_is_known_by_the_digest_that_a_candidate_seeks() -> None:
+    answering = Answering()
+    behind, payload = answering.bench.ledger.last + 1, payload_of(70)
+    answering.bench.storage.submit(Persist(2, [PutEntry(behind, payload, digest_of(payload))]))
+    answering.bench.station.impaired_until = behind
+
+    def seek(*digests: int) -> None:
+        fetch = Fetch(1, [(behind, behind)], [(batch_id(70), 0, 0)], list(digests))
+        answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
+
+    seek()
+    seek(digest_of(b"what the number means elsewhere"))
+    assert (answering.repairs(), answering.bench.sent(Absent)) == ([], [])
+    seek(digest_of(payload), 0, 1)  # it is not known whose they are
+    assert (answering.repairs(), answering.bench.sent(Absent)) == ([], [])
+    seek(digest_of(payload))
+    assert answering.repairs() == [("S2", 0, payload)]
+
+
+@pytest.mark.parametrize(
+    ("writes", "is_barred", "denied"),
+    [
+        ([PutAssignments(8, [numbered(70)])], False, True),
+        ([PutAssignments(8, [numbered(70)]), PutEntry(8, payload_of(70), digest_of(b""))], False, False),
+        ([PutAssignments(8, [numbered(71)]), PutEntry(8, payload_of(71), digest_of(b""))], False, True),
+        ([PutEntry(8, b"whatever", digest_of(b""))], False, False),
+        ([PutAssignments(8, [numbered(70)])], True, False),
+    ],
+    ids=["never-written", "stored", "something-else", "number-damaged", "lost-disk"],
+)
+def test_a_disk_that_cannot_read_all_of_its_log_denies_what_it_can_tell_of_its_number(
+    writes: list[Write], is_barred: bool, denied: bool
+) -> None:
+    answering = Answering()
+    station = answering.bench.station
+    answering.bench.storage.submit(Persist(2, writes))
+    station.impaired_until, station.is_barred = 9, is_barred  # 7 cannot be read
+    fetch = Fetch(1, [(8, 8)], [(batch_id(70), 0, 0)], [digest_of(b"elsewhere it is damaged, too")])
+    answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
+    assert [body.ids for _, body in answering.bench.sent(Absent)] == [[batch_id(70)]] * denied
+
+
+def test_a_disk_that_cannot_read_all_of_its_log_denies_what_comes_after_it() -> None:
+    answering = Answering()
+    answering.bench.station.impaired_until = 9
+    assert answering.repairer.lacks(batch_id(70), 10)
+    assert not answering.repairer.lacks(batch_id(70), 9)
+    assert not answering.repairer.lacks(batch_id(70)), "no number is named"
 
 
 class Restarted(Answering):

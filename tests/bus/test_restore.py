@@ -6,7 +6,7 @@ import pytest
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, decode_system
 from alphorn.bus.follower import Follower
-from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Join, Promise, Status
+from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Fetch, Join, Promise, Status
 from alphorn.bus.machine import MemberChanged, Persist, PutAssignments, PutMeta
 from alphorn.bus.storage import DAMAGED, Damaged, Meta
 from alphorn.io.memory_storage import MemoryStorage
@@ -135,11 +135,11 @@ def test_founding_counts_on_a_disk_that_was_started_without_it_and_has_heard_of_
         group[member.name].start(founding=False)
     group.run(10 * Timing().suspect_s)
     assert group.primary is None
-    assert all(group[member.name].running.lacks_log for member in group.config.members)
+    assert all(group[member.name].running.lacking for member in group.config.members)
     for member in group.config.members:
         group[member.name].crash()
     group.found()
-    assert not any(group[member.name].running.lacks_log for member in group.config.members)
+    assert not any(group[member.name].running.lacking for member in group.config.members)
     group.client("C")
     group.run(0.3)
     group.order_and_wait("C", b"one")
@@ -157,7 +157,7 @@ def test_a_majority_that_is_founded_later_takes_in_one_that_was_not() -> None:
         group[name].start(founding=True)
     group.run_until(lambda: group.primary is not None)
     group.run(2.0)
-    assert not group["S3"].running.lacks_log
+    assert not group["S3"].running.lacking
     assert ("voter_added", "S3") in voter_events(group["S1"])
 
 
@@ -219,6 +219,21 @@ def test_a_damaged_meta_record_is_a_lost_disk() -> None:
     assert logs_agree(group, "S1", "S3")
 
 
+def test_a_damaged_meta_record_is_a_lost_disk_whatever_a_founder_says() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.damage(("meta", 0, 0))
+    group["S3"].start(founding=True)
+    assert not group["S3"].describe("commit_server", "whole")
+    group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")])
+
+
+def test_a_log_without_a_meta_record_is_no_blank_disk() -> None:
+    first = Bench()
+    first.storage.submit(Persist(1, [PutAssignments(1, [numbered(1)])]))
+    assert not Bench(storage=first.storage, founding=True).station.is_whole
+
+
 def test_a_damaged_assignment_is_fetched_from_a_peer_and_not_voted_over() -> None:
     group = founded()
     group["S3"].crash()
@@ -240,6 +255,19 @@ def test_a_damaged_entry_is_fetched_from_a_peer_and_written_again() -> None:
     group.run_until(lambda: node.state == [b"one", b"two", b"three"])
     group.run(0.5)
     assert node.disk.visible.damaged == set()
+
+
+def test_what_turned_out_to_be_on_the_disk_is_not_asked_for_again_and_again() -> None:
+    group = founded()
+    group.order_and_wait("C", b"four", b"five")  # the disk knows that those before are final
+    group["S3"].crash()
+    group["S3"].disk.damage(("entry", group["C"].history[0], 0))
+    node = group.restart("S3")
+    group.run_until(lambda: len(node.state) == 5)
+    group.run(1.0)
+    healed = group.now
+    group.run(3.0)
+    assert group.frames(Fetch, source="S3", since=healed) == []
 
 
 def test_a_founder_that_is_started_as_a_founder_again_keeps_its_disk() -> None:

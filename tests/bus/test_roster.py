@@ -18,7 +18,7 @@ from alphorn.bus.entries import (
 from alphorn.bus.frames import CommitAcknowledge, Join, Status, Welcome
 from alphorn.bus.group_state import FIRST_JOINED_NUMBER
 from alphorn.bus.roster import Roster, nth_largest
-from tests.bus.group import make_config
+from tests.bus.group import make_config, without_checkpoints
 from tests.bus.stations import EPOCH, NEXT_EPOCH, SENDER, Bench, joined, numbered, origin_of_member, system
 
 TIMING = Timing()
@@ -49,7 +49,9 @@ class Leading:
 
     def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
              origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
-             nonce: int = 0, unused: int = 20, now: float = 1.1 + TIMING.suspect_s) -> list[SystemEntry]:  # fmt: skip
+             nonce: int = 0, unused: int = 20, told: tuple[int, int] | None = None,
+             now: float = 1.1 + TIMING.suspect_s) -> list[SystemEntry]:  # fmt: skip
+        """Asks; as one that has heard an answer just now, if nothing else is said."""
         if number <= 3 and number:
             member = joined(self.bench.config, number, origin, incarnation).member
             member = msgspec.structs.replace(member, nonce=nonce)
@@ -58,7 +60,9 @@ class Leading:
             member = joined(self.bench.config, 1).member
             member = msgspec.structs.replace(member, number=0, name="c", address="c", roles=0, origin=origin)
             config = b""
-        body = Join(member, is_blank, config, accepted, 0, unused)
+        station = self.bench.station
+        told = (station.epoch, station.ledger.last) if told is None else told
+        body = Join(member, is_blank, config, accepted, 0, unused, told)
         tip = self.bench.ledger.state
         return self.roster.on_join(body, tip, has_open_voters=has_open_voters, now=now)
 
@@ -189,6 +193,32 @@ def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk:
     assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
     assert entries[0] == VoterRemoved(2, False)
     assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
+
+
+@disks
+def test_a_lost_or_old_disk_counts_only_once_its_run_shows_that_it_is_there(disk: dict[str, int]) -> None:
+    leading = Leading()
+    leading.hear(2)
+    epoch, last = leading.bench.station.epoch, leading.bench.ledger.last
+    for told in ((0, 0), (epoch, last - 1), (epoch - 1, last + 9)):
+        assert leading.join(2, nonce=7, told=told, **disk) == []  # type: ignore[arg-type]
+        assert [(to, body.number, body.sequence, body.assigned) for to, body in leading.bench.sent(Welcome)] == [
+            ("S2", 0, 0, last),
+            ("S2", 0, leading.bench.ledger.committed, last),
+        ]
+    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (20, 20)
+    leading.fold(MemberLeft(3, origin_of_member(3), True))
+    entries = leading.join(2, nonce=7, accepted=20, told=(epoch, last))
+    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined], "whatever it has caught up with"
+
+
+def test_what_an_earlier_run_was_told_says_nothing_once_another_is_admitted() -> None:
+    leading = Leading()
+    leading.hear(2)
+    lost = {"nonce": 7, "told": (leading.bench.station.epoch, leading.bench.ledger.last)}
+    assert leading.join(2, is_blank=True, has_open_voters=True, **lost) == []  # type: ignore[arg-type]
+    leading.fold(*leading.join(2, nonce=8, incarnation=3, accepted=20, origin=bytes(9) + b"o"))
+    assert leading.join(2, is_blank=True, now=9.0, **lost) == []  # type: ignore[arg-type]
 
 
 @disks
@@ -370,9 +400,9 @@ def test_a_data_server_that_caught_up_is_in_sync_again_and_copies_are_restored()
     assert leading.roster.in_sync_change(leading.bench.ledger.state, 1.0) == InSyncChanged((1, 2), 2)
 
 
-def collecting(**settings: int) -> Leading:
+def collecting(*, config: GroupConfig | None = None) -> Leading:
     """A log of 200 numbers and a mark at 201."""
-    leading = Leading(make_config(checkpoint_interval=50, **settings), last=200)
+    leading = Leading(config or make_config(checkpoint_interval=50), last=200)
     leading.fold(CheckpointMark())
     return leading
 
@@ -431,10 +461,31 @@ def test_a_member_that_was_evicted_does_not_hold_collection_back() -> None:
 
 
 @pytest.mark.requirement("CKP-6")
-def test_numbers_whose_logical_age_is_over_are_collected_without_a_checkpoint() -> None:
-    leading = collecting(lifetime=60)
+def test_numbers_whose_logical_age_is_over_are_collected_where_nobody_makes_checkpoints() -> None:
+    leading = collecting(config=without_checkpoints(make_config(checkpoint_interval=50, lifetime=60)))
     leading.hear_all(accepted=201, stored=201)
     assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(128)
+
+
+@pytest.mark.requirement("CKP-7")
+def test_what_no_checkpoint_covers_is_not_collected_however_old_it_is() -> None:
+    leading = collecting(config=make_config(checkpoint_interval=50, lifetime=60))
+    leading.hear_all(accepted=201, stored=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None
+    leading.hear_all(accepted=201, stored=201, checkpoint=100)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(100)
+
+
+@pytest.mark.requirement("CKP-7")
+def test_the_checkpoint_of_a_server_that_is_not_in_sync_covers_nothing() -> None:
+    """It may never come back, and the one that is left would have neither the log nor a state."""
+    leading = collecting()
+    leading.fold(InSyncChanged((1,), 1))
+    leading.hear_all(accepted=202, stored=202)
+    leading.hear(2, accepted=202, stored=202, checkpoint=201)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) is None
+    leading.hear(1, accepted=202, stored=202, checkpoint=150)
+    assert leading.roster.collection(leading.bench.ledger.state, 1.0) == Collected(150)
 
 
 def test_what_was_collected_is_not_collected_again() -> None:

@@ -137,6 +137,22 @@ def test_a_late_copy_of_an_earlier_runs_word_takes_no_vote_away() -> None:
 
 
 @pytest.mark.requirement("HA-18")
+def test_a_late_copy_of_an_earlier_runs_word_takes_no_vote_away_while_its_member_is_down() -> None:
+    group = Group(make_config(3)).found()
+    group.run(0.5)
+    old = next(sent.frame for sent in group.sent if sent.source == "S3" and isinstance(sent.frame.body, Join))
+    group.restart("S3")
+    group.run(1)
+    group["S3"].crash()
+    group.run(1)
+    data = encode(group=old.group, epoch=old.epoch, number=old.number, origin=old.origin, body=old.body)
+    for _ in range(2):
+        group["S1"].feed(Received(b"".join(data)))
+        group.run(0.2)
+    assert group.leader.describe("state", "voters") == [1, 2, 3]
+
+
+@pytest.mark.requirement("HA-18")
 def test_a_late_welcome_to_an_earlier_run_gives_no_vote_to_one_whose_disk_nobody_has_looked_at() -> None:
     group = Group(make_config(2, 1)).found()
     group.client("C")

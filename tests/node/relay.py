@@ -53,7 +53,7 @@ EVENTS = [
 class Relay:
     """Payloads are commands, as `_on_order` lists them; all else is relayed."""
 
-    lacks_log = False
+    lacking = ""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings

@@ -71,12 +71,23 @@ def test_no_disk_may_be_lost_while_another_data_server_cannot_read_what_nobody_e
     assert not nemesis.ruin.may_lose_disk(second)
 
 
-def test_what_a_number_means_may_rot_only_where_another_data_server_has_its_entry(nemesis: Nemesis) -> None:
+def test_an_entry_may_rot_only_where_another_data_server_has_the_same_batch_as_that_number(nemesis: Nemesis) -> None:
+    first, second, _ = nemesis.simulation.nodes
+    first.disk.durable.entries[9], second.disk.durable.entries[9] = b"batch", b"of another epoch"
+    assert not nemesis.ruin.may_damage_entry(first, 9)
+    second.disk.durable.entries[9] = b"batch"
+    assert nemesis.ruin.may_damage_entry(first, 9)
+
+
+def test_what_a_number_means_may_rot_only_where_its_entry_can_be_read_there_or_elsewhere(nemesis: Nemesis) -> None:
     first, second, third = nemesis.simulation.nodes
     first.disk.durable.entries[9] = second.disk.durable.entries[9] = b"batch"
+    first.disk.damage(("entry", 9, 0))
     assert nemesis.ruin.may_damage_number(first, 9)
     second.disk.damage(("entry", 9, 0))
     assert not nemesis.ruin.may_damage_number(first, 9)
+    assert nemesis.ruin.may_damage_number(third, 9)
+    third.disk.durable.entries[9] = b"batch"
     assert nemesis.ruin.may_damage_number(third, 9)
 
 

@@ -312,10 +312,13 @@ class CatchUpServer:
         """A checkpoint; to a witness, or where nobody makes checkpoints, the group's own state is enough."""
         station = self._station
         info = station.storage.checkpoint()
-        has_servers = any(member.has(Role.CHECKPOINT) for member in station.ledger.state.members.values())
         if not isinstance(info, CheckpointInfo) or info.sequence < station.ledger.base:
             state = station.storage.group_state()
-            if isinstance(state, tuple) and state[0] >= station.ledger.base and not (reads and has_servers):
+            if (
+                isinstance(state, tuple)
+                and state[0] >= station.ledger.base
+                and not (reads and station.config.makes_checkpoints)
+            ):
                 self._offer_state(to, *state)
             return
         station.send_member(

@@ -48,7 +48,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge_quorum: int = 0  # commit acknowledgements before a commit; 0 is a majority, never less
     stable_before_submit: bool = False  # the sequencer stores a number before it tells commit servers
     checkpoint_interval: int = 4096  # numbers between checkpoint marks; raising it lengthens replay and saves work
-    lifetime: int = 0  # collect entries whose logical timestamp is this many numbers old; 0 keeps them for a checkpoint
+    lifetime: int = 0  # age in numbers at which entries are collected where nobody makes checkpoints; 0 is never
     lowest_rank_first: bool = True  # False lets the highest rank ask first
 
     def check(self) -> None:
@@ -87,6 +87,11 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
                 faults.append(f"{member.name} makes checkpoints, so it must be a data server too")
         if faults:
             raise Misuse("the group's configuration cannot work: " + "; ".join(faults))
+
+    @property
+    def makes_checkpoints(self) -> bool:
+        """Whether the upper layer has a state to go on from; otherwise it goes on from wherever the log begins."""
+        return any(Role.CHECKPOINT in member.roles for member in self.members)
 
     @property
     def needs_reports(self) -> bool:

@@ -22,6 +22,7 @@ from alphorn.bus.entries import Assignment, InSyncChanged, MemberLeft, SystemEnt
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.intake import Intake
+from alphorn.bus.lacking import lacking
 from alphorn.bus.machine import (
     ChangeInterval,
     ChangeVoters,
@@ -103,8 +104,8 @@ class Endpoint:
         self._requests = Requests(station)
         self._repairer = Repairer(station, now)
         self._follower = Follower(station, durable=ledger.last, now=now)
-        delivered = restored.checkpoint if reads else ledger.committed
-        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=delivered)
+        begin = restored.delivered
+        self._receiver = Receiver(station, self._follower, self._requests, self._repairer, delivered=begin)
         self._sender = Sender(station)
         self._data = DataServer(station, self._requests, stored=min(station.meta.stored, ledger.last))
         self._commit = CommitServer(station, self._follower, is_returning=restored.is_returning, now=now)
@@ -368,7 +369,7 @@ class Endpoint:
     def _on_welcome(self, frame: Frame, body: f.Welcome, now: float) -> None:
         if body.nonce != self._station.nonce:
             return
-        is_new = self._membership.on_welcome(body, now)
+        is_new = self._membership.on_welcome(frame, body, now)
         if body.refusal:
             return
         self._follower.on_welcome(frame.epoch, body.assigned)
@@ -413,9 +414,9 @@ class Endpoint:
             station.lift_bar()
 
     @property
-    def lacks_log(self) -> bool:
-        """Whether its disk was blank, and nobody who has the log has answered."""
-        return self._station.is_barred and not self._membership.is_welcome and not self._station.ledger.last
+    def lacking(self) -> str:
+        """What this member waits for that only others can give, for people; nothing where it lacks nothing."""
+        return lacking(self._station, self._membership, self._takeover)
 
     # --- the end of a turn ---
 
@@ -472,15 +473,14 @@ class Endpoint:
                 self._on_frame(frame, now)
 
     def _tell_synchronised(self) -> None:
-        station, ledger, follower = self._station, self._station.ledger, self._follower
-        slack = station.budget.nack_numbers_max
-        is_close = follower.known_committed - self._receiver.delivered <= slack and not self._catch_up.is_active
+        station, ledger, slack = self._station, self._station.ledger, self._station.budget.nack_numbers_max
+        is_close = self._follower.known_committed - self._receiver.delivered <= slack and not self._receiver.is_held
         if station.is_data_server:
             is_close = is_close and ledger.committed - self._data.stored_log <= slack
         if station.keeps_log:
             is_close = is_close and ledger.confirmed_epoch == station.epoch
-        is_close = is_close and not self._receiver.is_held
-        is_synchronised = is_close and bool(station.sequencer) and self._membership.is_joined
+        is_led = bool(station.sequencer) and self._membership.is_joined
+        is_synchronised = is_close and is_led and not self._catch_up.is_active
         if is_synchronised != self._is_synchronised:
             self._is_synchronised = is_synchronised
             station.outbox.append(SynchronisedChanged(is_synchronised))

@@ -142,6 +142,7 @@ class Fetch(Body, frozen=True, array_like=True):
     target: U16
     sequences: list[tuple[U64, U64]]  # inclusive ranges, asked of a data server by number
     ids: list[tuple[Id, U16, U16]]  # id, first missing fragment, one past the last; 0,0 for the whole
+    digests: list[U64] = []  # of these batches, in the same order, from a candidate: it knows what their numbers mean
 
 
 class Absent(Body, frozen=True, array_like=True):
@@ -248,13 +249,17 @@ class Join(Body, frozen=True, array_like=True):
     accepted: U64
     promised: U64
     unused: U64  # nothing was sent under this run's name before it knew the log through this number
+    told: tuple[U64, U64] = (
+        0,
+        0,
+    )  # the newest answer to this run: its epoch, and how far the sequencer's log went then
 
 
 class Welcome(Body, frozen=True, array_like=True):
     """Answer to a join, once it is committed. Number 0: it was heard and is not committed yet, or is refused."""
 
     number: U16
-    sequence: U64  # the committed number whose state this is; of number 0, by which a sender was last forgotten
+    sequence: U64  # the committed number whose state this is; of number 0, one that is to be known before the next Join
     epoch: U64  # of the entry at `sequence`
     state: bytes  # the group's own state there
     assigned: U64 = 0  # how far the sequencer's log goes

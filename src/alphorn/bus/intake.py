@@ -45,6 +45,7 @@ class Intake:
             sequence = body.sequence
         is_numbered = counter_of(body.id) <= station.ledger.state.senders.get(origin_of(body.id), 0)
         if is_numbered and sequence <= self._receiver.released and not self._data.is_missing(sequence):
+            self._requests.satisfied(sequence)  # its batch was here by the time somebody sent it
             return
         whole = station.holdings.add(body, is_needed=sequence == self._receiver.delivered + 1)
         if whole is not None:

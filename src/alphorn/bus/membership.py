@@ -8,7 +8,7 @@ hears so.
 from collections.abc import Callable
 
 from alphorn.bus.config import CONFIGURED_NUMBER_MAX
-from alphorn.bus.frames import Join, Leave, Status, Welcome
+from alphorn.bus.frames import Frame, Join, Leave, Status, Welcome
 from alphorn.bus.machine import Stop
 from alphorn.bus.sender import Sender
 from alphorn.bus.station import Station
@@ -20,12 +20,13 @@ class Membership:
     """Joins until the log says so, and reports at intervals, more often while batches are under way."""
 
     __slots__ = (
-        "_forgotten",
+        "_heard_of",
         "_join_at",
         "_sender",
         "_standing",
         "_station",
         "_status_at",
+        "_told",
         "_told_at",
         "_welcome_at",
         "is_leaving",
@@ -43,9 +44,10 @@ class Membership:
         self._station = station
         self._sender = sender
         self._standing = standing
-        self._forgotten = 0  # the number by which the group last forgot a sender, as the sequencer told
+        self._heard_of = 0  # a committed number that the sequencer told of
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
+        self._told = (0, 0)  # by a sequencer, to this run
         self._told_at = now
         self._welcome_at = 0
         self.is_welcome = False  # whether the sequencer answered this run
@@ -88,17 +90,18 @@ class Membership:
     def _unused(self) -> int:
         """The log through which this member knew it, or knew of it, when it had sent nothing under its name."""
         sender = self._sender
-        return sender.began_at if sender.sent else max(self._station.ledger.committed, self._forgotten)
+        return sender.began_at if sender.sent else max(self._station.ledger.committed, self._heard_of)
 
-    def on_welcome(self, body: Welcome, now: float) -> bool:
+    def on_welcome(self, frame: Frame, body: Welcome, now: float) -> bool:
         """The sequencer's answer; True when it brings a number this member did not have."""
         station = self._station
+        self._told = max(self._told, (frame.epoch, body.assigned))
         if body.refusal:
             station.outbox.append(Stop(body.refusal))
             return False
         if not body.number:
-            if body.sequence > self._forgotten:
-                self._forgotten = body.sequence
+            if body.sequence > self._heard_of:
+                self._heard_of = body.sequence
                 self._join_at = now
             return False
         self.is_welcome = True
@@ -156,6 +159,7 @@ class Membership:
                 station.ledger.last if is_configured else 0,
                 station.epoch,
                 self._unused,
+                self._told,
             ),
             self_too=True,
         )

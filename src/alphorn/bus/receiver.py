@@ -17,10 +17,19 @@ from alphorn.bus.entries import (
     VoterRemoved,
 )
 from alphorn.bus.follower import Follower
-from alphorn.bus.machine import Deliver, MemberChanged, Output, PrimaryChanged, PutGroupState, TakeCheckpoint
+from alphorn.bus.machine import (
+    Deliver,
+    MemberChanged,
+    Output,
+    PrimaryChanged,
+    PutGroupState,
+    Stop,
+    TakeCheckpoint,
+)
 from alphorn.bus.nack import Requests
 from alphorn.bus.repair import Repairer
 from alphorn.bus.station import Station
+from alphorn.bus.storage import DAMAGED
 from alphorn.model.ids import counter_of, origin_of
 
 _TURN_MAX = 256  # numbers delivered in one turn, so that a long replay does not starve heartbeats
@@ -128,6 +137,7 @@ class Receiver:
             if assignment is None:
                 if sequence > ledger.base:
                     self._repairer.damaged.append(sequence)
+                    self._stop_alone(f"the meaning of number {sequence}")
                 self.is_waiting = True
                 return False
             if assignment.system:
@@ -145,11 +155,18 @@ class Receiver:
         """Asks for the next number and for those after it that are missing too, as far as the bound goes."""
         self.is_waiting = True
         station, ledger = self._station, self._station.ledger
+        if station.storage.entry(sequence) is DAMAGED:
+            self._stop_alone(f"the batch of number {sequence}")
         end = min(ledger.committed, sequence + station.budget.nack_numbers_max)
         for number in range(sequence, end + 1):
             assignment = ledger.get(number)
             if assignment is not None and not assignment.system and assignment.id not in station.holdings:
                 self._requests.want_sequence(number, now)
+
+    def _stop_alone(self, what: str) -> None:
+        """The log cannot go on past what its only disk cannot read: nobody could ever help."""
+        if self._station.is_alone:
+            self._station.outbox.append(Stop(self._station.lost(what)))
 
     def release(self, through: int) -> None:
         """Lets batches go that are delivered and, where this member stores them, durable."""

@@ -50,8 +50,10 @@ class Repairer:
             return
         self._fill(now)
         absent = []
-        for batch, first, last in fetch.ids:
-            if not self._answer_batch(frame.number, batch, first, last, now) and self.lacks(batch):
+        is_candidate = len(fetch.ids) == len(fetch.digests) == len(fetch.sequences)  # it names the number of each batch
+        for place, (batch, first, last) in enumerate(fetch.ids):
+            digest, number = (fetch.digests[place], fetch.sequences[place][0]) if is_candidate else (None, 0)
+            if not self._answer_batch(frame.number, batch, first, last, digest, now) and self.lacks(batch, number):
                 absent.append(batch)
         for first, last in fetch.sequences:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
@@ -81,14 +83,14 @@ class Repairer:
             )
             self._send(to, sequence, data, now)
 
-    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
         station = self._station
         sequence = station.ledger.find(batch) or self._place_of(batch)
         whole = station.holdings.get(batch)
         if whole is not None:
             payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
         else:
-            found = self._stored(sequence) if sequence else self._stray(batch)
+            found = self._stored(sequence) if sequence else self._stray(batch, sought)
             if found is None:
                 return False
             payload, timestamp, digest = found
@@ -102,34 +104,53 @@ class Repairer:
         assignment, stored = self._station.ledger.get(sequence), self.payload_of(sequence)
         return None if assignment is None or stored is None else (stored, assignment.timestamp, assignment.digest)
 
-    def _stray(self, batch: bytes) -> tuple[bytes | memoryview, int, int] | None:
+    def _stray(self, batch: bytes, sought: int | None) -> tuple[bytes | memoryview, int, int] | None:
         """A batch behind a number that this disk cannot read any more: the ledger ends before it, the disk may not.
 
-        Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else.
+        Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else. Where what
+        the number meant is unreadable itself, they are known by the digest that is sought.
         """
         station = self._station
         for sequence in range(station.ledger.last + 1, station.impaired_until + 1):
             assignment = station.storage.assignment(sequence)
-            if isinstance(assignment, Assignment) and assignment.id == batch:
-                stored = station.storage.entry(sequence)
-                if isinstance(stored, bytes | memoryview) and digest_of(stored) == assignment.digest:
-                    return stored, assignment.timestamp, assignment.digest
+            if isinstance(assignment, Assignment):
+                digest, timestamp = assignment.digest if assignment.id == batch else None, assignment.timestamp
+            else:
+                digest, timestamp = sought, 0
+            stored = station.storage.entry(sequence) if digest is not None else None
+            if isinstance(stored, bytes | memoryview) and digest_of(stored) == digest:
+                return stored, timestamp, digest
         return None
 
-    def lacks(self, batch: bytes) -> bool:
-        """Whether this member is sure it never stored a batch; a damaged or lost disk is sure of nothing.
+    def lacks(self, batch: bytes, number: int = 0) -> bool:
+        """Whether this member is sure it never stored a batch, as that number if one is named; a lost disk never is.
 
         Nor may it deny what the log it knows has passed: the number is final, even if only a checkpoint tells so here.
         """
         station = self._station
-        if not station.is_whole or batch in station.holdings:
+        if station.is_barred or batch in station.holdings:
             return False
         if counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
             return False
         sequence = station.ledger.find(batch) or self._place_of(batch)
-        if sequence:
-            return station.storage.entry(sequence) is None
-        return self._is_known(batch) or self._placed_through >= station.ledger.floor
+        if sequence and station.storage.entry(sequence) is not None:
+            return False
+        if not station.is_whole:
+            return self._is_without(batch, number)
+        return bool(sequence) or self._is_known(batch) or self._placed_through >= station.ledger.floor
+
+    def _is_without(self, batch: bytes, number: int) -> bool:
+        """Whether a disk that cannot read all of its log tells all the same that it has no batch of that id and number.
+
+        It never came so far, or what it accepted last as that number can be read, and is something else, or its entry
+        was never written. Had it stored the batch there, and that been committed, nothing else could have been accepted
+        in its place.
+        """
+        station = self._station
+        found = station.storage.assignment(number)
+        if isinstance(found, Assignment):
+            return found.id != batch or station.storage.entry(number) is None
+        return found is None and number > station.impaired_until
 
     def _is_known(self, batch: bytes) -> bool:
         """Whether the group remembers the sender: then the state tells whether the log has passed a batch of it."""

@@ -19,8 +19,8 @@ from alphorn.bus.group_state import GroupState
 from alphorn.bus.ledger import Ledger
 from alphorn.bus.machine import DropAfter
 from alphorn.bus.station import Station
-from alphorn.bus.storage import DAMAGED, CheckpointInfo, Meta, Storage
-from alphorn.model.errors import Misuse
+from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta, Storage
+from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import IdSource
 
 
@@ -29,6 +29,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     station: Station
     checkpoint: int  # number of the checkpoint the upper layer starts from; 0 for none
+    delivered: int  # number after which it goes on
     is_returning: bool  # it has voted before, so the sequencer looks at its disk first
 
 
@@ -47,17 +48,23 @@ def restore(
     random: random.Random,
     is_tracing: bool,
 ) -> Restored:
-    """Reads the disk; raises `Misuse` where it belongs to another member or group."""
+    """Reads the disk.
+
+    Raises `Misuse` where it belongs to another member or group, and `Corruption` where it is the only one that has the
+    log and cannot be read back: nobody could ever help.
+    """
     config.check()
     found = storage.meta()
     is_configured = 0 < me.number <= CONFIGURED_NUMBER_MAX
-    is_blank = not isinstance(found, Meta) and not founding and is_configured
+    is_founder = founding and not _has_log(storage)
     if isinstance(found, Meta):
         _check_meta(found, config, me)
-        is_barred = found.is_voter_barred and not (founding and _is_untouched(found, storage))
+        is_barred = found.is_voter_barred and not (is_founder and _is_untouched(found))
         meta = msgspec.structs.replace(found, incarnation=found.incarnation + 1, is_voter_barred=is_barred)
     else:
-        meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_blank)
+        # A record that cannot be read had promises in it, whoever starts this member for the first time again.
+        is_barred = is_configured and not (is_founder and found is None)
+        meta = Meta(config=config.digest(), number=me.number, incarnation=1, start=-1, is_voter_barred=is_barred)
     source = IdSource(host, port, unix_s=unix_s, previous_start=meta.start)
     meta = msgspec.structs.replace(meta, start=source.start)
     member = Member(me.number, me.name, me.address, int(me.roles), me.rank, me.tag, source.origin, meta.incarnation)
@@ -77,10 +84,15 @@ def restore(
         impaired_until=impaired_until,
         is_tracing=is_tracing,
     )
+    if station.is_alone and (what := _unreadable(station, found, checkpoint, is_lost=is_lost)):
+        raise Corruption(station.lost(what))
     if storage.assignment_bounds()[1] > ledger.last and not impaired_until:
         station.journal.write(DropAfter(ledger.last))
     is_returning = isinstance(found, Meta) and Role.COMMIT in me.roles
-    return Restored(station, checkpoint, is_returning)
+    if not config.makes_checkpoints:
+        checkpoint = 0  # at most one that another had in place of a state
+    begin = checkpoint if config.makes_checkpoints else ledger.base
+    return Restored(station, checkpoint, begin if reads else ledger.committed, is_returning)
 
 
 def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
@@ -92,11 +104,15 @@ def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
         raise Misuse(f"the store belongs to member {meta.number}, not to {me.name}; each member needs its own")
 
 
-def _is_untouched(meta: Meta, storage: Storage) -> bool:
-    """Whether nothing of any log ever came to this disk, and no promise was given on it."""
+def _has_log(storage: Storage) -> bool:
+    """Whether anything of any log is on this disk."""
     first, last = storage.assignment_bounds()
-    has_log = first <= last or storage.checkpoint() is not None or storage.group_state() is not None
-    return not (has_log or meta.promised or meta.committed or meta.stored or meta.removed)
+    return first <= last or storage.checkpoint() is not None or storage.group_state() is not None
+
+
+def _is_untouched(meta: Meta) -> bool:
+    """Whether a disk without a log never had one, and no promise was given on it."""
+    return not (meta.promised or meta.committed or meta.stored or meta.removed)
 
 
 def _restore_ledger(
@@ -123,6 +139,16 @@ def _restore_ledger(
         epoch = assignment.epoch
         ledger.append(assignment)
     return ledger, last if ledger.last < last and not is_void else 0, checkpoint, is_lost
+
+
+def _unreadable(station: Station, found: Meta | Damaged | None, checkpoint: int, *, is_lost: bool) -> str:
+    """What this member would have to ask others for; nothing where it can go on by itself."""
+    ledger = station.ledger
+    if found is DAMAGED:
+        return "the record of promises"
+    if is_lost or (station.is_checkpoint_server and station.reads and checkpoint < ledger.base):
+        return "the checkpoint that the log begins with"
+    return f"the meaning of number {ledger.last + 1}" if station.impaired_until else ""
 
 
 def _is_whole(info: CheckpointInfo, storage: Storage) -> bool:

@@ -78,8 +78,8 @@ class Roster:
         self.standings: dict[int, Standing] = {}
         self.left: set[bytes] = set()
         self._joining: dict[int, Member] = {}  # runs whose join is open, as they asked
-        # Runs, by number and nonce, on a lost or old disk whose vote cannot be removed yet, or that may be long over.
-        self._lost: dict[tuple[int, int], None] = {}
+        # Runs, by number and nonce, that seem to have a lost or old disk, and how far the log went when it was noticed.
+        self._lost: dict[tuple[int, int], int] = {}
 
     def of(self, number: int) -> Standing | None:
         """What is known of a member."""
@@ -153,21 +153,23 @@ class Roster:
             return []
         if tip.may_be_forgotten(asked.origin, body.unused):
             # It goes on under another name once it knows the log through there; a late copy of its word is void.
-            forgotten, last = station.ledger.state.forgotten, station.ledger.last
-            station.send(asked.address, Welcome(0, forgotten, 0, b"", last, nonce=asked.nonce))
+            self._answer(asked, station.ledger.state.forgotten)
             return []
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
-            station.send(asked.address, Welcome(0, 0, 0, b"", station.ledger.last, nonce=asked.nonce))
+            self._answer(asked)
         known = tip.members.get(number)
         if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
         entries: list[SystemEntry] = []
         if is_configured and known is not None and (body.is_blank or self._is_old(body, known)):
-            self._note_lost(number, asked.nonce)
-            if asked.origin != known.origin and self._is_here(known, now):
-                # A late copy of an earlier run's word. A disk that is lost asks again, when the other run is silent.
+            if body.told < (station.epoch, self._note_lost(number, asked.nonce)):
+                # It may be a late word of an earlier run, whose answers all came before the run that the log knows now
+                # was admitted. One that is there hears this answer, and asks again at once.
+                self._answer(asked, station.ledger.committed)
                 return []
+            if asked.origin != known.origin and self._is_here(known, now):
+                return []  # two at once; a disk that is lost asks again, when the other run is silent
             station.trace("disk-lost", f"member={number}")
             # At once, whatever its vote must wait for: what it said was durable is not any more.
             self._forget(number)
@@ -175,7 +177,7 @@ class Roster:
                 if has_open_voters or len(tip.voters) == 1:
                     return []
                 entries.append(VoterRemoved(number, False))
-            del self._lost[number, asked.nonce]
+        self._lost = {run: line for run, line in self._lost.items() if run[0] != number}
         self._hear_run(number, asked.origin, now)
         self._joining[number] = asked
         member = msgspec.structs.replace(asked, number=number)
@@ -202,11 +204,14 @@ class Roster:
         standing = self.standings.get(known.number)
         return standing is not None and standing.origin != body.member.origin and body.accepted < standing.accepted
 
-    def _note_lost(self, number: int, nonce: int) -> None:
-        """It is so until its vote is removed, whatever it has caught up with until then: it may have forgotten more."""
-        if len(self._lost) >= _LOST_MAX:
+    def _note_lost(self, number: int, nonce: int) -> int:
+        """It is so until its vote is removed, whatever it has caught up with until then: it may have forgotten more.
+
+        Gives how far the log went when it was noted: a run that was told at least that much is there now.
+        """
+        if (number, nonce) not in self._lost and len(self._lost) >= _LOST_MAX:
             del self._lost[next(iter(self._lost))]
-        self._lost[number, nonce] = None
+        return self._lost.setdefault((number, nonce), self._station.ledger.last)
 
     def _is_here(self, known: Member, now: float) -> bool:
         """Whether the run that the log knows spoke a moment ago."""
@@ -226,6 +231,10 @@ class Roster:
         epoch, state = ledger.epoch_at(ledger.committed) or 0, ledger.state.encode()
         welcome = Welcome(number, ledger.committed, epoch, state, ledger.last, nonce=asked.nonce)
         self._station.send(asked.address, welcome)
+
+    def _answer(self, asked: Member, sequence: int = 0) -> None:
+        """It was heard, and is no member yet."""
+        self._station.send(asked.address, Welcome(0, sequence, 0, b"", self._station.ledger.last, nonce=asked.nonce))
 
     def _refuse(self, asked: Member, reason: str) -> None:
         self._station.send(asked.address, Welcome(0, 0, 0, b"", 0, reason, asked.nonce))
@@ -319,7 +328,11 @@ class Roster:
         return rule if is_news and holders >= copies else None
 
     def collection(self, tip: GroupState, now: float) -> Collected | None:
-        """Through the newest mark that checkpoints or age cover; never past what a live member still needs."""
+        """Through the newest mark that checkpoints cover; never past what a live member still needs.
+
+        Age counts only where nobody makes checkpoints: others could not go on without the state, however old it is. And
+        only those count who are in sync: one that is away may never bring its checkpoint back.
+        """
         state = self._station.ledger.state
         live = [n for n, m in tip.members.items() if m.is_live and self.silence(n, now) <= self._station.timing.evict_s]
         data = [self.stored(n) for n in live if tip.members[n].has(Role.DATA)]
@@ -327,10 +340,11 @@ class Roster:
         # Who keeps no log cannot go on from a checkpoint: what it has not heard yet is kept for it while it lives.
         heard = [self.delivered(n) for n in live if not tip.members[n].has(Role.DATA)]
         servers = [n for n, member in tip.members.items() if member.has(Role.CHECKPOINT)]
-        reported = [self.standings[n].checkpoint for n in live if n in servers and n in self.standings]
+        standings = [self.standings[n] for n in live if n in servers and n in tip.in_sync and n in self.standings]
+        reported = [standing.checkpoint for standing in standings]
         needed = min(tip.copies, len(servers))
-        covered = nth_largest(reported, needed) if needed else 0
-        target = min(max(covered, state.aged_through(state.sequence)), state.mark)
+        covered = nth_largest(reported, needed) if needed else state.aged_through(state.sequence)
+        target = min(covered, state.mark)
         line = min([target, *data, *votes, *heard])
         is_worth_it = line == target or line >= tip.collected + tip.interval
         return Collected(line) if line > tip.collected and is_worth_it else None

@@ -22,6 +22,7 @@ from alphorn.bus.machine import CONTROL_GROUP, Output, PutMeta, Send, Trace
 from alphorn.bus.storage import Meta, Storage
 from alphorn.model.ids import Kind, Origin, make_id
 
+KEEPING = Role.DATA | Role.COMMIT  # roles that store assignments
 _SUBMIT = frozenset((SUBMIT_TYPE,))
 _COMMIT = frozenset((COMMIT_TYPE,))
 
@@ -46,6 +47,7 @@ class Station:
         "holdings",
         "impaired_until",
         "incarnation",
+        "is_alone",
         "is_barred",
         "is_checkpoint_server",
         "is_commit_server",
@@ -100,6 +102,10 @@ class Station:
         self.is_checkpoint_server = Role.CHECKPOINT in self.roles
         self.may_sequence = Role.SEQUENCER in self.roles
         self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
+        others = (known for known in config.members if known.number != member.number)
+        self.is_alone = self.keeps_log and not any(
+            known.roles & KEEPING for known in others
+        )  # whether nobody else does
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
         self.nonce = self.random.getrandbits(64)
         self.epoch = self.durable_epoch = meta.promised
@@ -245,6 +251,13 @@ class Station:
         self.journal.write(PutMeta(msgspec.msgpack.encode(self.meta)))
         self._is_dirty = False
         return is_urgent
+
+    def lost(self, what: str) -> str:
+        """For people: this disk, the only one with the log, cannot be read there, so that nobody can go on."""
+        return (
+            f"{what} cannot be read in the store of {self.name}, and no other member keeps the log; put an earlier "
+            "copy of the whole store in its place, or begin a new log on a blank one"
+        )
 
     def system(self, entry: SystemEntry, epoch: int) -> Assignment:
         """A system entry as an assignment of this epoch."""

@@ -17,10 +17,12 @@ from alphorn.bus.entries import describe_epoch, epoch_counter, make_epoch
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, Frame, NewEpoch, Prepare, Promise, Status
 from alphorn.bus.group_state import GroupState
+from alphorn.bus.machine import Stop
 from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
 from alphorn.bus.sequencer import Sequencer
 from alphorn.bus.station import Station
+from alphorn.bus.storage import DAMAGED
 from alphorn.model.ids import origin_of
 
 _NEVER = float("inf")
@@ -50,6 +52,7 @@ class Takeover:
         "_repairer",
         "_seen",
         "_sequencer",
+        "_sought",
         "_station",
         "_until",
         "epochs",
@@ -78,6 +81,7 @@ class Takeover:
         self._seen = station.epoch  # the highest epoch that anybody spoke of
         self._claimed = -1  # an epoch that was asked for and has not begun
         self._is_retired = False
+        self._sought = 0  # the first open number whose batch was missing when it last looked
         self._until = _NEVER
         self._due = now + station.timing.suspect_s
         self.state = State.IDLE
@@ -88,6 +92,11 @@ class Takeover:
         """Whether this member can be sequencer at all; not while its upper layer has no state to serve from."""
         station = self._station
         return station.may_sequence and self._commit_server.may_vote and station.is_voter and self._has_state
+
+    @property
+    def sought(self) -> int:
+        """An open number without whose batch, which nobody has given yet, this member cannot begin; 0 for none."""
+        return self._sought if not self._station.sequencer else 0
 
     @property
     def _has_state(self) -> bool:
@@ -202,8 +211,16 @@ class Takeover:
         self._station.trace("give-up", self.state.value)
         if self.state is State.RESOLVING:
             self._claimed = -1  # the epoch was announced, and nobody promises it a second time
+            self._stop_alone(now)
         self.state = State.IDLE
         self._due = now + self._station.timing.suspect_s * self._station.random.uniform(0.5, 1.5)
+
+    def _stop_alone(self, now: float) -> None:
+        """What the only disk cannot read its sender might still have had; it had its time."""
+        station, ledger = self._station, self._station.ledger
+        unread = (n for n in range(ledger.committed + 1, ledger.last + 1) if station.storage.entry(n) is DAMAGED)
+        if station.is_alone and now >= self._until and (number := next(unread, 0)):
+            station.outbox.append(Stop(station.lost(f"the batch of number {number}")))
 
     def on_promise(self, frame: Frame, body: Promise, now: float) -> None:
         """A commit server's answer."""
@@ -287,7 +304,7 @@ class Takeover:
             if is_due:
                 self._look_for(missing, tip, now)
         else:
-            self.state, self._claimed = State.IDLE, -1
+            self.state, self._claimed, self._sought = State.IDLE, -1, 0
             self._sequencer.begin(station.epoch, now)
 
     def _cannot_be_committed(self, batch: bytes, tip: GroupState) -> bool:
@@ -300,14 +317,17 @@ class Takeover:
     def _look_for(self, missing: list[bytes], tip: GroupState, now: float) -> None:
         station = self._station
         self._due = now + station.timing.nack_repeat_s
+        self._sought = station.ledger.find(missing[0])
         station.tell(NewEpoch(station.ledger.last, station.ledger.last_epoch, station.address))
         senders = {tip.number_of(origin_of(batch)) for batch in missing}
         servers = {number for number, member in tip.members.items() if member.has(Role.DATA)}
         for number in sorted((senders | servers) - {0, station.number}):
             wanted = missing[: station.budget.nack_numbers_max]
             numbers = [station.ledger.find(batch) for batch in wanted]
+            digests = [assignment.digest for n in numbers if (assignment := station.ledger.get(n)) is not None]
             # Whoever knows that one of these numbers is final denies nothing, whatever this member takes it for.
-            station.send_member(number, Fetch(number, [(n, n) for n in numbers], [(batch, 0, 0) for batch in wanted]))
+            ids = [(batch, 0, 0) for batch in wanted]
+            station.send_member(number, Fetch(number, [(n, n) for n in numbers], ids, digests))
 
     def describe(self) -> dict[str, object]:
         """For people."""

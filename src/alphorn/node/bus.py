@@ -66,7 +66,7 @@ from alphorn.node.retained import Retained
 
 # So little of one turn's writes is written to disk within the turn. More takes long enough to be left to a thread.
 AHEAD_BYTES_MAX = 8 << 10
-LACKING_S = 5.0  # after which a member with a blank disk that nobody tells the log says so
+LACKING_S = 5.0  # after which a member says what it lacks and nobody gives
 PATIENCE_S = 0.002  # so long frames that can wait are kept for the next turn
 
 _log = logging.getLogger(__name__)
@@ -139,8 +139,8 @@ class BusMachine(Machine, Protocol):
         """The data servers that have all that is committed."""
 
     @property
-    def lacks_log(self) -> bool:
-        """Whether its disk was blank, and nobody who has the log has answered."""
+    def lacking(self) -> str:
+        """What this member waits for that only others can give, in one sentence; empty where it lacks nothing."""
 
     def can_wait(self, datagram: bytes | memoryview) -> bool:
         """Whether a datagram may be handed over together with the next."""
@@ -286,7 +286,7 @@ class BusNode:
             self._store.close()
             raise
         self._driver.start()
-        self._lacking = self._loop.call_later(LACKING_S, self._tell_lacking)
+        self._lacking = self._loop.call_later(LACKING_S, self._tell_lacking, self._machine.lacking)
 
     def _make_transport(self) -> Transport | Homes:
         settings = self._settings
@@ -440,18 +440,16 @@ class BusNode:
         self.stopped.set_result(reason)
         self._upper.on_stop(reason)
 
-    def _tell_lacking(self) -> None:
-        """Nobody else would: to the others it is a member that waits, and to its owner one that runs."""
-        if self._driver.is_closed or not self._machine.lacks_log:
+    def _tell_lacking(self, before: str, told: str = "") -> None:
+        """Says once what this member has lacked for a while."""
+        if self._driver.is_closed:
             return
-        name, group = self._settings.me.name, self._settings.config.bus or self._settings.config.group
-        sentence = (
-            f"{name} had a blank disk and waits for the log of {group}, but nobody who has it answered within "
-            f"{LACKING_S:.0f} s; start the other nodes, or, only if this is the very first start of all of them, stop "
-            "them and start each with --found"
-        )
-        _log.warning("event=log_lacking member=%s text=%s", name, sentence)
-        print(f"alphorn: {sentence}", file=sys.stderr, flush=True)
+        lacking = self._machine.lacking
+        if lacking and lacking == before != told:
+            told = lacking
+            _log.warning("event=log_lacking member=%s text=%s", self._settings.me.name, lacking)
+            print(f"alphorn: {lacking}", file=sys.stderr, flush=True)
+        self._lacking = self._loop.call_later(LACKING_S, self._tell_lacking, lacking, told)
 
     def _open_store(self) -> LogStore:
         if self._settings.store is None:

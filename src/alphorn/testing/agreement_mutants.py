@@ -190,7 +190,7 @@ def _hasty_abandon() -> list[Patch]:
 
 
 def _damaged_is_absent() -> list[Patch]:
-    def lacks(self: Any, batch: bytes) -> bool:
+    def lacks(self: Any, batch: bytes, number: int = 0) -> bool:
         station = self._station
         if batch in station.holdings or counter_of(batch) <= station.ledger.state.senders.get(origin_of(batch), 0):
             return False
@@ -201,7 +201,7 @@ def _damaged_is_absent() -> list[Patch]:
 
 
 def _passed_is_absent() -> list[Patch]:
-    def lacks(self: Any, batch: bytes) -> bool:
+    def lacks(self: Any, batch: bytes, number: int = 0) -> bool:
         station = self._station
         if not station.is_whole or batch in station.holdings:
             return False

@@ -175,6 +175,11 @@ class SimulatedNode:
         return self.me.tag not in WITHOUT_HISTORY
 
     @property
+    def has_all(self) -> bool:
+        """Whether its state is that of the whole log; without checkpoints it begins anew wherever the log begins."""
+        return self.has_history and self.around.config.makes_checkpoints
+
+    @property
     def is_up(self) -> bool:
         """Whether the process exists, paused or not."""
         return self.state is not NodeState.DOWN

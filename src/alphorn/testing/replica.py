@@ -97,8 +97,8 @@ class Replica:
         """Goes on from what `content` gave."""
 
     def load(self, data: bytes, sequence: int) -> None:
-        """Replaces the state by the checkpoint at this number."""
-        state = _decode(data)
+        """Replaces the state by the checkpoint at this number; an empty one means to begin there."""
+        state = _decode(data) if data else ReplicaState(0, 0, 0, [])
         self.applied = sequence
         self.last_batch, self.count, self.chain = state.last_batch, state.count, state.chain
         self.counters = dict(state.counters)

@@ -33,7 +33,7 @@ def crash_at_checkpoint(nemesis: "Nemesis") -> str:
         nonlocal is_over
         if other is node and node.run == run and not is_over and _is_behind(node, persist):
             is_over = True
-            nemesis.simulation.schedule.after(0.0, _end, nemesis, node, run)
+            nemesis.after(0.0, _end, nemesis, node, run)
 
     node.checkpointing.least_s = SLOW_S
     nemesis.simulation.watch.durable.append(on_durable)

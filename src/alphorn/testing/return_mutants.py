@@ -8,7 +8,8 @@ from alphorn.bus import restore
 from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment
-from alphorn.bus.frames import Absent, Fetch, Frame, fragment_batch
+from alphorn.bus.frames import Absent, Fetch, Frame, Join, fragment_batch
+from alphorn.bus.group_state import GroupState
 from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.storage import CheckpointInfo, Damaged, Storage
@@ -32,12 +33,12 @@ def _unfenced_denial() -> list[Patch]:
 
 
 def _own_cutting() -> list[Patch]:
-    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, now: float) -> bool:
+    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
         sequence = self._station.ledger.find(batch) or self._place_of(batch)
         whole = self._station.holdings.get(batch)
         found = (whole.payload, whole.timestamp, whole.digest) if whole is not None else None
         if found is None:
-            found = self._stored(sequence) if sequence else self._stray(batch)
+            found = self._stored(sequence) if sequence else self._stray(batch, sought)
         if found is None:
             return False
         payload, timestamp, digest = found
@@ -73,7 +74,12 @@ def _mark_unused() -> list[Patch]:
 
 
 def _late_join() -> list[Patch]:
-    return [(Roster, "_is_here", lambda self, known, now: False)]
+    original = Roster.on_join
+
+    def on_join(self: Any, body: Join, tip: GroupState, **circumstances: Any) -> Any:
+        return original(self, msgspec.structs.replace(body, told=(1 << 63, 0)), tip, **circumstances)
+
+    return [(Roster, "on_join", on_join), (Roster, "_is_here", lambda self, known, now: False)]
 
 
 def _any_entry_counts() -> list[Patch]:

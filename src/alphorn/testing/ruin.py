@@ -51,13 +51,16 @@ class Ruin:
         return self._keeps_majority(victim)
 
     def may_damage_number(self, victim: SimulatedNode, sequence: int) -> bool:
-        """The same for what one number means; without that, nobody can say whose the entry behind it is."""
-        is_kept = sequence not in victim.disk.durable.entries or self.may_damage_entry(victim, sequence)
+        """The same for what one number means; the entry behind it is known by its digest, where it can be read."""
+        disk = victim.disk.durable
+        is_kept = sequence not in disk.entries or is_intact(disk, sequence) or self.may_damage_entry(victim, sequence)
         return is_kept and self.may_damage_assignment(victim)
 
     def may_damage_entry(self, victim: SimulatedNode, sequence: int) -> bool:
-        """Whether another data server has the same entry."""
-        return any(is_intact(node.disk.durable, sequence) for node in self._others(victim))
+        """Whether another data server has the same entry; what it has as that number may be of another epoch's log."""
+        entry = victim.disk.durable.entries.get(sequence)
+        others = [node.disk.durable for node in self._others(victim)]
+        return any(is_intact(disk, sequence) and entry in (None, disk.entries[sequence]) for disk in others)
 
     def may_tear(self, victim: SimulatedNode) -> bool:
         """Whether a number can be settled without the entry this member was writing: others have it, or deny it."""
@@ -101,11 +104,10 @@ class Ruin:
     def _keeps_entries(self, victim: SimulatedNode) -> bool:
         if any(copies < 2 for _, copies in self._facts.in_sync_rules(self._facts.last + 1)):
             return False
-        others = self._others(victim)
         held = set(victim.disk.durable.entries) | set(victim.disk.visible.entries)
-        for node in others:  # of what another cannot read, this one can at least say whether it ever had it
+        for node in self._others(victim):  # of what another cannot read, this one can say whether it ever had it
             held |= {sequence for kind, sequence, _ in node.disk.durable.damaged if kind == "entry"}
-        return all(any(is_intact(node.disk.durable, sequence) for node in others) for sequence in sorted(held))
+        return all(self.may_damage_entry(victim, sequence) for sequence in sorted(held))
 
     def _keeps_checkpoint(self, victim: SimulatedNode) -> bool:
         needed = victim.disk.durable.checkpoint

@@ -47,8 +47,9 @@ class DurableBeforeCommit:
 
 
 class CollectionWaits:
-    """Nothing is collected before enough checkpoints cover it, or its lifetime is over; nor before the live in-sync
-    data servers have stored it. That holds already when a sequencer decides on it: a checkpoint may not come.
+    """Nothing is collected before enough checkpoints of in-sync data servers cover it, or, where nobody makes any, its
+    lifetime is over; nor before the live in-sync data servers have stored it. That holds already when a sequencer
+    decides on it, unless in vain, because a higher epoch commits already: a checkpoint may not come.
     """
 
     __slots__ = ("_facts", "_lifetimes")
@@ -76,10 +77,16 @@ class CollectionWaits:
     def _on_decided(
         self, node: SimulatedNode, sequence: int, assignment: Assignment, entry: SystemEntry | None
     ) -> None:
-        if not isinstance(entry, Collected) or entry.through <= self._facts.collected:
+        facts = self._facts
+        if not isinstance(entry, Collected) or entry.through <= facts.collected:
             return
-        if not self._is_aged(sequence, entry.through):
+        newest = facts.committed.get(facts.last)
+        if newest is not None and newest.epoch > assignment.epoch:
+            return
+        if facts.simulation.config.makes_checkpoints:
             self._look_for_checkpoints(sequence, entry.through)
+        elif not self._is_aged(sequence, entry.through):
+            raise Violation(self.name, f"numbers through {entry.through} are collected, and not all are old enough")
 
     def _is_aged(self, sequence: int, through: int) -> bool:
         """Whether all that is collected was sent so long ago that its lifetime is over."""
@@ -93,11 +100,12 @@ class CollectionWaits:
         return all(committed[number].timestamp < sequence - min(lifetimes) for number in numbers)
 
     def _look_for_checkpoints(self, sequence: int, through: int) -> None:
-        copies = min(copies for _, copies in self._facts.in_sync_rules(sequence))
-        saved = sum(checkpoint >= through for checkpoint in self._facts.saved.values())
-        if saved < copies:
+        facts, rules = self._facts, self._facts.in_sync_rules(sequence)
+        counts = [(sum(facts.saved.get(index, 0) >= through for index in servers), copies) for servers, copies in rules]
+        if not any(saved >= copies for saved, copies in counts):
+            told = " or ".join(f"{saved} of {copies}" for saved, copies in counts)
             raise Violation(
-                self.name, f"numbers through {through} are collected, and {saved} of {copies} disks have a checkpoint"
+                self.name, f"numbers through {through} are collected, and {told} in-sync disks have a checkpoint"
             )
 
     def _look_for_lagging(self, sequence: int, through: int) -> None:

@@ -34,7 +34,7 @@ class NoGapAtDelivery:
 
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
         before = self._positions[node.index]
-        if not before and not node.has_history:
+        if not before and not node.has_all:
             before = output.sequence - 1  # it begins wherever the log is
         for sequence in range(before + 1, output.sequence):
             assignment = self._facts.committed.get(sequence)
@@ -64,13 +64,14 @@ class ReplicasAgree:
         watch.installed.append(self._on_installed)
 
     def _on_delivered(self, node: SimulatedNode, output: Deliver) -> None:
-        if not node.has_history:
-            return  # its state is not that of the whole log
+        if not node.has_all:
+            return
         chain = link(node.replica.chain, output.sequence, output.assignment)
         self._compare(node, output.sequence, chain)
 
     def _on_installed(self, node: SimulatedNode, sequence: int) -> None:
-        self._compare(node, node.replica.last_batch, node.replica.chain)
+        if node.has_all:
+            self._compare(node, node.replica.last_batch, node.replica.chain)
 
     def _compare(self, node: SimulatedNode, sequence: int, chain: int) -> None:
         if self._chains.setdefault(sequence, chain) != chain:
