@@ -1,53 +1,30 @@
-"""alphorn: a message server cluster with one order everywhere."""
+"""alphorn: a message server cluster with one order everywhere.
 
-from alphorn import aio
-from alphorn.client.blocking.connection import Connection, connect
-from alphorn.client.blocking.consumer import Browser, Consumer
-from alphorn.client.blocking.producer import Producer, Receipt
-from alphorn.client.blocking.session import Session
-from alphorn.client.message import Message
-from alphorn.model.destinations import Destination
-from alphorn.model.errors import (
-    AccessDenied,
-    Blocked,
-    Corruption,
-    Error,
-    InvalidDestination,
-    InvalidSelector,
-    MessageTooLarge,
-    Misuse,
-    TransactionRolledBack,
-    Unavailable,
-    UnknownOutcome,
-)
-from alphorn.model.patterns import Pattern, glob, regex
+The names are those of `alphorn/api.py`, and `aio`. They are loaded when one is used: every module of alphorn begins
+with this one, and most have no use for the client library.
+"""
+
+import importlib
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AccessDenied",
-    "Blocked",
-    "Browser",
-    "Connection",
-    "Consumer",
-    "Corruption",
-    "Destination",
-    "Error",
-    "InvalidDestination",
-    "InvalidSelector",
-    "Message",
-    "MessageTooLarge",
-    "Misuse",
-    "Pattern",
-    "Producer",
-    "Receipt",
-    "Session",
-    "TransactionRolledBack",
-    "Unavailable",
-    "UnknownOutcome",
-    "__version__",
-    "aio",
-    "connect",
-    "glob",
-    "regex",
-]
+TYPE_CHECKING = False  # as in typing, whose import takes longer than all of this
+
+if TYPE_CHECKING:
+    from alphorn import aio as aio
+    from alphorn.api import *  # noqa: F403 - they are listed there
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "aio":
+            return importlib.import_module("alphorn.aio")
+        names = importlib.import_module("alphorn.api")
+        if name == "__all__":
+            return [*names.__all__, "__version__", "aio"]
+        if name not in names.__all__:
+            raise AttributeError(f"module 'alphorn' has no attribute {name!r}")
+        value = globals()[name] = getattr(names, name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

@@ -1,6 +1,6 @@
 """Runs one command line in this process."""
 
-from alphorn.cli import main as cli
+from alphorn.cli import application as cli
 
 
 def run(*arguments: str) -> int:

@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from alphorn.cli import main as cli
+from alphorn.cli import application as cli
 from alphorn.cli import single, up
 from alphorn.io.restarts import RestartPolicy
 from alphorn.io.supervisor import Supervisor

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import alphorn
-from alphorn.cli import main as cli
+from alphorn.cli import application as cli
 from alphorn.model.errors import Unavailable
 
 
@@ -67,15 +67,30 @@ def test_an_interrupted_command_ends_without_a_word(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_interruption_while_commands_are_loaded_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(arguments: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("module", ["alphorn.cli.application", "typer", "alphorn.client.core", "rich.progress"])
+def test_a_command_that_is_told_to_end_while_it_is_loaded_ends_without_a_word(
+    module: str, number: signal.Signals, code: int
+) -> None:
+    program = f"""
+import signal, sys
 
-    monkeypatch.setattr(cli, "load_commands", load)
-    monkeypatch.setattr(cli.Termination, "listen", lambda termination: None)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 130
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal({int(number)})
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["send", "queue:orders", "hello"]
+from alphorn.cli.main import main
+main()
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(alphorn.__file__).parent.parent)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +105,7 @@ def test_a_command_that_is_told_to_end_clears_away_first(start: str, number: sig
     program = f"""
 import signal, sys
 {start}
-from alphorn.cli import main
+from alphorn.cli import application, main
 
 class Command:
     def register(self, app):
@@ -105,7 +120,7 @@ class Command:
         finally:
             print("cleared")
 
-main.load_commands = lambda arguments: [Command()]
+application.load_commands = lambda arguments: [Command()]
 sys.argv[1:] = ["act"]
 main.main()
 """
@@ -209,13 +224,17 @@ def test_only_the_module_of_the_command_that_runs_is_loaded(name: str, module: s
     assert cli.load_commands([name, "x"]) == [importlib.import_module(f"alphorn.cli.{module}")]
 
 
+def test_the_version_needs_no_command() -> None:
+    assert cli.load_commands(["--version"]) == []
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["yodel"]])
 def test_without_a_known_command_all_are_loaded(arguments: list[str]) -> None:
     assert len(cli.load_commands(arguments)) == len(cli.COMMANDS)
 
 
 def test_python_without_assertions_is_refused() -> None:
-    code = "import typer; from alphorn.cli import main; raise SystemExit(main.run(typer.Typer()))"
+    code = "import typer; from alphorn.cli import application; raise SystemExit(application.run(typer.Typer()))"
     source = Path(alphorn.__file__).parent.parent
     ended = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False, cwd=source)
     assert ended.returncode == 1

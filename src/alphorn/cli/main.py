@@ -1,188 +1,65 @@
-"""The entry point of the `alphorn` command.
+"""The entry point of the `alphorn` command, and what becomes of Ctrl-C and SIGTERM.
 
-Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
-imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
-traceback: it was raised on purpose and its text says the way out. So does output that cannot be written; a reader that
-goes away, such as `head`, ends a command without a word. Ctrl-C and SIGTERM let a command clear away what it made, and
-end it with exit code 130 and 143. Everything else is a bug and keeps its traceback.
+They let a command clear away what it made, and end it with exit code 130 and 143. Before a command runs, and after it,
+there is nothing to clear away: then the process ends at once, since an exception would come up wherever the
+interpreter just is, which prints it or swallows it there. Importing takes most of the time of a short command, so this
+module imports nothing that is not loaded in a moment; the rest is imported by `main`, when it listens to signals.
 """
 
-import contextlib
-import errno
-import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import Annotated, Protocol, cast
 
-import typer
-
-from alphorn import __version__
-from alphorn.model.errors import Error, Misuse
-
-COMMANDS = (
-    "up",
-    "single",
-    "node",
-    "send",
-    "receive",
-    "status",
-    "destinations",
-    "dlq",
-    "spark",
-    "move",
-    "channel",
-    "demo",
-    "sim",
-    "chaos",
-    "bench",
-    "inspect",
-)
-
-MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
-
-# Of a write to standard output; where a file is at fault the error names it, and a socket has none of these.
-OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-INTERRUPTED = 128 + signal.SIGINT  # as shells count
-TERMINATED = 128 + signal.SIGTERM
-
-
-class Command(Protocol):
-    """What a sub-command's module offers."""
-
-    def register(self, app: typer.Typer) -> None:
-        """Adds the sub-command to the application."""
-
-
-def load_commands(arguments: Sequence[str] = ()) -> list[Command]:
-    """The module of the sub-command that comes first in the arguments, else all, in the order of the help."""
-    named = MODULES.get(arguments[0], arguments[0]) if arguments else ""
-    return [
-        cast(Command, importlib.import_module(f"alphorn.cli.{name}")) for name in COMMANDS if named in ("", name)
-    ] or load_commands()
-
-
-def build_app(commands: Iterable[Command]) -> typer.Typer:
-    """The application with these sub-commands."""
-    app = typer.Typer(
-        name="alphorn",
-        help="A message server cluster on a replicated, totally ordered log.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(_read_global_options)
-    for command in commands:
-        command.register(app)
-    return app
-
-
-def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line (the process's own by default) and returns its exit code."""
-    try:
-        _refuse_stripped_assertions()
-        code = _run_app(app, arguments)
-        sys.stdout.flush()
-    except Error as error:
-        _complain(str(error))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        _drop_output()
-    except OSError as error:
-        if error.filename is not None or error.errno not in OUTPUT_FAULTS:
-            raise
-        _drop_output()
-        _complain(f"standard output cannot be written: {error.strerror}; send it elsewhere, or make room")
-    else:
-        return code
-    return 1
+TERMINATED = 128 + signal.SIGTERM  # as shells count
 
 
 def main() -> None:
     """The console script."""
-    termination = Termination()
+    signals = Signals()
+    signals.end_at_once()
+    from alphorn.cli import application
+
+    application.fill_closed_streams()
+    commands = application.load_commands(sys.argv[1:])
     try:
-        termination.listen()
-        _fill_closed_streams()
-        code = run(build_app(load_commands(sys.argv[1:])))
+        signals.interrupt()
+        code = application.run(application.build_app(commands))
     except KeyboardInterrupt:
-        code = INTERRUPTED
-    sys.exit(TERMINATED if code == INTERRUPTED and termination.is_told else code)
+        code = application.INTERRUPTED
+    signals.end_at_once()
+    sys.exit(TERMINATED if code == application.INTERRUPTED and signals.is_terminated else code)
 
 
-class Termination:
-    """SIGTERM, which ends a command as Ctrl-C does, unless that has a way of its own."""
+class Signals:
+    """Ctrl-C and SIGTERM: both end a command in the same way, unless Ctrl-C has a way of its own."""
 
     def __init__(self) -> None:
-        self.is_told = False
+        self.is_terminated = False
+        self._is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a script
 
-    def listen(self) -> None:
-        """Takes the signal from here on."""
-        signal.signal(signal.SIGTERM, self._on_signal)
+    def end_at_once(self) -> None:
+        """From here on nothing is made that would have to be cleared away."""
+        signal.signal(signal.SIGTERM, _end)
+        if not self._is_ignored:
+            signal.signal(signal.SIGINT, _end)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.is_told = True
+    def interrupt(self) -> None:
+        """From here on they raise `KeyboardInterrupt`."""
+        signal.signal(signal.SIGTERM, self._on_terminated)
+        if not self._is_ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _on_terminated(self, number: int, frame: FrameType | None) -> None:
+        self.is_terminated = True
         if callable(signal.getsignal(signal.SIGINT)):
             signal.raise_signal(signal.SIGINT)  # a running event loop has its own way to be interrupted
         else:
-            raise KeyboardInterrupt  # in the background of a script Ctrl-C is ignored
+            raise KeyboardInterrupt
 
 
-def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:
-    try:
-        app(args=arguments, prog_name="alphorn")
-    except SystemExit as done:  # how the application reports every ordinary end, and wrong usage
-        return done.code if isinstance(done.code, int) else 0
-    return 0
-
-
-def _complain(sentence: str) -> None:
-    with contextlib.suppress(OSError):  # where standard error is full too there is nobody to tell
-        print(f"alphorn: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
-
-
-def _drop_output() -> None:
-    """What is left in the buffer goes nowhere, or the interpreter tries to write it again at its end and complains."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # in tests it may be no file at all
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
-
-
-def _fill_closed_streams() -> None:
-    """Takes the place of standard streams that are closed, which a socket would have otherwise and be written to."""
-    closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
-    for number in closed:
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        if nowhere != number:
-            os.dup2(nowhere, number)
-            os.close(nowhere)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open as long as the process
-    if sys.stdout is None:
-        _complain("standard output is closed; where nobody reads it write >/dev/null")
-        sys.exit(1)
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        print(f"alphorn {__version__}")
-        raise typer.Exit
-
-
-def _read_global_options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """A message server cluster on a replicated, totally ordered log."""
-
-
-def _refuse_stripped_assertions() -> None:
-    if not __debug__:
-        raise Misuse("Python runs with -O, which strips the assertions alphorn relies on; start it without -O")
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -28,6 +28,7 @@ PREFETCHED_BYTES_MAX = 16 << 20  # here and not handed out, before the server is
 PREFETCHED_BYTES_LOW = 4 << 20  # before it is asked for more again
 LAZY_S = 1.0  # how long acknowledgements in no hurry may wait
 
+Guard = Callable[[Callable[[], None]], None]
 _log = logging.getLogger("alphorn.client")
 
 
@@ -94,7 +95,7 @@ class Inbox:
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
         self.on_stir: Callable[[], None] = lambda: None  # it is not quiet any more
-        self.guard: AbstractContextManager[object] = nullcontext()  # the owner's lock, where threads need one
+        self.guard: Guard = lambda act: act()  # makes a change under the owner's lock, where threads need one
         self.acknowledge_session: Callable[[], None] = lambda: None
         self.opener: Callable[[Message], Any] = lambda message: None  # gives a readable for a message's body
         self.held = RangeSet()
@@ -273,13 +274,16 @@ class Inbox:
 
     def acknowledge(self, arrival: Arrival, index: int) -> None:
         """Of one message, or in client mode of all the session was handed. Takes the owner's lock."""
-        with self.guard:
-            if self.mode is AckMode.CLIENT:
-                self.acknowledge_session()
-            elif self.mode is not AckMode.TRANSACTED and arrival.generation == self.generation:
-                position = arrival.position + index
-                self._acknowledge_range((position, position))
+        if self.mode is AckMode.CLIENT:
+            self.guard(self.acknowledge_session)
+        elif self.mode is not AckMode.TRANSACTED:
+            self.guard(partial(self._acknowledge, arrival, index))
         self.on_wish()
+
+    def _acknowledge(self, arrival: Arrival, index: int) -> None:
+        if arrival.generation == self.generation:
+            position = arrival.position + index
+            self._acknowledge_range((position, position))
 
     def acknowledge_handed(self) -> None:
         """Everything that was handed out is consumed."""
@@ -288,8 +292,7 @@ class Inbox:
 
     def reject(self, arrival: Arrival, index: int, *, delay_ms: int, is_dead: bool) -> None:
         """One message comes back. Takes the owner's lock."""
-        with self.guard:
-            self.give_back(arrival, index, delay_ms=delay_ms, is_dead=is_dead)
+        self.guard(partial(self.give_back, arrival, index, delay_ms=delay_ms, is_dead=is_dead))
         self.on_wish()
 
     def give_back(self, arrival: Arrival, index: int, *, delay_ms: int = -1, is_dead: bool = False) -> None:

@@ -135,16 +135,18 @@ class Outbox:
 
     def add_plain(self, data: bytes) -> int:
         """Takes one packed message for the producer's own destination; gives its counter."""
+        size = len(data)  # first: after a call a signal's handler may raise, and these three belong together
         self.counter = counter = self.counter + 1
-        self.bytes_added += len(data)
+        self.bytes_added += size
         self.waiting.append(data)
         return counter
 
     def add(self, parcel: Parcel) -> int:
         """Takes a message or a batch; gives the counter of the last message."""
+        size = len(parcel.data)  # first, as above
         self.has_parcels = True
         self.counter += parcel.count or 1
-        self.bytes_added += len(parcel.data)
+        self.bytes_added += size
         self.waiting.append(parcel)
         return self.counter
 

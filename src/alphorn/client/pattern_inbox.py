@@ -5,11 +5,10 @@ next. They take turns by arrivals, so that no destination waits behind another t
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 from operator import length_hint
 
-from alphorn.client.inbox import AckMode, Inbox
+from alphorn.client.inbox import AckMode, Guard, Inbox
 from alphorn.client.message import Arrival, Message
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.errors import Error, InvalidDestination
@@ -79,12 +78,12 @@ class PatternInbox(Inbox):
         self._turn.in_hand = count
 
     @property
-    def guard(self) -> AbstractContextManager[object]:
+    def guard(self) -> Guard:
         """The owner's lock, for all of them."""
         return self._guard
 
     @guard.setter
-    def guard(self, guard: AbstractContextManager[object]) -> None:
+    def guard(self, guard: Guard) -> None:
         self._guard = guard
         for inbox in self.joined.values():
             inbox.guard = guard

@@ -99,8 +99,7 @@ class Connection:
         """
         self._line.check()
         mode = check_mode(ack, transacted=transacted)
-        with self._line.lock:
-            state = self._line.core.open_session(mode)
+        state = self._line.change(partial(self._line.core.open_session, mode))
         session = Session(self._line, self._places, state, self._sessions.remove)
         self._sessions.append(session)
         return session

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import length_hint
 from typing import TYPE_CHECKING
 
 from alphorn.client.blocking.line import Line
@@ -28,7 +30,7 @@ class Consumer:
         self._inbox = inbox
         self._listening = listening
         self._forks = FORKS.number
-        inbox.guard = line.lock
+        inbox.guard = line.change
         inbox.on_wish = self._on_wish
 
     def __repr__(self) -> str:
@@ -56,13 +58,26 @@ class Consumer:
         inbox = self._inbox
         if FORKS.number != self._forks:
             raise forked()
-        message = next(inbox.ready, None)
-        if message is None:
-            return self._wait(timeout)
-        inbox.in_hand = 1
-        if self._line.is_idle and inbox.has_wishes:
-            self._line.wake()
-        return message
+        deadline: float | None = None
+        is_waiting = False
+        while True:
+            # Not next(): after a call a signal's handler may raise, and the message would count as handed out.
+            for message in inbox.ready:
+                try:
+                    inbox.in_hand = 1
+                    if self._line.is_idle and inbox.has_wishes:
+                        self._line.wake()
+                except BaseException:
+                    self._line.change(partial(inbox.give_back, message._arrival, message._index))
+                    raise
+                return message
+            if not is_waiting:
+                self._check()
+                timeout = check_timeout(timeout)
+                deadline = None if timeout is None else time.monotonic() + timeout
+                is_waiting = True
+            if not self._await_ready(deadline):
+                return None
 
     def receive_many(self, maximum: int = 1000, timeout: float | None = None) -> list[Message]:
         """Up to `maximum` messages: waits for the first only, and gives an empty list when the time is over."""
@@ -71,15 +86,20 @@ class Consumer:
         line, inbox = self._line, self._inbox
         self._check()
         timeout = check_timeout(timeout)
-        with line.lock:
-            taken = inbox.take(maximum)
+        line.change(inbox.finish)
+        if not inbox.has_prefetched:
+            self._await_arrival(timeout)
+        taken: list[Message] = []
+        try:
+            taken = line.change(partial(inbox.take, maximum))
+            if (line.is_asleep and inbox.is_urgent) or (line.is_idle and inbox.has_wishes):
+                line.wake()
             if not taken:
-                self._await_arrival(timeout)
-                taken = inbox.take(maximum)
-        if not taken:
-            self._check()
-        if (line.is_asleep and inbox.is_urgent) or (line.is_idle and inbox.has_wishes):
-            line.wake()
+                self._check()
+        except BaseException:
+            for message in taken:  # nobody gets them any more
+                line.change(partial(inbox.give_back, message._arrival, message._index))
+            raise
         return taken
 
     def listen(self, callback: Callable[[Message], object]) -> None:
@@ -113,32 +133,27 @@ class Consumer:
                 raise
             return None
 
-    def _wait(self, timeout: float | None) -> Message | None:
-        self._check()
-        inbox, line = self._inbox, self._line
-        timeout = check_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with line.lock:
-                inbox.finish()
-                if not inbox.turn():
-                    self._await_arrival(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                    inbox.turn()
-                message = next(inbox.ready, None)
-                if message is not None:
-                    inbox.in_hand = 1
-                    return message
+    def _await_ready(self, deadline: float | None) -> bool:
+        """Waits until messages are ready to be handed out; False when the time is over first."""
+        while not self._line.change(self._turn):
             self._check()
             if deadline is not None and time.monotonic() >= deadline:
-                return None
+                return False
+            self._await_arrival(None if deadline is None else deadline - time.monotonic())
+        return True
+
+    def _turn(self) -> bool:
+        """Under the lock; another thread that shares the consumer may have been here a moment ago."""
+        self._inbox.finish()
+        return length_hint(self._inbox.ready) > 0 or self._inbox.turn()
 
     def _await_arrival(self, timeout: float | None) -> None:
-        """Under the lock: waits for messages; the server hears meanwhile what the program is done with."""
+        """Waits for messages; the server hears meanwhile what the program is done with."""
         inbox, line = self._inbox, self._line
         line.check_thread()
         if (line.is_asleep and inbox.is_urgent) or (line.is_idle and inbox.has_wishes):
             line.wake()
-        line.changed.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
+        line.wait_for(lambda: inbox.has_prefetched or not inbox.is_open, timeout)
 
     def _check(self) -> None:
         if FORKS.number != self._forks:

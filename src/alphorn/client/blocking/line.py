@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import TypeVar
 
 from alphorn.client.blocking.intake import Intake
 from alphorn.client.blocking.streaming import open_body
@@ -38,6 +39,7 @@ PUSH_S = 0.0005  # a program writes to the stream itself at most this often
 
 _log = logging.getLogger("alphorn.client")
 OnEvent = Callable[[str, str], None]
+Result = TypeVar("Result")
 
 
 class Line:
@@ -122,25 +124,46 @@ class Line:
     def push(self) -> None:
         """Sends what is to be sent, if the thread sleeps and it has been quiet; otherwise lets the thread do it."""
         now = time.monotonic()
-        if now < self._push_at or not self.lock.acquire(blocking=False):
+        if now < self._push_at or self.lock.locked():
             self.wake()
             return
+        self.change(self._push)
+
+    def _push(self) -> None:
+        if not self.is_asleep or self._stream is None or self._unsent:
+            self.wake()
+            return
+        self._push_at = time.monotonic() + PUSH_S
+        frames: list[bytes | memoryview] = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=False))
         try:
-            if not self.is_asleep or self._stream is None or self._unsent:
-                self.wake()
-                return
-            self._push_at = now + PUSH_S
-            frames: list[bytes | memoryview] = list(
-                self.core.take_output(time.time_ns() // 1_000_000, with_wishes=False)
-            )
+            self._unsent = _send(self._stream, frames)
+        except OSError:
+            self._unsent = frames  # the thread finds out what is wrong
+        if self._unsent:
+            self.wake()
+
+    def change(self, act: Callable[[], Result]) -> Result:
+        """Changes what the lock guards; where that is broken off in the middle, the connection ends.
+
+        The handler of a signal may raise between any two steps of a program's thread, as Ctrl-C does. What is half
+        done then would be lost, or done twice, without a word. So this is no place to wait.
+        """
+        with self.lock:
             try:
-                self._unsent = _send(self._stream, frames)
-            except OSError:
-                self._unsent = frames  # the thread finds out what is wrong
-            if self._unsent:
-                self.wake()
-        finally:
-            self.lock.release()
+                return act()
+            except Error:
+                raise
+            except BaseException as error:
+                self.tear(error)
+                raise
+
+    def tear(self, error: BaseException) -> None:
+        """Under the lock: a change was broken off in the middle, so nobody knows any more what holds."""
+        self.core.fail(
+            Unavailable(f"a call was broken off in the middle by {error!r}, and the connection; connect again")
+        )
+        self.changed.notify_all()
+        self.wake()
 
     def ask(self, make: Callable[[int], AnyClientFrame], *, forgives: bool = False) -> Answer:
         """Asks and waits for the answer; raises the error that is the answer."""
@@ -150,9 +173,9 @@ class Line:
         """Makes a wish under the lock and waits for its answer; raises the error that is the answer."""
         self.check()
         answers: list[Answer | Error] = []
+        self.change(lambda: wish(answers.append))
+        self.wake()
         with self.lock:
-            wish(answers.append)
-            self.wake()
             self.changed.wait_for(lambda: answers)
         answer = answers[0]
         if isinstance(answer, Error):
@@ -167,10 +190,9 @@ class Line:
         except Error:
             raise
         except BaseException:
-            with self.lock:
-                for inbox in made:
-                    self.core.close_inbox(inbox, lambda answer: None)
-                self.wake()
+            for inbox in made:
+                self.change(partial(self.core.close_inbox, inbox, lambda answer: None))
+            self.wake()
             raise
         return made[0]
 
@@ -290,6 +312,8 @@ class Line:
         while True:
             now = time.monotonic()
             with self.lock:
+                if self.core.failure is not None:
+                    return str(self.core.failure)  # perhaps in the middle of a frame, which nothing may follow
                 if not self._unsent:
                     self.core.on_time(now)
                     with_wishes = now - told_at >= ACKNOWLEDGE_S

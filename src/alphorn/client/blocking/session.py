@@ -30,6 +30,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.flushing import Flushing, give_up_at, log_fault, log_given_up
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
+from alphorn.client.outbox import Outbox
 from alphorn.client.packing import check_text
 from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
@@ -106,15 +107,15 @@ class Session:
         sending = choose_sending(persistent=persistent, priority=priority, ttl=ttl, delay=delay, on_block=on_block)
         name = check_destination(destination) if destination is not None else None
         place = self._places.find(name) if name is not None else 0
-        with self._line.lock:
-            self._check()  # it may have been closed since
-            outbox = self._line.core.open_outbox(
-                self._state, place, is_persistent=sending.is_persistent, destination=name
-            )
+        outbox = self._line.change(partial(self._open_outbox, place, name, is_persistent=sending.is_persistent))
         producer = Producer(self._line, self._places, outbox, sending, name)
         self._producers = [known for known in self._producers if not known._is_closed]
         self._producers.append(producer)
         return producer
+
+    def _open_outbox(self, place: int, name: str | None, *, is_persistent: bool) -> Outbox:
+        self._check()  # it may have been closed since
+        return self._line.core.open_outbox(self._state, place, is_persistent=is_persistent, destination=name)
 
     def consumer(
         self,
@@ -189,15 +190,13 @@ class Session:
     def acknowledge(self) -> None:
         """Everything this session has received so far is consumed."""
         self._check_untransacted("commit() consumes what it has received")
-        with self._line.lock:
-            self._state.acknowledge()
+        self._line.change(self._state.acknowledge)
         self._line.wake()
 
     def recover(self) -> None:
         """Everything that was received and not acknowledged comes again, in order, with `delivery_count` raised."""
         self._check_untransacted("rollback() returns what it has received")
-        with self._line.lock:
-            self._state.recover()
+        self._line.change(self._state.recover)
         self._line.wake()
 
     def commit(self) -> None:
@@ -215,8 +214,7 @@ class Session:
     def rollback(self) -> None:
         """Drops what this session sent since the last commit; what it received comes again, `delivery_count` raised."""
         self._check_transacted("recover() returns what is not acknowledged")
-        with self._line.lock:
-            transactions.roll_back(self._line.core, self._state)
+        self._line.change(partial(transactions.roll_back, self._line.core, self._state))
         self._line.wake()
 
     def unsubscribe(self, name: str) -> None:

@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,8 +52,7 @@ class BodySending:
     ) -> StreamReceipt:
         """Reads all there is and sends it as one message; `precede` waits for what must be committed before it."""
         line, lane = self._line, self.lane
-        with line.lock:
-            lane.begin(place)
+        line.change(partial(lane.begin, place))
         try:
             read, read_into = check_readable(readable), into_of(readable)
             if read_into is None:
@@ -68,8 +68,7 @@ class BodySending:
                     lane.abandon()
                     line.wake()
             raise
-        with line.lock:
-            counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
+        counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
         self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(line.core.connection, counter))
 
@@ -88,8 +87,7 @@ class BodySending:
                     break
             if size:
                 self._await(lambda: self.lane.has_room)
-                with self._line.lock:
-                    self.lane.add_from(buffer, size)
+                self._line.change(partial(self.lane.add_from, buffer, size))
                 if self._line.is_asleep:
                     self._line.wake()
 
@@ -112,8 +110,7 @@ class BodySending:
 
     def _add(self, piece: bytes | bytearray | memoryview) -> None:
         self._await(lambda: self.lane.has_room)
-        with self._line.lock:
-            self.lane.add(piece)
+        self._line.change(partial(self.lane.add, piece))
         if self._line.is_asleep:
             self._line.wake()
 

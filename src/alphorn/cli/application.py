@@ -1,0 +1,154 @@
+"""The application behind the `alphorn` command.
+
+Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
+imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
+traceback: it was raised on purpose and its text says the way out. So does output that cannot be written; a reader that
+goes away, such as `head`, ends a command without a word. Everything else is a bug and keeps its traceback.
+"""
+
+import contextlib
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Protocol, cast
+
+import typer
+
+from alphorn import __version__
+from alphorn.model.errors import Error, Misuse
+
+COMMANDS = (
+    "up",
+    "single",
+    "node",
+    "send",
+    "receive",
+    "status",
+    "destinations",
+    "dlq",
+    "spark",
+    "move",
+    "channel",
+    "demo",
+    "sim",
+    "chaos",
+    "bench",
+    "inspect",
+)
+
+MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
+
+# Of a write to standard output; where a file is at fault the error names it, and a socket has none of these.
+OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+INTERRUPTED = 128 + signal.SIGINT  # as shells count
+
+
+class Command(Protocol):
+    """What a sub-command's module offers."""
+
+    def register(self, app: typer.Typer) -> None:
+        """Adds the sub-command to the application."""
+
+
+def load_commands(arguments: Sequence[str] = ()) -> list[Command]:
+    """The module of the sub-command that comes first in the arguments, else all, in the order of the help."""
+    if list(arguments) == ["--version"]:
+        return []
+    named = MODULES.get(arguments[0], arguments[0]) if arguments else ""
+    return [
+        cast(Command, importlib.import_module(f"alphorn.cli.{name}")) for name in COMMANDS if named in ("", name)
+    ] or load_commands()
+
+
+def build_app(commands: Iterable[Command]) -> typer.Typer:
+    """The application with these sub-commands."""
+    app = typer.Typer(
+        name="alphorn",
+        help="A message server cluster on a replicated, totally ordered log.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_read_global_options)
+    for command in commands:
+        command.register(app)
+    return app
+
+
+def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (the process's own by default) and returns its exit code."""
+    try:
+        _refuse_stripped_assertions()
+        code = _run_app(app, arguments)
+        sys.stdout.flush()
+    except Error as error:
+        _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_FAULTS:
+            raise
+        _drop_output()
+        _complain(f"standard output cannot be written: {error.strerror}; send it elsewhere, or make room")
+    else:
+        return code
+    return 1
+
+
+def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:
+    try:
+        app(args=arguments, prog_name="alphorn")
+    except SystemExit as done:  # how the application reports every ordinary end, and wrong usage
+        return done.code if isinstance(done.code, int) else 0
+    return 0
+
+
+def _complain(sentence: str) -> None:
+    with contextlib.suppress(OSError):  # where standard error is full too there is nobody to tell
+        print(f"alphorn: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    """What is left in the buffer goes nowhere, or the interpreter tries to write it again at its end and complains."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:  # in tests it may be no file at all
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def fill_closed_streams() -> None:
+    """Takes the place of standard streams that are closed, which a socket would have otherwise and be written to."""
+    closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+    for number in closed:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it stays open as long as the process
+    if sys.stdout is None:
+        _complain("standard output is closed; where nobody reads it write >/dev/null")
+        sys.exit(1)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"alphorn {__version__}")
+        raise typer.Exit
+
+
+def _read_global_options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A message server cluster on a replicated, totally ordered log."""
+
+
+def _refuse_stripped_assertions() -> None:
+    if not __debug__:
+        raise Misuse("Python runs with -O, which strips the assertions alphorn relies on; start it without -O")
