@@ -34,7 +34,17 @@ CACHE_BYTES = 4_000  # so little that bodies are often fetched from a backup
 class ClientManagerRoom:
     """One Client Manager: its clients' streams, and a seat in each channel's group."""
 
-    __slots__ = ("_channel_names", "_clients", "_limits", "_next_stream", "_schedule", "_seats", "machine", "turns")
+    __slots__ = (
+        "_channel_names",
+        "_clients",
+        "_limits",
+        "_next_stream",
+        "_schedule",
+        "_seats",
+        "largest_frame_bytes",
+        "machine",
+        "turns",
+    )
 
     def __init__(
         self, name: str, channels: list[SimulatedChannel], limits: LimitsPlan, hosts: Sequence[MessageManagerRoom] = ()
@@ -49,6 +59,7 @@ class ClientManagerRoom:
         else:
             self._seats = [Seat(self, channel, _add_member(channel, name)) for channel in channels]
         self.turns: Turns | None = None
+        self.largest_frame_bytes = 0  # of all that clients have said
 
     @property
     def node(self) -> SimulatedNode:
@@ -73,7 +84,7 @@ class ClientManagerRoom:
         self._next_stream += 1
         number = self._next_stream
         self._clients[number] = end
-        end.on_frame = lambda data: turns.receive(cm.Said(number, native.decode_client(data[native.LENGTH_BYTES :])))
+        end.on_frame = lambda data: self._on_said(number, turns, data)
         end.on_closed = lambda reason: self._on_closed(number, turns, reason)
         turns.receive(cm.Opened(number))
         return True
@@ -124,6 +135,10 @@ class ClientManagerRoom:
         """A member goes on after a pause, and with the first one the process."""
         if seat.node is self.node and self.turns is not None:
             self.turns.resume()
+
+    def _on_said(self, number: int, turns: Turns, data: bytes) -> None:
+        self.largest_frame_bytes = max(self.largest_frame_bytes, len(data))
+        turns.receive(cm.Said(number, native.decode_client(data[native.LENGTH_BYTES :])))
 
     def _on_closed(self, number: int, turns: Turns, reason: str) -> None:
         if turns is self.turns and self._clients.pop(number, None) is not None:
