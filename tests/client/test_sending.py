@@ -1,6 +1,8 @@
 """Sending, on both shells: receipts, refusals, blocking, and what cannot be sent."""
 
+import asyncio
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -63,6 +65,49 @@ def test_ids_name_the_producer_and_count_from_one(broker: Broker, connect: Conne
         ids = [producer.send("a").result(10), *producer.send_many(["b", "c"]).result(10)]
         assert [text.split(":")[0] for text in ids] == ["ID"] * 3
         assert [text.split(":")[2] for text in ids] == ["1", "2", "3"]
+
+
+def test_receipts_of_many_are_for_these_bodies_although_others_send_meanwhile(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alphorn.client.blocking.producer.BODIES_AT_ONCE", 2)
+    with alphorn.connect(broker.url) as connection:
+        producer = connection.session().producer("queue:q")
+
+        def bodies() -> Iterator[str]:
+            yield from ("one", "two", "three", "four")
+            producer.send("of another thread")  # so it comes between two parts, wherever that is
+            yield from ("five", "six")
+
+        receipts = producer.send_many(bodies())
+        ids = receipts.result(10)
+        assert len(receipts) == len(ids) == 6
+        found = dict(zip(ids, ("one", "two", "three", "four", "five", "six"), strict=True))
+        received = connection.session().consumer("queue:q").receive_many(100, timeout=10)
+        assert [found.get(message.id) for message in received] == [
+            None if message.body == "of another thread" else message.body for message in received
+        ]
+        assert [receipts[place].result(10) for place in range(-6, 6)] == ids + ids
+        assert [receipt.result(10) for receipt in receipts[3:5]] == ids[3:5]
+        for place in (6, -7):
+            with pytest.raises(IndexError, match="6 of them"):
+                receipts[place]
+
+
+def test_tasks_that_share_a_producer_get_receipts_of_their_own(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alphorn.client.aio.producer.BODIES_AT_ONCE", 2)
+
+    async def run() -> None:
+        async with alphorn.aio.connect(broker.url) as connection:
+            producer = await connection.session().producer("queue:q")
+            sent = await asyncio.gather(*(producer.send_many([task] * 5) for task in range(3)))
+            ids = [await receipts.result(10) for receipts in sent]
+            assert [len(receipts) for receipts in sent] == [len(found) for found in ids] == [5, 5, 5]
+            tasks = {id: task for task, found in enumerate(ids) for id in found}
+            received = await (await connection.session().consumer("queue:q")).receive_many(100, timeout=10)
+            assert [tasks[message.id] for message in received] == [message.body for message in received]
+
+    asyncio.run(run())
 
 
 def test_messages_keep_their_order_however_they_are_sent(broker: Broker, connect: Connect) -> None:

@@ -12,6 +12,7 @@ from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.places import Places
 from alphorn.client.aio.streaming import BodySending, StreamReceipt
 from alphorn.client.choices import DestinationLike, Sending, check_destination, check_timeout
+from alphorn.client.counters import Counters
 from alphorn.client.flushing import GIVE_UP_S, Flushing, log_given_up
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.outbox import Outbox, Parcel
@@ -52,26 +53,26 @@ class Receipt(msgspec.Struct, gc=False, eq=False):
 class Receipts(Sequence[Receipt]):
     """The receipts of `send_many`, one for each body."""
 
-    __slots__ = ("_first", "_last", "_producer")
+    __slots__ = ("_counters", "_producer")
 
-    def __init__(self, producer: "Producer", first: int, last: int) -> None:
-        self._producer, self._first, self._last = producer, first, last
+    def __init__(self, producer: "Producer", counters: Counters) -> None:
+        self._producer, self._counters = producer, counters
 
     def __len__(self) -> int:
-        return self._last - self._first + 1
+        return len(self._counters)
 
     @overload
     def __getitem__(self, place: int) -> Receipt: ...
     @overload
     def __getitem__(self, place: slice) -> Sequence[Receipt]: ...
     def __getitem__(self, place: int | slice) -> Receipt | Sequence[Receipt]:
-        counters = range(self._first, self._last + 1)[place]
-        if isinstance(counters, int):
-            return Receipt(self._producer, counters)
-        return [Receipt(self._producer, counter) for counter in counters]
+        found = self._counters[place]
+        if isinstance(found, int):
+            return Receipt(self._producer, found)
+        return [Receipt(self._producer, counter) for counter in found]
 
     def __iter__(self) -> Iterator[Receipt]:
-        return (Receipt(self._producer, counter) for counter in range(self._first, self._last + 1))
+        return (Receipt(self._producer, counter) for counter in self._counters)
 
     async def result(self, timeout: float | None = None) -> list[str]:
         """The ids of all, once they are committed; raises as `Receipt.result` does."""
@@ -250,8 +251,7 @@ class Producer:
         """
         if destination is not None and (other := await self._producer_for(destination)) is not self:
             return await other.send_many(bodies, **fields)
-        first = 0
-        last = -1
+        counters = Counters()
         wait = fields.pop("wait", False)
         if wait:
             self._outbox.check_wait(self._outbox.counter + 1)
@@ -267,11 +267,10 @@ class Producer:
             for parcel in parcels:
                 if not self._outbox.is_open or self._outbox.why_full(place):
                     await self._make_room(place)
-                last = self._outbox.add(parcel)
-                first = first or last - (parcel.count or 1) + 1
+                counters.add(self._outbox.add(parcel), parcel.count or 1)
                 self._line.schedule()
             await asyncio.sleep(0)  # lets the loop send
-        receipts = Receipts(self, first, last) if last >= 0 else Receipts(self, 1, 0)
+        receipts = Receipts(self, counters)
         if wait:
             await receipts.result()
         return receipts
