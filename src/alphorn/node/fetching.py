@@ -50,10 +50,12 @@ async def _fetch_from(server: NodeTable, sequences: list[int]) -> AsyncIterator[
                 sequences = sequences[len(asked) :]  # it has none of these
                 continue
             given = {sequence for sequence, _ in answer.entries}
+            places = [place for place, sequence in enumerate(asked, 1) if sequence in given]
+            if not places:
+                raise PeerViolation(f"{server.name} gave entry {min(given)}, which nobody asked it for")
             for sequence, payload in answer.entries:
                 yield sequence, bytes(payload)
-            last = max(asked.index(sequence) for sequence in given if sequence in asked)
-            sequences = sequences[last + 1 :]
+            sequences = sequences[places[-1] :]
     finally:
         writer.close()
 
