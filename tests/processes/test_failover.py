@@ -155,10 +155,10 @@ def leave_things_behind(running: Cluster) -> None:
         consumer = session.consumer("queue:orders", prefetch=2)
         first, second = consumer.receive(LATE_S), consumer.receive(LATE_S)
         assert (first.body, second.body) == ("order 0", "order 1")
-        second.acknowledge()
-        first.reject()
+        first.reject()  # before there is room for any other
         again = consumer.receive(LATE_S)
         assert (again.body, again.delivery_count) == ("order 0", 2)
+        second.acknowledge()
         again.reject()
         consumer.close()
         session.consumer("topic:news", subscription="daily").close()
