@@ -182,11 +182,14 @@ def test_a_batch_behind_a_number_that_cannot_be_read_is_served_from_the_disk() -
     assert answering.repairs() == [("S2", 0, payload)]
 
 
-def test_a_batch_whose_number_itself_cannot_be_read_is_known_by_the_digest_that_a_candidate_seeks() -> None:
+@pytest.mark.parametrize("is_covered", [False, True], ids=["the-ledger-ends-there", "a-checkpoint-covers-it"])
+def test_a_batch_whose_number_itself_cannot_be_read_is_known_by_the_digest_that_a_candidate_seeks(
+    is_covered: bool,
+) -> None:
     answering = Answering()
     behind, payload = answering.bench.ledger.last + 1, payload_of(70)
     answering.bench.storage.submit(Persist(2, [PutEntry(behind, payload, digest_of(payload))]))
-    answering.bench.station.impaired_until = behind
+    answering.bench.station.impaired_until = 0 if is_covered else behind
 
     def seek(*digests: int) -> None:
         fetch = Fetch(1, [(behind, behind)], [(batch_id(70), 0, 0)], list(digests))

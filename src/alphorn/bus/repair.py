@@ -13,6 +13,7 @@ from alphorn.bus.station import Station
 from alphorn.model.ids import counter_of, origin_of
 
 _REMEMBERED_MAX = 4096
+_Found = tuple[int, bytes | memoryview, int, int]  # number, payload, timestamp and digest of a batch
 
 
 class Repairer:
@@ -53,7 +54,10 @@ class Repairer:
         is_candidate = len(fetch.ids) == len(fetch.digests) == len(fetch.sequences)  # it names the number of each batch
         for place, (batch, first, last) in enumerate(fetch.ids):
             digest, number = (fetch.digests[place], fetch.sequences[place][0]) if is_candidate else (None, 0)
-            if not self._answer_batch(frame.number, batch, first, last, digest, now) and self.lacks(batch, number):
+            found = self._find(batch, digest, number)
+            if found is not None:
+                self._answer_batch(frame.number, batch, first, last, found, now)
+            elif self.lacks(batch, number):
                 absent.append(batch)
         for first, last in fetch.sequences:
             for sequence in range(first, min(last, first + station.budget.nack_numbers_max) + 1):
@@ -83,35 +87,37 @@ class Repairer:
             )
             self._send(to, sequence, data, now)
 
-    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
+    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, found: _Found, now: float) -> None:
+        sequence, payload, timestamp, digest = found
+        limit = self._station.budget.datagram_bytes
+        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit)
+        # Fragments are named as the sender cut them; where datagrams here are of another size, all of it is sent.
+        self._send(to, sequence, (data[first:last] if last else data) or data, now)
+
+    def _find(self, batch: bytes, sought: int | None, number: int) -> _Found | None:
+        """A batch with its number, 0 where that is not known; a candidate has named its digest and its number."""
         station = self._station
         sequence = station.ledger.find(batch) or self._place_of(batch)
         whole = station.holdings.get(batch)
         if whole is not None:
-            payload, timestamp, digest = whole.payload, whole.timestamp, whole.digest
-        else:
-            found = self._stored(sequence) if sequence else self._stray(batch, sought)
-            if found is None:
-                return False
-            payload, timestamp, digest = found
-        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=station.budget.datagram_bytes)
-        # Fragments are named as the sender cut them; where datagrams here are of another size, all of it is sent.
-        self._send(to, sequence, (data[first:last] if last else data) or data, now)
-        return True
+            return sequence, whole.payload, whole.timestamp, whole.digest
+        found = self._stored(sequence) if sequence else self._stray(batch, sought, number)
+        return None if found is None else (sequence, *found)
 
     def _stored(self, sequence: int) -> tuple[bytes | memoryview, int, int] | None:
         """A numbered batch with its timestamp and digest."""
         assignment, stored = self._station.ledger.get(sequence), self.payload_of(sequence)
         return None if assignment is None or stored is None else (stored, assignment.timestamp, assignment.digest)
 
-    def _stray(self, batch: bytes, sought: int | None) -> tuple[bytes | memoryview, int, int] | None:
-        """A batch behind a number that this disk cannot read any more: the ledger ends before it, the disk may not.
+    def _stray(self, batch: bytes, sought: int | None, number: int) -> tuple[bytes | memoryview, int, int] | None:
+        """A batch behind a number that this disk cannot read any more: the ledger has it not, the disk may.
 
         Its bytes are its own whatever the number means by now, and a candidate may find them nowhere else. Where what
-        the number meant is unreadable itself, they are known by the digest that is sought.
+        the number meant is unreadable itself, they are known by the digest that is sought. The ledger ends before such
+        a number, or goes on after it where a checkpoint covers it.
         """
         station = self._station
-        for sequence in range(station.ledger.last + 1, station.impaired_until + 1):
+        for sequence in (number, *range(station.ledger.last + 1, station.impaired_until + 1)):
             assignment = station.storage.assignment(sequence)
             if isinstance(assignment, Assignment):
                 digest, timestamp = assignment.digest if assignment.id == batch else None, assignment.timestamp
