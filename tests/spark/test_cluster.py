@@ -1,9 +1,15 @@
 """What a driver asks a real cluster, without Spark."""
 
+from functools import partial
+
+import msgspec
 import pytest
 
 from alphorn.model.errors import Misuse, Unavailable
 from alphorn.spark.cluster import ClusterView
+from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints
+from alphorn.spark.jobs.consolidating import run_consolidate
+from alphorn.spark.jobs.runners import Surroundings
 from alphorn.spark.offsets import channels_of
 from alphorn.spark.options import EARLIEST, LATEST, Bound, source_options
 from alphorn.spark.planning import end_of, reach, slices, start_of
@@ -117,6 +123,11 @@ def test_what_came_from_another_channel_is_not_read_again_in_silence(cluster, co
             slices(view, options_of(view), read, latest)
         assert slices(careless, options_of(view, failOnDataLoss="false"), read, latest), "read again, as was asked for"
         [came] = view.destinations(channels)[other].values()
+        for check in (view.check_archived, partial(view.resolve_behind, EARLIEST)):
+            with pytest.raises(Unavailable, match=f"{name} is archived from the channel where it was before"):
+                check({(name, home): 5})
+        view.check_archived({(name, home): 5, (name, other): came.came_at})
+        careless.check_archived({(name, home): 5})
         almost = {**read, other: came.came_at}
         with pytest.raises(Unavailable, match=f"came from another one {name} with log entry {came.came_at}"):
             reach(view, options_of(view), almost, latest, is_limited=False)
@@ -130,3 +141,25 @@ def test_what_came_from_another_channel_is_not_read_again_in_silence(cluster, co
     finally:
         view.close()
         careless.close()
+
+
+def test_what_was_consolidated_is_not_continued_on_another_channel(cluster, connection, send, tmp_path):
+    name = "topic:emigrant"
+    connection.destinations.create(name, retain=3600)
+    send(name, "a", key="k")
+    view = ClusterView(source_options({"url": cluster.url, "destination": name, "timeout": "30"}))
+    try:
+        channels = view.channels()
+        [home] = [channel for channel, found in view.destinations(channels).items() if found]
+    finally:
+        view.close()
+    made = Checkpoint(destination=name, channel=home, terminal=1, messages=0, keys=0, hash="")
+    manifest = Checkpoints(tmp_path, name).folder / "through=1" / "checkpoint.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_bytes(msgspec.json.encode(made))
+    around = Surroundings(None, cluster.url, None, print)  # it is refused before anything is read
+    [other] = set(channels) - {home}
+    for channel in (other, home):
+        connection.destinations.move(name, channel)
+        with pytest.raises(Misuse, match=f"moved since, now to {channel}, .*; consolidate it into a new folder"):
+            run_consolidate(around, tmp_path, name)

@@ -103,8 +103,10 @@ class ClusterView:
     def resolve_behind(self, bound: Bound, marks: Mapping[tuple[str, str], int]) -> Offset:
         """Where the log is read behind an archive, which has of destinations (name, channel) all through these entries.
 
-        What has no mark is read from its earliest message, or from the numbers of the bound.
+        What has no mark is read from its earliest message, or from the numbers of the bound. Raises `Unavailable` for
+        what was archived, and came from another channel since.
         """
+        self.check_archived(marks)
         channels = self.channels()
         made: Offset = {}
         for name, found in self.destinations(channels).items():
@@ -117,6 +119,19 @@ class ClusterView:
             first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
             made.update(with_floors(name, max(FIRST, first), starts))
         return self.with_arrivals(canonical(made))
+
+    def check_archived(self, marks: Mapping[tuple[str, str], int]) -> None:
+        """Raises `Unavailable` for what an archive has of another channel: what came along would be read twice."""
+        archived = {destination for destination, _ in marks}
+        for name, found in self.destinations(self.channels()).items():
+            for it in found.values():
+                is_new = it.name in archived and marks.get((it.name, name), 0) < it.came_at
+                if is_new and self._options.fail_on_data_loss:
+                    raise Unavailable(
+                        f"{it.name} is archived from the channel where it was before it came to {name} with log entry "
+                        f"{it.came_at}, and what is in both would be read twice; read tier archive or tier live alone, "
+                        "or read it twice (failOnDataLoss=false)"
+                    )
 
     def with_arrivals(self, start: Offset) -> Offset:
         """The same start, with floors where a destination came from another channel with the first entry to be read.
