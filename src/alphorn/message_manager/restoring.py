@@ -217,6 +217,8 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
             rows = zip(*columns, strict=True)
             moves.gone.update({number: (channel, there, begun_at) for number, channel, there, begun_at in rows})
         case "came":
+            if len(columns) == 3:  # a checkpoint of an alphorn that did not note when
+                columns.append([0] * len(columns[0]))
             rows = zip(*columns, strict=True)
             moves.came.update({number: (channel, there, came_at) for number, channel, there, came_at in rows})
         case "elsewhere":
