@@ -7,6 +7,7 @@ from alphorn.message_manager.directory import COMING
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.questions import answer_question
+from alphorn.message_manager.reading import Reading
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import (
     Acknowledge,
@@ -24,10 +25,12 @@ from alphorn.model.commands import (
     TransactionCommit,
     TransactionDecide,
     TransactionPrepare,
+    decode_entry,
     key_of,
 )
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.link import Answered, Locate
+from alphorn.model.log_link import Scan, Scanned, Survey, Surveyed
 from alphorn.model.messages import Packed
 from tests.message_manager.travel import Side, Travel
 
@@ -222,3 +225,26 @@ def test_dead_messages_go_to_the_systems_queue_while_their_own_is_on_another_cha
     assert error_of(here, Expect(OTHER, Policy(), 1, 77)) == ("", ""), "it can come back"
     dead = here.engine.destinations[here.engine.numbers[Destination(DestinationKind.QUEUE, "_DMQ")]]
     assert dead.next_position == 4
+
+
+@pytest.mark.parametrize("kind", list(DestinationKind))
+def test_readers_are_told_with_which_entry_a_destination_came(there: Side, kind: DestinationKind) -> None:
+    here, name = Side(0), Destination(kind, "read")
+    here.order(CreateDestination(name, Policy(retain_s=1000.0 if kind is DestinationKind.TOPIC else 0.0)))
+    here.order(publish(1, 1, 2))
+    travel = Travel(here, there, 1)
+    for step in travel.steps()[:-2]:
+        step()
+    landed = there.engine.sequence
+    there.order(publish(travel.target, 3, after=2))
+    there.restart()
+    reading = Reading(lambda sequence: decode_entry(there.log[sequence]))
+    surveyed = reading.answer(there.engine, Survey(1, [str(name), "queue:another"], []))
+    assert isinstance(surveyed, Surveyed)
+    found = {each.name: (each.kept_from, each.first, each.came_at) for each in surveyed.destinations}
+    assert found[str(name)] == (landed, landed, landed)
+    assert found["queue:another"] == (0, there.engine.sequence + 1, 0)
+    scanned = reading.answer(there.engine, Scan(2, [travel.target], (1, 0, 0), (there.engine.sequence + 1, 0, 0), 999))
+    assert isinstance(scanned, Scanned)
+    assert scanned.kept_from == landed, "and so is whoever reads from before it"
+    assert sum(batch.count for batch in scanned.batches) == 3

@@ -7,7 +7,7 @@ from alphorn.message_manager.awaited import UNLINKED_S
 from alphorn.message_manager.farewells import LATELY_S
 from alphorn.message_manager.machine import ClientManagerLeft, Demoted, LinkClosed, LinkOpened, Promoted
 from alphorn.model import link, moving_link
-from alphorn.model.commands import Arrive, Carried, Expect, Move, MoveStage, Return, Settle
+from alphorn.model.commands import Arrive, Carried, Expect, Move, MoveStage, Return, SetPolicy, Settle, Tick
 from alphorn.model.destinations import Policy, parse_destination
 from tests.client_manager.managing import encode
 from tests.message_manager.test_core import CONNECTION, CONSUMER, FIRST, ME, QUEUE, SECOND, Serving
@@ -304,3 +304,24 @@ def test_what_a_consumer_holds_stays_its_own_through_a_move(source: Source, targ
     target.follow(2)
     assert target.returned() == [3, 3]
     assert target.delivered(1) == [(3, 2)]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_lapsed_and_is_with_nobody_dies_where_it_comes_to(
+    source: Source, target: Target, *, is_replaced: bool
+) -> None:
+    """Goal: nothing whose time is over stays. Method: its consumer is lost, and it leaves before it came back."""
+    source.apply(SetPolicy(QUEUE, Policy(ttl=1.0)), Tick(10_000))
+    source.apply(Tick(20_000, [], [(QUEUE, 0, [1, 2])]))
+    source.begin()
+    target.land(source.record())
+    if is_replaced:
+        Source.be_replaced(target)  # type: ignore[arg-type]
+        target.settle(1, FIRST)
+        target.settle(2, SECOND)
+    target.follow(1)
+    target.follow(2)
+    queue = target.manager.engine.destinations[MOVED]
+    assert [list(backlog.pending) for _, backlog in queue.backlogs()] == [[]]
+    dead = target.manager.engine.destinations[target.manager.engine.numbers[parse_destination("queue:_DMQ")]]
+    assert [len(backlog) for _, backlog in dead.backlogs()] == [2]

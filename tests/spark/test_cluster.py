@@ -1,9 +1,15 @@
 """What a driver asks a real cluster, without Spark."""
 
+from functools import partial
+
+import msgspec
 import pytest
 
-from alphorn.model.errors import Misuse
+from alphorn.model.errors import Misuse, Unavailable
 from alphorn.spark.cluster import ClusterView
+from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints
+from alphorn.spark.jobs.consolidating import run_consolidate
+from alphorn.spark.jobs.runners import Surroundings
 from alphorn.spark.offsets import channels_of
 from alphorn.spark.options import EARLIEST, LATEST, Bound, source_options
 from alphorn.spark.planning import end_of, reach, slices, start_of
@@ -94,3 +100,66 @@ def test_numbers_are_for_channels_that_are_there(view):
     capped = end_of(view, Bound("numbers", numbers={first: 1 << 50}))
     after = end_of(view, LATEST)
     assert all(before[channel] <= capped[channel] <= after[channel] for channel in (first, second))
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_what_came_from_another_channel_is_not_read_again_in_silence(cluster, connection, send, kind):
+    name = f"{kind}:traveller"
+    connection.destinations.create(name, **({"retain": 3600} if kind == "topic" else {}))
+    send(name, "a", "b")
+    view = ClusterView(source_options({"url": cluster.url, "destination": name, "timeout": "30"}))
+    lenient = {"url": cluster.url, "destination": name, "timeout": "30", "failOnDataLoss": "false"}
+    careless = ClusterView(source_options(lenient))
+    try:
+        channels = view.channels()
+        [home] = [channel for channel, found in view.destinations(channels).items() if found]
+        [other] = set(channels) - {home}
+        read = reach(view, options_of(view), start_of(view, EARLIEST), view.resolve(LATEST), is_limited=False)
+        connection.destinations.move(name, other)
+        latest = view.resolve(LATEST)
+        with pytest.raises(Unavailable, match=f"came from another one {name} with log entry"):
+            reach(view, options_of(view), read, latest, is_limited=False)
+        with pytest.raises(Unavailable, match="begin there with a new checkpoint"):
+            slices(view, options_of(view), read, latest)
+        assert slices(careless, options_of(view, failOnDataLoss="false"), read, latest), "read again, as was asked for"
+        [came] = view.destinations(channels)[other].values()
+        for check in (view.check_archived, partial(view.resolve_behind, EARLIEST)):
+            with pytest.raises(Unavailable, match=f"{name} is archived from the channel where it was before"):
+                check({(name, home): 5})
+        view.check_archived({(name, home): 5, (name, other): came.came_at})
+        careless.check_archived({(name, home): 5})
+        almost = {**read, other: came.came_at}
+        with pytest.raises(Unavailable, match=f"came from another one {name} with log entry {came.came_at}"):
+            reach(view, options_of(view), almost, latest, is_limited=False)
+        for bound in (EARLIEST, Bound("numbers", numbers={other: came.came_at})):
+            anew = start_of(view, bound)
+            assert len(slices(view, options_of(view), anew, end_of(view, LATEST))) == 1, "a new stream begins there"
+            end = reach(view, options_of(view, maxMessagesPerTrigger="1"), anew, latest, is_limited=True)
+            assert channels_of(end)[other] > came.came_at
+            assert reach(view, options_of(view), end, latest, is_limited=False) == end
+        assert reach(view, options_of(view), latest, view.resolve(LATEST), is_limited=False) == latest
+    finally:
+        view.close()
+        careless.close()
+
+
+def test_what_was_consolidated_is_not_continued_on_another_channel(cluster, connection, send, tmp_path):
+    name = "topic:emigrant"
+    connection.destinations.create(name, retain=3600)
+    send(name, "a", key="k")
+    view = ClusterView(source_options({"url": cluster.url, "destination": name, "timeout": "30"}))
+    try:
+        channels = view.channels()
+        [home] = [channel for channel, found in view.destinations(channels).items() if found]
+    finally:
+        view.close()
+    made = Checkpoint(destination=name, channel=home, terminal=1, messages=0, keys=0, hash="")
+    manifest = Checkpoints(tmp_path, name).folder / "through=1" / "checkpoint.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_bytes(msgspec.json.encode(made))
+    around = Surroundings(None, cluster.url, None, print)  # it is refused before anything is read
+    [other] = set(channels) - {home}
+    for channel in (other, home):
+        connection.destinations.move(name, channel)
+        with pytest.raises(Misuse, match=f"moved since, now to {channel}, .*; consolidate it into a new folder"):
+            run_consolidate(around, tmp_path, name)

@@ -125,7 +125,8 @@ def records_after(state: State) -> Iterator[Record]:
 
 def _records_of_writers(state: State) -> Iterator[Record]:
     for name, writer in state.writers:
-        yield WriterKept(name, writer.published, writer.used_ms)
+        into = list(writer.into.items())
+        yield WriterKept(name, writer.published, writer.used_ms, writer.published_at, into)
         for attempt, staged in sorted(writer.staged.items()):
             parts = [staged[part] for part in sorted(staged)]
             for start in range(0, len(parts), _STAGED):
@@ -184,6 +185,9 @@ def _records_of_leaving(state: State, number: int, lent: Lent) -> Iterator[Recor
     yield from _parts_of_expirations(leaving.expirations)
     yield LandingKept(number, (0, number), leaving.begun_at)
     yield from _parts_of_lent(number, lent)
+    for name, writer in state.writers:
+        if number in writer.into:  # nothing is added to that any more
+            yield WriterKept(name, -1, writer.used_ms, 0, [(number, writer.into[number])])
 
 
 def _records_of_moves(moves: Moves) -> Iterator[Record]:
@@ -191,7 +195,7 @@ def _records_of_moves(moves: Moves) -> Iterator[Record]:
         yield LeavingKept(number, leaving.channel, leaving.number, leaving.stage, leaving.begun_at)
     yield from _parts(0, 0, "closed", [(1,)] * moves.is_closed)
     yield from _parts(0, 0, "gone", ((number, *home) for number, home in sorted(moves.gone.items())))
-    yield from _parts(0, 0, "came", ((number, *home) for number, home in sorted(moves.came.items())))
+    yield from _parts(0, 0, "came", ((number, *came) for number, came in moves.came.items()))
     names = sorted((str(destination), channel) for destination, channel in moves.elsewhere.items())
     yield from _parts(0, 0, "elsewhere", ((channel,) for _, channel in names), [[name] for name, _ in names])
     for number, incoming in sorted(moves.incoming.items()):

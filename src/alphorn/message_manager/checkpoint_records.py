@@ -128,6 +128,8 @@ class WriterKept(msgspec.Struct, frozen=True, array_like=True, tag=60):
     name: str
     published: int
     used_ms: int
+    published_at: int = 0
+    into: list[tuple[int, int]] = []  # destination and batch, the latest last
 
 
 class StagedKept(msgspec.Struct, frozen=True, array_like=True, tag=61):

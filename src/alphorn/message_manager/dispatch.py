@@ -416,9 +416,12 @@ class Dispatcher:
     def _find_lapsed(self) -> None:
         """All who could say so have said what they have: what lapsed and is with nobody is to be found."""
         for number, source in self._engine.destinations.items():
-            for subscription, backlog in source.backlogs():
-                if backlog.lapsed:
-                    self._dirty[self._outlet(number, subscription, source)] = None
+            self._find_lapsed_of(number, source)
+
+    def _find_lapsed_of(self, number: int, source: Queue | Topic) -> None:
+        for subscription, backlog in source.backlogs():
+            if backlog.lapsed:
+                self._dirty[self._outlet(number, subscription, source)] = None
 
     def _leave(self, number: int) -> None:
         """A destination has left: its consumers turn elsewhere, and what they may have had is told there."""
@@ -451,6 +454,7 @@ class Dispatcher:
         for subscription, lent in self._engine.moves.landing[number].lent.doubted().given.items():
             if lent and source.backlog_of(subscription) is not None:
                 self._outlet(number, subscription, source).lend(lent)
+        self._find_lapsed_of(number, source)
 
     def unclaimed(self, number: int) -> dict[int, RangeSet]:
         """Of a destination that has come: what consumers had there and nobody has here, by subscription."""

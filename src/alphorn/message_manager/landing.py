@@ -35,7 +35,7 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
             effects.append(Answer(place, number, position=incoming.through))
             return
     for number, came in state.moves.came.items():
-        if came == home:
+        if came[:2] == home:
             effects.append(Answer(place, number, position=-1))
             return
     if command.destination in state.numbers:
@@ -130,11 +130,20 @@ def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) 
     del state.moves.incoming[number]
     state.moves.elsewhere.pop(found.destination, None)
     state.moves.landing[number] = landing
-    landing.home = state.moves.came[number] = incoming.home
+    landing.home = incoming.home
+    state.moves.came[number] = (*incoming.home, state.sequence)
+    _bring_writers(state, there, source_number, number)
     found.sweep()
     review_later(state, found)
     effects.append(Created(number, found.destination, found.policy))
     effects.append(Landed(number))
+
+
+def _bring_writers(state: State, there: State, source_number: int, number: int) -> None:
+    """What writers have published of the destination there they do not publish of it here."""
+    for name, writer in there.writers:
+        if source_number in writer.into:
+            state.writers.use(name).note(number, writer.into[source_number])
 
 
 def _check_whole(found: Queue | Topic) -> None:

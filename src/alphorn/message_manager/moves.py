@@ -18,6 +18,7 @@ from alphorn.model.ranges import RangeSet
 SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 Home = tuple[int, int]  # channel, and number there
 Gone = tuple[int, int, int]  # channel, number there, and the log entry here from which on it takes nothing
+Came = tuple[int, int, int]  # channel, number there, and the log entry that brought it here
 
 
 class Leaving:
@@ -91,7 +92,7 @@ class Moves:
         self.leaving: dict[int, Leaving] = {}
         self.gone: dict[int, Gone] = {}  # old number → where it is
         self.elsewhere: dict[Destination, int] = {}  # name → channel
-        self.came: dict[int, Home] = {}  # number here → where it was
+        self.came: dict[int, Came] = {}  # number here → where it was, in the order in which they came
         self.incoming: dict[int, Incoming] = {}
         self.landing: dict[int, Landing] = {}
 
@@ -101,6 +102,11 @@ class Moves:
         if leaving is not None and leaving.source is not None:
             return leaving.channel, leaving.number, leaving.begun_at
         return self.gone.get(number)
+
+    def came_at(self, number: int) -> int:
+        """The log entry that brought a destination here; 0 for one that was made here."""
+        came = self.came.get(number)
+        return 0 if came is None else came[2]
 
     def is_away(self, destination: Destination) -> bool:
         """Whether a name belongs to a destination of another channel, or to one that is on its way here."""

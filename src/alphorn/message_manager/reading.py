@@ -127,8 +127,9 @@ def _survey(engine: Engine, frame: log_link.Survey) -> log_link.Surveyed:
                     number,
                     name,
                     source.is_retaining if isinstance(source, Topic) else True,
-                    source.kept_from if isinstance(source, Topic) else 0,
+                    _kept_from_of(engine, source),
                     _first(engine, number),
+                    engine.moves.came_at(number),
                 )
             )
     return log_link.Surveyed(frame.request, engine.sequence, found)
@@ -204,8 +205,13 @@ def _first(engine: Engine, number: int) -> int:
 def _kept_from(engine: Engine, destinations: list[int]) -> int:
     if any(engine.moves.home_of(number) is not None for number in destinations):
         return engine.sequence + 1  # it has moved: whoever reads on is to notice
-    sources = [engine.destinations.get(number) for number in destinations]
-    return max((source.kept_from for source in sources if isinstance(source, Topic)), default=0)
+    sources = [engine.destinations[number] for number in destinations if number in engine.destinations]
+    return max((_kept_from_of(engine, source) for source in sources), default=0)
+
+
+def _kept_from_of(engine: Engine, source: Queue | Topic) -> int:
+    """What came from another channel arrived with the entry that brought it, and nothing of it before."""
+    return source.kept_from if isinstance(source, Topic) else engine.moves.came_at(source.number)
 
 
 def _start_of(engine: Engine, number: int, frame: log_link.Search) -> int:

@@ -129,6 +129,7 @@ def _take(state: State, record: Record) -> None:
         case WriterKept():
             writer = state.writers.put(record.name, Writer())
             writer.published, writer.used_ms = record.published, record.used_ms
+            writer.published_at, writer.into = record.published_at, dict(record.into)
         case StagedKept():
             for part in record.parts:
                 state.writers.newest.add(record.attempt, part)
@@ -216,7 +217,10 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
             rows = zip(*columns, strict=True)
             moves.gone.update({number: (channel, there, begun_at) for number, channel, there, begun_at in rows})
         case "came":
-            moves.came.update({number: (channel, there) for number, channel, there in zip(*columns, strict=True)})
+            if len(columns) == 3:  # a checkpoint of an alphorn that did not note when
+                columns.append([0] * len(columns[0]))
+            rows = zip(*columns, strict=True)
+            moves.came.update({number: (channel, there, came_at) for number, channel, there, came_at in rows})
         case "elsewhere":
             names = [parse_destination(text) for text in part.texts]
             moves.elsewhere.update(zip(names, columns[0], strict=True))

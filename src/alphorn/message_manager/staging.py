@@ -6,6 +6,7 @@ checked before the first one is stored: all of it becomes visible, or nothing.
 """
 
 from collections import Counter
+from itertools import takewhile
 
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.publishing import check_batch, needs_headers, refusal_of, store
@@ -30,7 +31,7 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
         )
     _check_destination(state, command.destination, 0)
     writer = state.writers.use(command.writer)
-    if command.batch <= writer.published:
+    if not _is_wanted(state, writer, command.batch):
         return
     if writer.parts >= STAGED_PARTS_MAX:
         raise Blocked(f"the writer {command.writer} has {STAGED_PARTS_MAX} batches staged; publish or drop them first")
@@ -50,13 +51,17 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
 
 
 def publish_staged(state: State, command: PublishStaged, place: int, effects: list[Effect]) -> None:
-    """Makes a batch visible, unless it is already."""
+    """Makes a batch visible, in each destination unless it is already."""
     _check_name(command.writer)
-    known = state.writers.find(command.writer)
-    if known is not None and command.batch <= known.published:
+    known = state.writers.find(command.writer) or Writer()
+    if not _is_wanted(state, known, command.batch):
         state.writers.use(command.writer)
         return
-    parts = _parts_of(known, command)
+    came_at = state.moves.came_at
+    staged = _parts_of(known, command)
+    parts = [
+        part for part in staged if not known.has_published(command.batch, part.destination, came_at(part.destination))
+    ]
     counts: Counter[int] = Counter()
     for part in parts:
         counts[part.destination] += part.count
@@ -64,9 +69,7 @@ def publish_staged(state: State, command: PublishStaged, place: int, effects: li
         _check_destination(state, number, count)
     for part in parts:
         _store(state, part, effects)
-    writer = state.writers.use(command.writer)
-    writer.published = command.batch
-    writer.drop(range(command.batch + 1))
+    state.writers.use(command.writer).publish(command.batch, sorted(counts), state.sequence)
 
 
 def drop_staged(state: State, command: DropStaged, place: int, effects: list[Effect]) -> None:
@@ -81,6 +84,21 @@ def _check_name(name: str) -> None:
         raise PeerViolation(f"a writer has a name of 1 to {WRITER_NAME_MAX} characters; nothing was changed")
 
 
+def _is_wanted(state: State, writer: Writer, batch: int) -> bool:
+    """Whether any destination may still get something of a batch.
+
+    Of the newest one those may that came from another channel after it was published here: their messages of it were
+    to be published there. Batches before that one were complete when it began.
+    """
+    if batch != writer.published:
+        return batch > writer.published
+    came_at = state.moves.came_at
+    later = takewhile(lambda number: came_at(number) >= writer.published_at, reversed(state.moves.came))
+    return any(
+        number in state.directory and not writer.has_published(batch, number, came_at(number)) for number in later
+    )
+
+
 def _check_destination(state: State, number: int, count: int) -> None:
     refusal = refusal_of(state, number, count)
     if refusal is not None:
@@ -88,7 +106,7 @@ def _check_destination(state: State, number: int, count: int) -> None:
         raise getattr(errors, error)(reason)
 
 
-def _parts_of(writer: Writer | None, command: PublishStaged) -> list[StagedPart]:
+def _parts_of(writer: Writer, command: PublishStaged) -> list[StagedPart]:
     """What these attempts staged, in order; raises `Unavailable` where any of it is missing.
 
     How many parts an attempt has is the client's word: it costs by what is staged, never by that number.
@@ -97,7 +115,7 @@ def _parts_of(writer: Writer | None, command: PublishStaged) -> list[StagedPart]
     if len({partition for partition, *_ in command.attempts}) != len(command.attempts):
         raise PeerViolation("a batch names a partition twice; nothing was changed")
     for partition, attempt, count, messages in command.attempts:
-        parts = {} if writer is None else writer.staged.get((command.batch, partition, attempt), {})
+        parts = writer.staged.get((command.batch, partition, attempt), {})
         staged = [parts[number] for number in range(count) if number in parts] if count <= len(parts) else []
         if len(staged) != count or sum(part.count for part in staged) != messages:
             raise Unavailable(

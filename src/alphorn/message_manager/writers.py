@@ -4,15 +4,20 @@ A batch is published once. So a writer that does not know whether it was may pub
 remembered: `WRITER_IDLE_MS` after it was last heard of, or until `WRITERS_MAX` others have come. What was staged and
 not published is let go after `STAGED_IDLE_MS`. Time comes from Ticks alone, so idleness counts from the first Tick
 after.
+
+What a writer has published holds for all destinations that were in the channel then. One that came later from another
+channel has its own record: the newest batch that was published into it, there or here. So a batch that is repeated
+after a move is published where it is missing, and nowhere else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 STAGED_IDLE_MS = 24 * 3600 * 1000
 WRITER_IDLE_MS = 30 * STAGED_IDLE_MS
 WRITERS_MAX = 10_000
+DESTINATIONS_MAX = 10_000  # of one writer: it is remembered what it has published into the latest
 
 Attempt = tuple[int, int, int]  # batch, partition, attempt
 
@@ -35,10 +40,12 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Writer:
     """What one writer has staged and published."""
 
-    __slots__ = ("parts", "published", "staged", "used_ms")
+    __slots__ = ("into", "parts", "published", "published_at", "staged", "used_ms")
 
     def __init__(self) -> None:
         self.published = -1  # its newest batch that is visible
+        self.published_at = 0  # the log entry that made it so
+        self.into: dict[int, int] = {}  # destination → newest batch that is in it, the latest at the end
         self.used_ms = -1  # by the first Tick after it was heard of; -1 until that comes
         self.staged: dict[Attempt, dict[int, StagedPart]] = {}
         self.parts = 0
@@ -49,6 +56,28 @@ class Writer:
         if part.part not in parts:
             parts[part.part] = part
             self.parts += 1
+
+    def has_published(self, batch: int, destination: int, came_at: int) -> bool:
+        """Whether a destination has a batch or a later one; `came_at` is the log entry that brought it, 0 for none.
+
+        Where it came with the very entry of the publication, that may have been before; what it got of it is noted.
+        """
+        was_here = came_at == 0 or came_at < self.published_at
+        return batch <= max(self.into.get(destination, -1), self.published if was_here else -1)
+
+    def publish(self, batch: int, destinations: Iterable[int], sequence: int) -> None:
+        """A batch is visible, and has messages in these destinations."""
+        self.published, self.published_at = batch, sequence
+        for destination in destinations:
+            self.note(destination, batch)
+        self.drop(range(batch + 1))
+
+    def note(self, destination: int, batch: int) -> None:
+        """A destination has this batch."""
+        self.into.pop(destination, None)
+        self.into[destination] = batch
+        if len(self.into) > DESTINATIONS_MAX:
+            del self.into[next(iter(self.into))]
 
     def drop(self, batches: range) -> None:
         """What is staged for these batches is let go."""

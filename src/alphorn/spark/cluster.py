@@ -103,8 +103,10 @@ class ClusterView:
     def resolve_behind(self, bound: Bound, marks: Mapping[tuple[str, str], int]) -> Offset:
         """Where the log is read behind an archive, which has of destinations (name, channel) all through these entries.
 
-        What has no mark is read from its earliest message, or from the numbers of the bound.
+        What has no mark is read from its earliest message, or from the numbers of the bound. Raises `Unavailable` for
+        what was archived, and came from another channel since.
         """
+        self.check_archived(marks)
         channels = self.channels()
         made: Offset = {}
         for name, found in self.destinations(channels).items():
@@ -116,6 +118,34 @@ class ClusterView:
             }
             first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
             made.update(with_floors(name, max(FIRST, first), starts))
+        return self.with_arrivals(canonical(made))
+
+    def check_archived(self, marks: Mapping[tuple[str, str], int]) -> None:
+        """Raises `Unavailable` for what an archive has of another channel: what came along would be read twice."""
+        archived = {destination for destination, _ in marks}
+        for name, found in self.destinations(self.channels()).items():
+            for it in found.values():
+                is_new = it.name in archived and marks.get((it.name, name), 0) < it.came_at
+                if is_new and self._options.fail_on_data_loss:
+                    raise Unavailable(
+                        f"{it.name} is archived from the channel where it was before it came to {name} with log entry "
+                        f"{it.came_at}, and what is in both would be read twice; read tier archive or tier live alone, "
+                        "or read it twice (failOnDataLoss=false)"
+                    )
+
+    def with_arrivals(self, start: Offset) -> Offset:
+        """The same start, with floors where a destination came from another channel with the first entry to be read.
+
+        So it is told from the offset of one who has come as far as that entry, and has read the destination before it.
+        """
+        made = dict(start)
+        for name, found in self.destinations(self.channels()).items():
+            first = start.get(name, FIRST)
+            if any(it.came_at == first for it in found.values()):
+                floors = floors_of(start, name)
+                made.update(
+                    with_floors(name, first - 1, {number: max(first, floors.get(number, 0)) for number in found})
+                )
         return canonical(made)
 
     def _latest(self, channels: Mapping[str, ChannelKnown]) -> Offset:
@@ -131,14 +161,27 @@ class ClusterView:
     def check_kept(
         self, start: Offset, channel: str, found: Mapping[int, SurveyedDestination], first: int, end: int
     ) -> None:
-        """Raises `Unavailable` that names every range that should be there and is kept no more."""
+        """Raises `Unavailable` that names every range that should be there and is kept no more.
+
+        What came from another channel would be read again: with the entry that brought it all that it keeps arrived.
+        Only who begins with that very entry has a floor there (`with_arrivals`).
+        """
         floors = floors_of(start, channel)
-        lost = []
+        came, lost = [], []
         for number, it in found.items():
             begin = max(first, floors.get(number, 0))
-            if begin < min(it.kept_from, end):
+            if begin < min(it.came_at + (number not in floors), end):
+                came.append(f"{it.name} with log entry {it.came_at}")
+            elif begin < min(it.kept_from, end):
                 lost.append(f"{it.name} what arrived with log entries {begin} to {min(it.kept_from, end) - 1}")
-        if lost and self._options.fail_on_data_loss:
+        if not self._options.fail_on_data_loss:
+            return
+        if came:
+            raise Unavailable(
+                f"to channel {channel} came from another one {', '.join(came)}, and what was read there would be read "
+                "again; begin there with a new checkpoint, or read it again (failOnDataLoss=false)"
+            )
+        if lost:
             raise Unavailable(
                 f"channel {channel} keeps no more of {', of '.join(lost)}; let the topic retain more, or go on without "
                 "(failOnDataLoss=false)"

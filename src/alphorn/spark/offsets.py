@@ -8,7 +8,8 @@ new begins at its first entry.
     {"main": 17, "main#3": 40}     and destination 3 of main is read from entry 40 on only
 
 Floors, as the second kind are called, come from a start that is not the same for all destinations (`earliest` where
-they keep unequally much, a time). They are gone as soon as the channel has passed them.
+they keep unequally much, a time), or from one at the entry that brought a destination from another channel. They are
+gone as soon as the channel has passed them.
 """
 
 from collections.abc import Mapping

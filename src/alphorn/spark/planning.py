@@ -19,10 +19,10 @@ _FINE_STEPS = 16  # pieces that a task's share is made of
 def start_of(view: ClusterView, bound: Bound) -> Offset:
     """Where reading begins; channels that numbers do not name begin at the earliest entry."""
     found = view.resolve(bound)
-    if bound.kind != "numbers":
-        return found
-    earliest = view.resolve(EARLIEST)
-    return canonical({**{key: it for key, it in earliest.items() if key.partition("#")[0] not in found}, **found})
+    if bound.kind == "numbers":
+        earliest = view.resolve(EARLIEST)
+        found = {**{key: it for key, it in earliest.items() if key.partition("#")[0] not in found}, **found}
+    return found if bound.kind == "latest" else view.with_arrivals(found)
 
 
 def end_of(view: ClusterView, bound: Bound) -> Offset:

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from alphorn.model.errors import Misuse
 from alphorn.model.patterns import is_pattern
 from alphorn.spark import register
+from alphorn.spark.cluster import ClusterView
 from alphorn.spark.jobs.archive import beyond, read_archive
 from alphorn.spark.jobs.manifest import Manifest, open_manifest
+from alphorn.spark.options import source_options
 
 TIERS = ("auto", "archive", "live")
 
@@ -40,6 +42,11 @@ def read_tiers(
     if tier == "archive":
         return archived
     marks = {outlet: last for outlet, last in manifest.marks.items() if outlet[0] == destination}
+    view = ClusterView(source_options({"url": url, "destination": destination, **options}))
+    try:
+        view.check_archived(marks)
+    finally:
+        view.close()
     following = live(spark, url, destination, {"start": start_after(manifest, destination), **options})
     return archived.unionByName(beyond(following, marks))
 

@@ -47,6 +47,11 @@ def run_consolidate(
         raise Misuse(f"channel {known.name} has come to log entry {known.heard}; name one through there")
     kept = Checkpoints(root, destination)
     newest = kept.newest()
+    if newest is not None and (newest.channel != known.name or newest.terminal < found.came_at):
+        raise Misuse(
+            f"{destination} is consolidated through log entry {newest.terminal} of channel {newest.channel}, and has "
+            f"moved since, now to {known.name}, so its numbers are others; consolidate it into a new folder"
+        )
     if newest is not None and newest.terminal >= terminal:
         raise Misuse(f"{destination} is consolidated through {newest.terminal} already; name a later log entry")
     first = max(found.first, found.kept_from) if newest is None else newest.terminal + 1
