@@ -84,6 +84,13 @@ def test_receiving_gives_up_in_time_where_nobody_answers(silent, capsys, monkeyp
     assert capsys.readouterr().err.startswith("alphorn: queue:orders did not answer within 0.01 s; `alphorn status`")
 
 
+@pytest.mark.parametrize("seconds", ["inf", "1e10"])
+def test_receiving_waits_for_ever_where_it_is_told_to(monkeypatch, capfdbinary, seconds):
+    monkeypatch.setattr(talking, "connect", FakeCluster(["one"]).connect)
+    assert run("receive", "orders", "--timeout", seconds) == 0
+    assert capfdbinary.readouterr().out == b"one\n"
+
+
 def test_what_a_call_raises_is_raised_where_it_is_waited_for():
     def refuse() -> None:
         raise Unavailable("not now")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from alphorn import Connection
+from alphorn.client.choices import check_timeout
 from alphorn.model.errors import Error, Unavailable
 
 SILENT_S = 2.0  # before who waits is told for what
@@ -54,7 +55,7 @@ def within(seconds: float, act: Callable[[], Found], what: str) -> Found:
     call = _Call(act)
     thread = threading.Thread(target=call.run, name="alphorn-call", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(check_timeout(seconds))  # which waits for ever where a lock cannot count so far
     if thread.is_alive():
         raise Unavailable(f"{what} within {seconds:g} s; `alphorn status` shows what is there")
     return call.result()
