@@ -41,7 +41,7 @@ class FakeCluster:
         names = ("queue:orders", "queue:films")
         self.state: dict[str, object] = {"destinations": [{"name": name, "channel": "channel-1"} for name in names]}
 
-    def connect(self, url: str) -> "FakeCluster":
+    def connect(self, url: str, **how: object) -> "FakeCluster":
         self.log.append(("connect", url))
         return self
 
@@ -462,7 +462,7 @@ def test_the_environment_names_the_cluster(cluster, monkeypatch):
 
 
 def test_a_cluster_that_is_away_is_one_sentence(monkeypatch, capsys):
-    def connect(url: str) -> None:
+    def connect(url: str, **how: object) -> None:
         raise Unavailable("no Client Manager answers; start one with alphorn up")
 
     monkeypatch.setattr(talking, "connect", connect)

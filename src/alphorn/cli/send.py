@@ -34,6 +34,7 @@ from alphorn.model.errors import MessageTooLarge, Misuse
 BODY_BYTES_MAX = MESSAGE_BYTES_MAX
 BATCH = 1_000  # messages handed over in one call
 UNCONFIRMED = "does not confirm yet"
+FULL = "takes no more at the moment, and `alphorn status` tells why"  # consumers are slow, or it has no primary
 PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
 
 
@@ -96,8 +97,7 @@ def _send(
             producer = connection.session().producer(target)
 
         def what() -> str:
-            is_full = producer.is_blocked()
-            return f"{target} {'takes no more at the moment, until consumers catch up' if is_full else UNCONFIRMED}"
+            return f"{target} {FULL if producer.is_blocked() else UNCONFIRMED}"
 
         with explaining(what) as pace:
             ids = _send_all(producer, body, count, settings, pace)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from alphorn import Connection, Message, connect
-from alphorn.cli.waiting import ending, explaining
+from alphorn.cli.waiting import Link, ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination, split_channel
@@ -37,9 +37,15 @@ SelectorOption = Annotated[
 
 @contextlib.contextmanager
 def connected(url: str, waits_for: str = "") -> Iterator[Connection]:
-    """A connection, which ends with the `with`; inside of it who waits long is told what for, where that is given."""
+    """A connection, which ends with the `with`; inside of it who waits long is told what for, where that is given.
+
+    That the cluster is not reached any more is told in any case.
+    """
     check_text("the URL", url)
-    with ending(connect(url)) as connection, explaining(waits_for) if waits_for else contextlib.nullcontext():
+    with (
+        ending(connect(url, on_event=Link().on_event)) as connection,
+        explaining(waits_for) if waits_for else contextlib.nullcontext(),
+    ):
         yield connection
 
 
