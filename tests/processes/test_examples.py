@@ -1,4 +1,4 @@
-"""Every example runs as its own program, against one cluster."""
+"""Every example runs as its own program, twice against one cluster of two channels: as at a reader's own."""
 
 import os
 import subprocess
@@ -17,12 +17,13 @@ PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "start.
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with alphorn.testing.cluster() as cluster:
+    with alphorn.testing.cluster(channels=2) as cluster:
         yield cluster.url
 
 
+@pytest.mark.parametrize("turn", ["first", "again"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_an_example_runs_to_its_end(program: Path, url: str) -> None:
+def test_an_example_runs_to_its_end(program: Path, turn: str, url: str) -> None:
     environment = {**os.environ, "ALPHORN_URL": url}
     done = subprocess.run(
         [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False
