@@ -167,6 +167,7 @@ def shell(line: str) -> tuple[int, str]:
         ("$ALPHORN send q --file - <&-", "standard input is closed; give the body as an argument"),
         ("$ALPHORN send $'queue:caf\\xff' x", "a character that cannot be printed"),
         ("$ALPHORN status --url $'alphorn://caf\\xff'", "the URL is no valid Unicode text"),
+        ("$ALPHORN send q --file ''", "--file names no file"),
         ("$ALPHORN demo --dir /proc/x", "/proc/x cannot be made"),
         ("$ALPHORN tail t --start " + "9" * 5_000, "--start has a number of 5000 digits"),
     ],

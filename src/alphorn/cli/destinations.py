@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 def list_all(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="Only these, as glob:topic:prices.* or regex:a|b.")
+        str | None, typer.Argument(metavar="PATTERN", help="Only these, as glob:topic:prices.* or regex:a|b.")
     ] = None,
     *,
     as_json: JsonOption = False,

@@ -26,7 +26,7 @@ SILENCE = "the cluster does not answer yet"
 QueueArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[QUEUE]",
+        metavar="QUEUE",
         help="A dead letter queue that a policy names; without it, the system's own of every channel.",
         show_default=False,
     ),

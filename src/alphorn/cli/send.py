@@ -48,7 +48,7 @@ def send(
         str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
     ],
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="The text to send; without it standard input is sent.")
+        str | None, typer.Argument(metavar="BODY", help="The text to send; without it standard input is sent.")
     ] = None,
     *,
     count: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
@@ -218,6 +218,8 @@ def size_of(source: BinaryIO) -> int | None:
 @contextlib.contextmanager
 def open_file(name: str) -> Iterator[BinaryIO]:
     """A file to read, or standard input; raises `Misuse`."""
+    if not name:
+        raise Misuse("--file names no file; give its path, or - for standard input")
     if name == "-":
         yield _standard_input()
         return
