@@ -1,6 +1,5 @@
 import errno
 import importlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -168,6 +167,7 @@ def shell(line: str) -> tuple[int, str]:
         ("$ALPHORN send q --file - <&-", "standard input is closed; give the body as an argument"),
         ("$ALPHORN send $'queue:caf\\xff' x", "a character that cannot be printed"),
         ("$ALPHORN status --url $'alphorn://caf\\xff'", "the URL is no valid Unicode text"),
+        ("$ALPHORN send q --file ''", "--file names no file"),
         ("$ALPHORN demo --dir /proc/x", "/proc/x cannot be made"),
         ("$ALPHORN tail t --start " + "9" * 5_000, "--start has a number of 5000 digits"),
     ],
@@ -209,14 +209,19 @@ def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -
     assert "yodel" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(
-    not all(importlib.util.find_spec(f"alphorn.cli.{name}") for name in cli.COMMANDS),
-    reason="not every sub-command is written yet",
-)
-def test_the_help_lists_every_expected_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(cli.build_app(cli.load_commands()), ["--help"]) == 0
-    words = capsys.readouterr().out.split()
-    assert [name for name in cli.COMMANDS if name not in words] == []
+def test_the_overview_names_every_command_that_there_is() -> None:
+    group = typer.main.get_command(cli.build_app(cli.load_commands()))
+    assert isinstance(group, typer.core.TyperGroup)
+    assert sorted(group.commands) == sorted(cli.COMMANDS)
+
+
+def test_the_help_has_a_line_for_every_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run(cli.build_app(cli.load_commands(["--help"])), ["--help"]) == 0
+    lines = [" ".join(line.strip("│ ").split()) for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, line in cli.COMMANDS.items() if f"{name} {line}" not in lines] == []
 
 
 @pytest.mark.parametrize(("name", "module"), [("send", "send"), ("tail", "receive"), ("inspect", "inspect")])
@@ -228,9 +233,20 @@ def test_the_version_needs_no_command() -> None:
     assert cli.load_commands(["--version"]) == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["yodel"]])
-def test_without_a_known_command_all_are_loaded(arguments: list[str]) -> None:
-    assert len(cli.load_commands(arguments)) == len(cli.COMMANDS)
+@pytest.mark.parametrize("arguments", ["", "--help", "yodel", "--yodel send"])
+def test_without_a_known_command_none_is_loaded(arguments: str) -> None:
+    program = f"""
+import sys
+from alphorn.cli import application
+application.load_commands({arguments.split()!r})
+sys.exit(any(name in sys.modules for name in ("alphorn.testing", "alphorn.client", "alphorn.node", "alphorn.cli.send")))
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(alphorn.__file__).parent.parent)}
+    assert subprocess.run([sys.executable, "-c", program], check=False, env=environment).returncode == 0
+
+
+def test_a_command_may_stand_behind_the_end_of_options() -> None:
+    assert cli.load_commands(["--", "send", "q"]) == [importlib.import_module("alphorn.cli.send")]
 
 
 def test_python_without_assertions_is_refused() -> None:

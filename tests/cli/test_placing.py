@@ -16,7 +16,7 @@ class FakeDestinations:
         self.log: list[tuple[object, ...]] = []
         self.destinations = self
 
-    def connect(self, url: str) -> "FakeDestinations":
+    def connect(self, url: str, **how: object) -> "FakeDestinations":
         return self
 
     def __enter__(self) -> "FakeDestinations":

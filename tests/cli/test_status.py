@@ -163,3 +163,55 @@ def test_of_many_destinations_the_status_shows_the_first_and_says_how_many_more(
     assert [text for text in printed if "more" in text] == [line] * bool(line)
     assert run("status", "--json") == 0
     assert ("status", None) in cluster.log
+
+
+def test_nodes_stand_in_the_order_of_their_names_whoever_was_heard_first(show):
+    lines = show(nodes=[node(name) for name in ("mm10", "cm2", "mm9", "cm1", "mm1")])
+    assert [line.split()[0] for line in lines[2:7]] == ["cm1", "cm2", "mm1", "mm9", "mm10"]
+
+
+LOST = {"nodes": [node("mm1", "primary"), node("mm3", "unreachable", channel="channel-2")]}
+
+
+def test_a_channel_without_a_primary_is_named(show):
+    assert "no primary" not in "".join(show())
+    assert show(**LOST)[-1] == "channel-2 has no primary now, and its destinations are not known"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        ("destinations list", "queue:orders"),
+        ("destinations list --json", '"queue:orders"'),
+        ("dlq list", "dead messages: none"),
+        ("dlq list --json", ""),
+        ("dlq redrive", ""),
+        ("dlq redrive --json", ""),
+    ],
+)
+def test_what_is_told_without_a_channel_that_cannot_be_asked_is_no_success(cluster, capsys, arguments, printed):
+    cluster.state |= LOST
+    assert run(*arguments.split()) == 1
+    captured = capsys.readouterr()
+    assert printed in captured.out
+    assert "there are no dead messages" not in captured.out
+    assert captured.err == "alphorn: this is not all: channel-2 has no primary now; try again soon\n"
+
+
+def test_the_dead_messages_of_the_other_channels_are_sent_back_where_one_cannot_be_asked(cluster, capsys):
+    cluster.destinations = cluster
+    cluster.redrive = cluster.log.append
+    cluster.state |= LOST | {"destinations": [destination("queue:_DMQ")]}
+    assert run("dlq", "redrive") == 1
+    assert "queue:_DMQ@channel-1" in cluster.log
+    captured = capsys.readouterr()
+    assert captured.out == "the messages of queue:_DMQ@channel-1 are sent back where they died\n"
+    assert "this is not all" in captured.err
+
+
+@pytest.mark.parametrize("action", ["list", "redrive", "purge"])
+def test_a_queue_is_not_said_to_be_for_no_dead_messages_while_a_channel_cannot_be_asked(cluster, capsys, action):
+    cluster.state |= LOST
+    assert run("dlq", action, "cemetery") == 1
+    sentence = "what queue:cemetery is for cannot be told: channel-2 has no primary now; try again soon"
+    assert capsys.readouterr().err == f"alphorn: {sentence}\n"

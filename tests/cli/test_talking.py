@@ -1,8 +1,10 @@
 """`alphorn send`, `receive`, `browse`, `tail` and `status` against a connection that remembers what it is told."""
 
 import base64
+import datetime
 import io
 import json
+import os
 import re
 import sys
 from typing import Any
@@ -39,7 +41,7 @@ class FakeCluster:
         names = ("queue:orders", "queue:films")
         self.state: dict[str, object] = {"destinations": [{"name": name, "channel": "channel-1"} for name in names]}
 
-    def connect(self, url: str) -> "FakeCluster":
+    def connect(self, url: str, **how: object) -> "FakeCluster":
         self.log.append(("connect", url))
         return self
 
@@ -371,7 +373,19 @@ def test_an_error_of_the_cluster_is_one_sentence(cluster, capsys):
     assert capsys.readouterr().err == "alphorn: the selector ends too early\n"
 
 
-@pytest.mark.parametrize(("start", "where"), [("new", "new"), ("earliest", "earliest"), ("17", 17)])
+MOMENT = datetime.datetime(2026, 1, 31, 8)
+
+
+@pytest.mark.parametrize(
+    ("start", "where"),
+    [
+        ("new", "new"),
+        ("earliest", "earliest"),
+        ("17", 17),
+        ("2026-01-31T08:00", MOMENT),
+        ("2026-01-31T08:00Z", MOMENT.replace(tzinfo=datetime.UTC)),
+    ],
+)
 def test_a_topic_is_followed_from_where_it_is_asked_for(cluster, capfdbinary, start, where):
     assert run("tail", "prices", "--count", "2", "--start", start) == 0
     assert capfdbinary.readouterr().out == b"one\n\xff\x00\n"
@@ -384,6 +398,35 @@ def test_following_ends_in_peace_when_it_is_interrupted(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster, "receive_many", interrupted)
     assert run("tail", "prices") == 0
+    assert cluster.log[-1] == "closed"
+
+
+def test_following_that_is_interrupted_before_as_many_came_as_were_asked_for_is_no_success(cluster, monkeypatch):
+    def interrupted(maximum: int, timeout: float) -> list[object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "receive_many", interrupted)
+    assert run("tail", "prices", "--count", "5") == 130
+    assert cluster.log[-1] == "closed"
+
+
+def test_a_follower_of_a_quiet_topic_ends_when_its_reader_goes_away(cluster, monkeypatch):
+    # A write would tell, but there is nothing to write any more: as in `alphorn tail prices | head -1`.
+    read_end, write_end = os.pipe()
+    looks: list[float] = []
+
+    def leave(maximum: int, timeout: float) -> list[object]:
+        looks.append(timeout)
+        if len(looks) == 2:
+            os.close(read_end)
+        assert len(looks) < 4
+        return []
+
+    monkeypatch.setattr(cluster, "receive_many", leave)
+    with open(write_end, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert run("tail", "prices") == 1
+    assert len(looks) == 2
     assert cluster.log[-1] == "closed"
 
 
@@ -419,7 +462,7 @@ def test_the_environment_names_the_cluster(cluster, monkeypatch):
 
 
 def test_a_cluster_that_is_away_is_one_sentence(monkeypatch, capsys):
-    def connect(url: str) -> None:
+    def connect(url: str, **how: object) -> None:
         raise Unavailable("no Client Manager answers; start one with alphorn up")
 
     monkeypatch.setattr(talking, "connect", connect)

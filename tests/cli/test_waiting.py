@@ -69,7 +69,7 @@ def test_who_waits_long_is_told_what_for(silent, capsys, call, arguments, senten
 
 
 def test_who_waits_for_a_full_destination_is_told_that_it_is_full(silent, capsys):
-    sentence = "queue:orders takes no more at the moment, until consumers catch up"
+    sentence = "queue:orders takes no more at the moment, and `alphorn status` tells why"
     silent("flush", sentence, is_blocked=True)
     assert run("send", "orders", "hello") == 0
     assert sentence in capsys.readouterr().err
@@ -82,6 +82,13 @@ def test_receiving_gives_up_in_time_where_nobody_answers(silent, capsys, monkeyp
     assert run("receive", "orders", "--timeout", "0.01") == 1
     cluster.explained.set()
     assert capsys.readouterr().err.startswith("alphorn: queue:orders did not answer within 0.01 s; `alphorn status`")
+
+
+@pytest.mark.parametrize("seconds", ["inf", "1e10"])
+def test_receiving_waits_for_ever_where_it_is_told_to(monkeypatch, capfdbinary, seconds):
+    monkeypatch.setattr(talking, "connect", FakeCluster(["one"]).connect)
+    assert run("receive", "orders", "--timeout", seconds) == 0
+    assert capfdbinary.readouterr().out == b"one\n"
 
 
 def test_what_a_call_raises_is_raised_where_it_is_waited_for():
@@ -122,3 +129,40 @@ def test_nothing_is_explained_while_the_work_goes_on_or_waits_for_us(capsys, loo
 
     waiting.explain("nobody answers", pace, is_over)
     assert capsys.readouterr().err == "alphorn: nobody answers; waiting, Ctrl-C gives up\n" * is_told
+
+
+def hear(link: waiting.Link, *names: str) -> None:
+    """Each event comes when all that the one before makes it say has been said."""
+    for name in names:
+        link.on_event(name, "")
+        if link._silence is not None:
+            link._silence.join()
+
+
+def test_a_lost_connection_is_told_and_that_it_is_back(monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "SILENT_S", 0.0)
+    hear(waiting.Link(), "connected", "disconnected", "resumed", "disconnected", "closed")
+    lost = "alphorn: the connection to the cluster is lost; trying again, Ctrl-C gives up"
+    assert capsys.readouterr().err.splitlines() == [lost, "alphorn: the cluster is reached again", lost]
+
+
+@pytest.mark.parametrize("end", ["resumed", "closed"])
+def test_a_connection_that_is_lost_for_a_moment_is_not_worth_a_word(capsys, end):
+    link = waiting.Link()
+    for name in ("connected", "disconnected", end):
+        link.on_event(name, "")
+    assert capsys.readouterr().err == ""
+
+
+def test_every_command_hears_of_a_lost_connection(monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "SILENT_S", 0.0)
+
+    class Lost(FakeCluster):
+        def connect(self, url: str, **how: Any) -> FakeCluster:
+            link = how["on_event"].__self__
+            hear(link, "disconnected")
+            return self
+
+    monkeypatch.setattr(talking, "connect", Lost(["one"]).connect)
+    assert run("receive", "orders") == 0
+    assert "the connection to the cluster is lost" in capsys.readouterr().err

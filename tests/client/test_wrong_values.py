@@ -1,5 +1,6 @@
 """Values that cannot be: whoever gives one hears so at once, and nothing else on the connection notices."""
 
+import datetime
 import math
 import threading
 from fractions import Fraction
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import alphorn
-from alphorn.client.choices import check_timeout
+from alphorn.client.choices import check_timeout, choose_consume
 from alphorn.client.inbox import AckMode
 from alphorn.model import conversation as c
 from alphorn.model.errors import Misuse
@@ -96,6 +97,37 @@ def test_a_start_that_no_log_has_is_misuse(broker: Broker, connect: Connect, sou
         with pytest.raises(alphorn.Misuse, match="start is"):
             connection.session().consumer(source, start=start)
         assert_alive(broker, connection)
+
+
+EARLIEST, NEW = (0, 0), (-1, 0)  # a number, and a time in milliseconds
+
+
+@pytest.mark.parametrize(
+    ("moment", "begin"),
+    [
+        (datetime.datetime.min, EARLIEST),
+        (datetime.datetime.min.replace(tzinfo=datetime.UTC), EARLIEST),
+        (datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC), EARLIEST),
+        (datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=9))), EARLIEST),
+        (datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC), (-1, 1000)),
+        (datetime.datetime.max, NEW),
+        (datetime.datetime.max.replace(tzinfo=datetime.UTC), NEW),
+    ],
+)
+def test_any_moment_is_a_start_also_before_the_first_message_and_after_the_last(
+    moment: datetime.datetime, begin: tuple[int, int]
+) -> None:
+    wish = choose_consume(
+        "topic:t",
+        selector=None,
+        no_local=False,
+        prefetch=1,
+        subscription=None,
+        shared=False,
+        durable=True,
+        start=moment,
+    )
+    assert (wish.start, wish.start_ms) == begin
 
 
 @pytest.mark.parametrize("through", ["x", None, 1.0, True, -1, 1 << 63, TOO_LARGE])

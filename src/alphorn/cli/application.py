@@ -1,9 +1,10 @@
 """The application behind the `alphorn` command.
 
 Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
-imported, so that a short command ends soon. An `Error` becomes one sentence on standard error and exit code 1, never a
-traceback: it was raised on purpose and its text says the way out. So does output that cannot be written; a reader that
-goes away, such as `head`, ends a command without a word. Everything else is a bug and keeps its traceback.
+imported, so that a short command ends soon, and none for the help of `alphorn` itself. An `Error` becomes one sentence
+on standard error and exit code 1, never a traceback: it was raised on purpose and its text says the way out. So does
+output that cannot be written; a reader that goes away, such as `head`, ends a command without a word. Everything else
+is a bug and keeps its traceback.
 """
 
 import contextlib
@@ -20,24 +21,26 @@ import typer
 from alphorn import __version__
 from alphorn.model.errors import Error, Misuse
 
-COMMANDS = (
-    "up",
-    "single",
-    "node",
-    "send",
-    "receive",
-    "status",
-    "destinations",
-    "dlq",
-    "spark",
-    "move",
-    "channel",
-    "demo",
-    "sim",
-    "chaos",
-    "bench",
-    "inspect",
-)
+COMMANDS = {  # what the help of `alphorn` itself says of each, where none is loaded
+    "up": "Run a whole cluster on this machine.",
+    "single": "Run the whole server in one process.",
+    "node": "Run one node of a real cluster.",
+    "send": "Send messages, and wait until they are safe.",
+    "receive": "Take messages and print them.",
+    "browse": "Print the messages of a queue, and leave them there.",
+    "tail": "Follow a topic: print messages as they come.",
+    "status": "Show nodes with their roles, channels, destinations.",
+    "destinations": "List, show, create, change, delete destinations.",
+    "dlq": "List, redrive and purge dead messages.",
+    "move": "Move a destination to another channel.",
+    "channel": "Drain a channel, or open it again.",
+    "spark": "Run a Spark job on a cluster's data.",
+    "demo": "Run a group with a log alone, to watch and disturb.",
+    "sim": "Simulate groups and clusters under faults.",
+    "chaos": "Kill and freeze real processes under load.",
+    "bench": "Measure this machine.",
+    "inspect": "Decode a store or a frame capture.",
+}
 
 MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not named after their module
 
@@ -53,14 +56,34 @@ class Command(Protocol):
         """Adds the sub-command to the application."""
 
 
-def load_commands(arguments: Sequence[str] = ()) -> list[Command]:
-    """The module of the sub-command that comes first in the arguments, else all, in the order of the help."""
+def load_commands(arguments: Sequence[str] | None = None) -> list[Command]:
+    """The module of the sub-command that these arguments name; an overview where they name none.
+
+    Without arguments all are loaded, which takes long.
+    """
+    if arguments is None:
+        return [_load(name) for name in COMMANDS if name not in MODULES]
     if list(arguments) == ["--version"]:
         return []
-    named = MODULES.get(arguments[0], arguments[0]) if arguments else ""
-    return [
-        cast(Command, importlib.import_module(f"alphorn.cli.{name}")) for name in COMMANDS if named in ("", name)
-    ] or load_commands()
+    named = next((argument for argument in arguments if argument != "--"), "")
+    return [_load(MODULES.get(named, named)) if named in COMMANDS else Overview()]
+
+
+def _load(module: str) -> Command:
+    return cast(Command, importlib.import_module(f"alphorn.cli.{module}"))
+
+
+class Overview:
+    """All sub-commands with a line each and nothing behind, for a help or a complaint that is there at once."""
+
+    def register(self, app: typer.Typer) -> None:
+        """Adds the lines."""
+        for name, line in COMMANDS.items():
+            app.command(name, help=line)(_never_run)
+
+
+def _never_run() -> None:
+    raise AssertionError("who names a sub-command is given its module")
 
 
 def build_app(commands: Iterable[Command]) -> typer.Typer:

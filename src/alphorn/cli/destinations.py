@@ -6,7 +6,16 @@ import msgspec
 import typer
 
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, find_destination, to_json
+from alphorn.cli.talking import (
+    JsonOption,
+    UrlOption,
+    check_complete,
+    connected,
+    destination_of,
+    find_destination,
+    lost_channels,
+    to_json,
+)
 from alphorn.client.packing import check_text
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import Policy, parse_destination
@@ -38,22 +47,27 @@ def register(app: typer.Typer) -> None:
 
 def list_all(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="Only these, as glob:topic:prices.* or regex:a|b.")
+        str | None, typer.Argument(metavar="PATTERN", help="Only these, as glob:topic:prices.* or regex:a|b.")
     ] = None,
     *,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """List destinations with their depths and consumers; those of the system only where PATTERN begins with _."""
+    """List destinations with their depths and consumers; those of the system only where PATTERN begins with _.
+
+    While a channel has no primary, those of the others are listed, and the exit code is 1.
+    """
     index: PatternIndex[None] = PatternIndex()
     index.add(None, parse_pattern(_pattern_of(pattern)))
     with connected(url, "the cluster does not answer yet") as connection:
-        rows = [row for row in connection.destinations.list() if index.match(parse_destination(row["name"]))]
+        found = connection.status()
+    rows = [row for row in found.get("destinations", []) if index.match(parse_destination(row["name"]))]
     rows.sort(key=lambda row: str(row["name"]))
     if as_json:
         print(to_json(rows, indent=2))
     else:
         show_rows(open_console(), "destinations", rows)
+    check_complete(lost_channels(found))
 
 
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:

@@ -7,10 +7,18 @@ import typer
 
 from alphorn import Connection, Message
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, destination_of, to_json
+from alphorn.cli.talking import (
+    JsonOption,
+    UrlOption,
+    check_complete,
+    connected,
+    destination_of,
+    lost_channels,
+    to_json,
+)
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import DEAD_MESSAGES, parse_destination, split_channel
-from alphorn.model.errors import Misuse
+from alphorn.model.errors import Misuse, Unavailable
 
 SHOWN = 100
 SILENCE = "the cluster does not answer yet"
@@ -18,7 +26,7 @@ SILENCE = "the cluster does not answer yet"
 QueueArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[QUEUE]",
+        metavar="QUEUE",
         help="A dead letter queue that a policy names; without it, the system's own of every channel.",
         show_default=False,
     ),
@@ -43,11 +51,13 @@ def list_dead(
 ) -> None:
     """List dead messages: where, when and why each died; the bodies are shown by `alphorn browse`.
 
-    With --json each is one object on a line of its own.
+    With --json each is one object on a line of its own. While a channel has no primary, those of the others are listed,
+    and the exit code is 1.
     """
     rows: list[dict[str, Any]] = []
     with connected(url, SILENCE) as connection:
-        for target in _queues_of(connection, queue):
+        targets, lost = _queues_of(connection, queue)
+        for target in targets:
             for message in connection.session().browser(target):
                 if count and len(rows) == count:
                     break
@@ -55,17 +65,23 @@ def list_dead(
     if as_json:
         for row in rows:
             print(to_json(row))
-        return
-    show_rows(open_console(), "dead messages", [row | {"died": _moment(row["died"])} for row in rows])
+    else:
+        show_rows(open_console(), "dead messages", [row | {"died": _moment(row["died"])} for row in rows])
+    check_complete(lost)
 
 
 def redrive(queue: QueueArgument = None, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
-    """Send dead messages back to where they died."""
+    """Send dead messages back to where they died.
+
+    While a channel has no primary, those of the others are sent back, and the exit code is 1.
+    """
     with connected(url, SILENCE) as connection:
-        targets = _queues_of(connection, queue)
+        targets, lost = _queues_of(connection, queue)
         for target in targets:
             connection.destinations.redrive(target)
-    _tell(targets, "sent back where they died", as_json=as_json)
+    if targets or not lost:
+        _tell(targets, "sent back where they died", as_json=as_json)
+    check_complete(lost)
 
 
 def purge(
@@ -78,7 +94,7 @@ def purge(
 ) -> None:
     """Let go of all messages in a dead letter queue, for ever."""
     with connected(url, SILENCE) as connection:
-        targets = _queues_of(connection, queue)
+        targets, _ = _queues_of(connection, queue)
         for target in targets:
             connection.destinations.purge(target)
     _tell(targets, "gone", as_json=as_json)
@@ -91,18 +107,24 @@ def _tell(targets: list[str], what: str, *, as_json: bool) -> None:
         print(f"the messages of {', '.join(targets)} are {what}" if targets else "there are no dead messages")
 
 
-def _queues_of(connection: Connection, queue: str | None) -> list[str]:
-    """The dead letter queues that are meant; raises `Misuse` for a queue that people send to."""
-    rows = connection.destinations.list()
+def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], list[str]]:
+    """The dead letter queues that are meant, and the channels where there may be more but nobody can be asked.
+
+    Raises `Misuse` for a queue that people send to.
+    """
+    found = connection.status()
+    rows, lost = found.get("destinations", []), lost_channels(found)
     if queue is None:
         system = f"queue:{DEAD_MESSAGES}"
-        return [f"{system}@{row['channel']}" for row in rows if row["name"] == system]
+        return [f"{system}@{row['channel']}" for row in rows if row["name"] == system], lost
     target = destination_of(queue)
     names = {row.get("policy", {}).get("dead_letter") for row in rows} | {DEAD_MESSAGES}
     plain, _ = split_channel(parse_destination(target))
-    if not target.startswith("queue:") or plain.name not in names:
-        raise Misuse(f"{target} is no dead letter queue; name queue:_DMQ, or one that is dead_letter in a policy")
-    return [target]
+    if target.startswith("queue:") and plain.name in names:
+        return [target], []
+    if lost:
+        raise Unavailable(f"what {target} is for cannot be told: {lost[0]} has no primary now; try again soon")
+    raise Misuse(f"{target} is no dead letter queue; name queue:_DMQ, or one that is dead_letter in a policy")
 
 
 def _row(target: str, message: Message) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """`alphorn receive`, `browse` and `tail`: messages out of a cluster, onto standard output."""
 
 import contextlib
+import datetime
+import select
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -27,7 +29,7 @@ from alphorn.model.errors import Misuse, Unavailable
 AT_ONCE = 1_000  # messages taken in one call
 WAIT_S = 5.0
 OPEN_S_MIN = 2.0  # to begin at all, where nothing else is waited for
-LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard
+LOOK_S = 0.5  # how often a follower looks up, so that Ctrl-C is heard and a reader that went away is noticed
 NUMBER_DIGITS = 18  # of the largest sequence number that is taken
 
 DestinationArgument = Annotated[
@@ -126,13 +128,21 @@ def tail(
     *,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     start: Annotated[
-        str, typer.Option(metavar="WHERE", help="new, earliest, or a sequence number; what is retained is replayed.")
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="new, earliest, a sequence number, or a time as 2026-01-31T08:00 (with Z or +02:00, else of this "
+            "machine); what is retained is replayed.",
+        ),
     ] = "new",
     selector: SelectorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Follow a topic: print each message as it is published, until Ctrl-C."""
+    """Follow a topic: print each message as it is published, until Ctrl-C.
+
+    Ctrl-C is its ordinary end, with exit code 0; with --count it ends before as many came as were asked for.
+    """
     target = source_of(destination, kind="topic")
     if isinstance(target, Pattern) and target.kind is None:
         target = msgspec.structs.replace(target, kind=DestinationKind.TOPIC)
@@ -143,7 +153,7 @@ def tail(
     with connected(url) as connection:
         with explaining(f"{target} does not answer yet"):
             consumer = connection.session().consumer(target, selector=selector, start=where)
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.nullcontext() if count else contextlib.suppress(KeyboardInterrupt):
             _follow(consumer, count, as_json=as_json)
 
 
@@ -151,13 +161,24 @@ def _follow(consumer: Consumer, count: int, *, as_json: bool) -> None:
     shown = 0
     while not count or shown < count:
         wanted = min(count - shown, AT_ONCE) if count else AT_ONCE
-        for message in consumer.receive_many(wanted, LOOK_S):
+        messages = consumer.receive_many(wanted, LOOK_S)
+        for message in messages:
             write_message(message, as_json=as_json)
             shown += 1
         sys.stdout.buffer.flush()
+        if not messages:
+            _check_reader()
 
 
-def parse_start(text: str) -> str | int:
+def _check_reader() -> None:
+    """Raises `BrokenPipeError` where nobody reads standard output any more, which else only the next message shows."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in output.poll(0)):
+        raise BrokenPipeError
+
+
+def parse_start(text: str) -> str | int | datetime.datetime:
     """Where a follower begins; raises `Misuse`."""
     if text in ("new", "earliest"):
         return text
@@ -165,4 +186,10 @@ def parse_start(text: str) -> str | int:
         if len(text) > NUMBER_DIGITS:
             raise Misuse(f"--start has a number of {len(text)} digits, and no sequence number has so many; check it")
         return int(text)
-    raise Misuse(f"--start {text!r} is no place in a topic; write new, earliest or a sequence number")
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise Misuse(
+            f"--start {text!r} is no place in a topic; write new, earliest, a sequence number or a time like "
+            "2026-01-31T08:00"
+        ) from None

@@ -34,6 +34,7 @@ from alphorn.model.errors import MessageTooLarge, Misuse
 BODY_BYTES_MAX = MESSAGE_BYTES_MAX
 BATCH = 1_000  # messages handed over in one call
 UNCONFIRMED = "does not confirm yet"
+FULL = "takes no more at the moment, and `alphorn status` tells why"  # consumers are slow, or it has no primary
 PROGRESS_FROM = 10_000  # messages; fewer are sent before a bar would be read
 
 
@@ -47,7 +48,7 @@ def send(
         str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
     ],
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="The text to send; without it standard input is sent.")
+        str | None, typer.Argument(metavar="BODY", help="The text to send; without it standard input is sent.")
     ] = None,
     *,
     count: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
@@ -96,8 +97,7 @@ def _send(
             producer = connection.session().producer(target)
 
         def what() -> str:
-            is_full = producer.is_blocked()
-            return f"{target} {'takes no more at the moment, until consumers catch up' if is_full else UNCONFIRMED}"
+            return f"{target} {FULL if producer.is_blocked() else UNCONFIRMED}"
 
         with explaining(what) as pace:
             ids = _send_all(producer, body, count, settings, pace)
@@ -218,6 +218,8 @@ def size_of(source: BinaryIO) -> int | None:
 @contextlib.contextmanager
 def open_file(name: str) -> Iterator[BinaryIO]:
     """A file to read, or standard input; raises `Misuse`."""
+    if not name:
+        raise Misuse("--file names no file; give its path, or - for standard input")
     if name == "-":
         yield _standard_input()
         return

@@ -1,11 +1,13 @@
 """`alphorn status`: the nodes, channels and destinations of a cluster, and who reads its log."""
 
+import re
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, to_json
+from alphorn.cli.talking import JsonOption, UrlOption, connected, lost_channels, to_json
 from alphorn.client.url import DEFAULT_URL
 
 TABLES = ("nodes", "channels", "destinations", "readers", "moves")
@@ -27,6 +29,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
     if as_json:
         print(to_json(found, indent=2))
         return
+    found.get("nodes", []).sort(key=_place)
     console = open_console()
     for title in TABLES:
         if title == "moves" and not found.get(title):
@@ -34,6 +37,14 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         show_rows(console, title, found.get(title, []))
         if title == "destinations" and (more := _more(found)):
             console.print(f"and {more:,} more: alphorn destinations list\n")
+    for channel in lost_channels(found):
+        console.print(Text(f"{channel} has no primary now, and its destinations are not known", "red"))
+
+
+def _place(node: dict[str, Any]) -> list[tuple[int, str]]:
+    """Where a node stands in its table, whoever was heard first: by its name, in which numbers count as such."""
+    parts = re.findall(r"\d+|\D+", node.get("name", ""))
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _more(found: dict[str, Any]) -> int:

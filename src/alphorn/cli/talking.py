@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from alphorn import Connection, Message, connect
-from alphorn.cli.waiting import ending, explaining
+from alphorn.cli.waiting import Link, ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination, split_channel
@@ -37,9 +37,15 @@ SelectorOption = Annotated[
 
 @contextlib.contextmanager
 def connected(url: str, waits_for: str = "") -> Iterator[Connection]:
-    """A connection, which ends with the `with`; inside of it who waits long is told what for, where that is given."""
+    """A connection, which ends with the `with`; inside of it who waits long is told what for, where that is given.
+
+    That the cluster is not reached any more is told in any case.
+    """
     check_text("the URL", url)
-    with ending(connect(url)) as connection, explaining(waits_for) if waits_for else contextlib.nullcontext():
+    with (
+        ending(connect(url, on_event=Link().on_event)) as connection,
+        explaining(waits_for) if waits_for else contextlib.nullcontext(),
+    ):
         yield connection
 
 
@@ -68,11 +74,22 @@ def find_destination(connection: Connection, target: str) -> dict[str, Any]:
     for row in found.get("destinations", []):
         if row["name"] == str(plain) and channel in ("", row["channel"]):
             return dict(row)
-    served = {row["name"] for row in found.get("channels", [])}
-    lost = sorted({node["channel"] for node in found.get("nodes", [])} - served - {""})
-    if lost:
+    if lost := lost_channels(found):
         raise Unavailable(f"whether there is {target} cannot be told: {lost[0]} has no primary now; try again soon")
     raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
+
+
+def lost_channels(found: dict[str, Any]) -> list[str]:
+    """The channels in a cluster's state that have no primary now, so that nobody knows what is on them."""
+    served = {row["name"] for row in found.get("channels", [])}
+    return sorted({node["channel"] for node in found.get("nodes", [])} - served - {""})
+
+
+def check_complete(lost: list[str]) -> None:
+    """Raises `Unavailable` where channels are lost: what was told or done is not all."""
+    if lost:
+        have = "have" if len(lost) > 1 else "has"
+        raise Unavailable(f"this is not all: {', '.join(lost)} {have} no primary now; try again soon")
 
 
 def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from alphorn import Connection
+from alphorn.client.choices import check_timeout
 from alphorn.model.errors import Error, Unavailable
 
 SILENT_S = 2.0  # before who waits is told for what
@@ -44,9 +45,39 @@ def explain(what: str | Callable[[], str], pace: Pace, is_over: Callable[[float]
     while not is_over(SILENT_S):
         if not pace.is_ours and pace.steps == seen:
             sentence = what if isinstance(what, str) else what()
-            print(f"alphorn: {sentence}; waiting, Ctrl-C gives up", file=sys.stderr, flush=True)
+            _say(f"{sentence}; waiting, Ctrl-C gives up")
             return
         seen = pace.steps
+
+
+class Link:
+    """Tells who waits that the connection is lost, once that lasts, and that it is back; `on_event` hears of it."""
+
+    def __init__(self) -> None:
+        self._silence: threading.Timer | None = None
+        self._is_told = False
+
+    def on_event(self, name: str, detail: str) -> None:
+        """Called by the connection, one event after the other."""
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence.join()  # it may be speaking just now
+            self._silence = None
+        if name == "disconnected":
+            self._silence = threading.Timer(SILENT_S, self._tell)
+            self._silence.daemon = True
+            self._silence.start()
+        elif self._is_told and name != "closed":
+            self._is_told = False
+            _say("the cluster is reached again")
+
+    def _tell(self) -> None:
+        self._is_told = True
+        _say("the connection to the cluster is lost; trying again, Ctrl-C gives up")
+
+
+def _say(sentence: str) -> None:
+    print(f"alphorn: {sentence}", file=sys.stderr, flush=True)
 
 
 def within(seconds: float, act: Callable[[], Found], what: str) -> Found:
@@ -54,7 +85,7 @@ def within(seconds: float, act: Callable[[], Found], what: str) -> Found:
     call = _Call(act)
     thread = threading.Thread(target=call.run, name="alphorn-call", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(check_timeout(seconds))  # which waits for ever where a lock cannot count so far
     if thread.is_alive():
         raise Unavailable(f"{what} within {seconds:g} s; `alphorn status` shows what is there")
     return call.result()

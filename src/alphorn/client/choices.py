@@ -260,9 +260,18 @@ def _start_of(start: Any) -> tuple[int, int]:
     if type(start) is int:
         return check_sequence("start", start), 0
     if isinstance(start, datetime.datetime):
-        is_future = start.timestamp() > time.time()  # nothing that is there came so late
-        return -1, 0 if is_future else round(start.timestamp() * 1000)
+        return _start_at(start)
     raise Misuse(f"start is {start!r}; it is 'new', 'earliest', a sequence number or a datetime")
+
+
+def _start_at(moment: datetime.datetime) -> tuple[int, int]:
+    """No message is older than 1970, and none that is there is from the future; not all of such have a timestamp."""
+    if moment.year >= datetime.MAXYEAR:
+        return -1, 0
+    start_ms = round(moment.timestamp() * 1000) if moment.year >= 1970 else 0
+    if start_ms <= 0:
+        return 0, 0
+    return -1, 0 if start_ms > time.time() * 1000 else start_ms
 
 
 def choose_policy(destination: str, policy: dict[str, Any]) -> bytes:
