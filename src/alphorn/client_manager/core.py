@@ -224,6 +224,8 @@ class ClientManager:
             raise PeerViolation(f"version {frame.version} of the protocol is not spoken here; version {VERSION} is")
         if frame.connection and len(frame.connection) != commands.CONNECTION_BYTES:
             raise PeerViolation("a connection's id has 16 bytes")
+        if frame.connection == commands.NOBODY:  # its end would be that of the nodes' own producers
+            raise PeerViolation("no connection has this id; name the one that welcome said")
         if len(frame.client_id) > CLIENT_CHARACTERS_MAX:
             raise PeerViolation(f"a client id has at most {CLIENT_CHARACTERS_MAX} characters")
         self._waiting.discard(stream)
