@@ -37,7 +37,7 @@ from alphorn.client_manager.picturing import Picturing
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
-from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.streaming import Streaming
 from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link, moving_conversation, moving_link
@@ -344,7 +344,7 @@ class ClientManager:
         entry = None
         if item.payload:
             entry = self._learn(item.channel, item.sequence, item.payload)
-            if entry is None or not is_bulk(entry):
+            if entry is not None:
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.awaiting.on_heard(item.channel, item.sequence)
