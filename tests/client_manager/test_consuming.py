@@ -72,7 +72,7 @@ def test_only_the_part_of_a_batch_that_is_for_a_consumer_reaches_it() -> None:
 
 @pytest.mark.requirement("MM-4")
 def test_a_body_that_is_not_here_is_fetched_from_a_backup_and_later_ones_wait_behind_it() -> None:
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     managing.link_up("mm2", is_primary=False, epoch=1)
     client = managing.connect()
     key = consuming(managing, client)
@@ -90,7 +90,7 @@ def test_a_body_that_is_not_here_is_fetched_from_a_backup_and_later_ones_wait_be
 
 
 def test_a_body_that_left_the_cache_while_it_waited_behind_another_is_fetched_in_its_turn() -> None:
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     client = managing.connect()
     key = consuming(managing, client)
     old = batch(managing, "old")
@@ -109,7 +109,7 @@ def test_a_body_that_left_the_cache_while_it_waited_behind_another_is_fetched_in
 
 
 def test_nobody_is_remembered_as_waiting_for_what_was_here_all_the_time() -> None:
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     client = managing.connect()
     key = consuming(managing, client)
     old = batch(managing, "old")
@@ -124,7 +124,7 @@ def test_nobody_is_remembered_as_waiting_for_what_was_here_all_the_time() -> Non
 
 
 def test_a_fetch_is_asked_of_another_when_the_backup_is_gone() -> None:
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     managing.link_up("mm2", is_primary=False, epoch=1)
     client = managing.connect()
     key = consuming(managing, client)

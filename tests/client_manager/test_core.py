@@ -4,7 +4,7 @@ import pytest
 
 from alphorn.client_manager.machine import Joined
 from alphorn.model import commands, link
-from alphorn.model.commands import connection_of
+from alphorn.model.commands import NOBODY, connection_of
 from alphorn.model.conversation import (
     Close,
     ConsumerClosed,
@@ -45,6 +45,7 @@ def test_a_client_that_comes_back_keeps_its_id_and_its_old_stream_is_hung_up() -
         Ping(),
         Hello(99),
         Hello(1, connection=b"short"),
+        Hello(1, connection=NOBODY),
     ],
 )
 def test_a_connection_that_does_not_begin_with_a_proper_hello_is_refused(frame: Ping | Hello) -> None:

@@ -10,7 +10,7 @@ from tests.client_manager.managing import Client, Managing, batch, bodies_of, co
 
 def forgetful() -> tuple[Managing, Client, bytes, int]:
     """A Client Manager with a backup, a consumer, and an entry that has left its cache."""
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     managing.link_up("mm2", is_primary=False, epoch=1)
     client = managing.connect()
     key = consuming(managing, client)

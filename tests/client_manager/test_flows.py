@@ -62,7 +62,7 @@ def test_taking_a_command_in_waits_for_nothing() -> None:
 
 @pytest.mark.requirement("CM-11")
 def test_a_client_that_waits_for_a_body_or_does_not_read_keeps_no_other_waiting() -> None:
-    managing = Managing(cache_bytes=100)
+    managing = Managing(cache_bytes=1_000)
     waiting, other = managing.connect(), managing.connect()
     key = consuming(managing, waiting)
     old = batch(managing, "old")

@@ -2,7 +2,7 @@
 
 from alphorn.client_manager.machine import Said
 from alphorn.model import link, moving_link
-from alphorn.model.conversation import ConsumePattern, Joined, place_of
+from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Goodbye, Joined, place_of
 from alphorn.model.destinations import parse_destination
 from tests.client_manager.test_moving import Two
 
@@ -48,3 +48,25 @@ def test_a_client_that_comes_back_joins_nothing_before_it_is_known_where_it_rece
         two.tell(channel, link.Answered(frame.request))
     assert asked(two, link.Watch)
     assert [frame for frame in two.heard if isinstance(frame, Joined)] == []
+
+
+def test_a_wish_that_is_made_twice_ends_the_connection_also_while_it_is_found_out_where_others_are() -> None:
+    """Noticed later, when the answer comes, nobody would be there to be told; the node would end instead."""
+    two = Two()
+    consume(two, place_of(0, 4))
+    consume(two)
+    assert [frame.error for frame in two.heard if isinstance(frame, Goodbye)] == ["PeerViolation"]
+    [(_, name)] = asked(two, link.Name)
+    two.tell(0, link.Answered(name.request, destination=TOPIC))
+    assert asked(two, link.Watch) == []
+
+
+def test_a_wish_that_ends_while_it_is_found_out_where_others_are_is_answered_and_may_be_made_again() -> None:
+    two = Two()
+    consume(two, place_of(0, 4))
+    two.receive(Said(1, ClosePattern(6, 3)))
+    assert [frame.request for frame in two.heard if isinstance(frame, Done)] == [5, 6]
+    consume(two, place_of(0, 4))
+    [(_, name)] = asked(two, link.Name)
+    two.tell(0, link.Answered(name.request, destination=TOPIC))
+    assert len(asked(two, link.Watch)) == 2

@@ -2,11 +2,10 @@ import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived
-from alphorn.model.commands import Entry, Forget, Tick, key_of
+from alphorn.model.commands import NOBODY, Entry, Forget, Tick, key_of
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, arrived, batch, errors, gone
 
-NOBODY = bytes(16)
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -273,6 +272,15 @@ def test_a_producer_of_nobody_is_forgotten_after_a_day_without_a_message() -> No
     assert bench.apply(command) == []
     bench.apply(Tick(1_000 + DAY_MS))
     assert arrived(bench.apply(command)) == [(queue, 0, 2, 2)]
+
+
+def test_the_end_of_a_connection_that_cannot_be_leaves_the_producers_of_nobody_as_they_are() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q")
+    bench.apply(batch(queue, ["a"], key=key_of(NOBODY, 2)))
+    assert errors(bench.apply(Forget(NOBODY))) == ["PeerViolation"]
+    assert arrived(bench.apply(batch(queue, ["b"], key=key_of(NOBODY, 1)))) == [(queue, 0, 2, 2)]
+    assert bench.apply(batch(queue, ["a"], key=key_of(NOBODY, 2))) == [], "it was stored before"
 
 
 def test_the_id_of_a_message_is_the_same_when_a_part_of_its_batch_was_stored_before() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.transaction_state import BRIEF_MS, FORGOTTEN_MS, Outcome
 from alphorn.model.commands import (
+    NOBODY,
     NUMBER_MAX,
     USED_MAX,
     Abandon,

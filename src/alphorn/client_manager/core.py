@@ -37,7 +37,7 @@ from alphorn.client_manager.picturing import Picturing
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.recovering import Recovering
-from alphorn.client_manager.streaming import Streaming, is_bulk
+from alphorn.client_manager.streaming import Streaming
 from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link, moving_conversation, moving_link
@@ -224,6 +224,8 @@ class ClientManager:
             raise PeerViolation(f"version {frame.version} of the protocol is not spoken here; version {VERSION} is")
         if frame.connection and len(frame.connection) != commands.CONNECTION_BYTES:
             raise PeerViolation("a connection's id has 16 bytes")
+        if frame.connection == commands.NOBODY:  # its end would be that of the nodes' own producers
+            raise PeerViolation("no connection has this id; name the one that welcome said")
         if len(frame.client_id) > CLIENT_CHARACTERS_MAX:
             raise PeerViolation(f"a client id has at most {CLIENT_CHARACTERS_MAX} characters")
         self._waiting.discard(stream)
@@ -342,7 +344,7 @@ class ClientManager:
         entry = None
         if item.payload:
             entry = self._learn(item.channel, item.sequence, item.payload)
-            if entry is None or not is_bulk(entry):
+            if entry is not None:
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
             self._consuming.awaiting.on_heard(item.channel, item.sequence)

@@ -262,8 +262,3 @@ def _question(read: _Read) -> tuple[Body, int]:
     names a wrong one waits alone.
     """
     return read.body, read.sequence
-
-
-def is_bulk(entry: commands.Entry) -> bool:
-    """Whether an entry is nothing but fragments: worth no room in a cache that is smaller than a large body."""
-    return all(isinstance(command, commands.Fragment) for command in entry.commands)

@@ -97,7 +97,7 @@ class Wildcards:
     def on_consume(self, connection: Connection, frame: ConsumePattern) -> None:
         """A consumer of a pattern begins, or goes on after a reconnection."""
         desk, key = self._desk, (connection.stream, frame.watch)
-        if frame.session not in connection.sessions or key in self._watches:
+        if frame.session not in connection.sessions or key in self._watches or key in self._finding_for:
             raise PeerViolation(f"pattern {frame.watch} is open already, or session {frame.session} is not")
         unknown = [place for place in frame.joined if self._must_find(place)]
         if unknown:
@@ -130,8 +130,10 @@ class Wildcards:
 
         def on_found(place: int, _: Listed | None) -> None:
             left.discard(place)
-            is_wanted = self._desk.is_there(connection) and frame.session in connection.sessions
-            if not left and self._finding_for.pop(key, None) is frame and is_wanted:
+            if left or self._finding_for.get(key) is not frame:
+                return
+            del self._finding_for[key]
+            if self._desk.is_there(connection) and frame.session in connection.sessions:
                 gone = {each for each in unknown if self._must_find(each)}
                 joined = [each for each in frame.joined if each not in gone]
                 self.on_consume(connection, msgspec.structs.replace(frame, joined=joined))
@@ -142,7 +144,9 @@ class Wildcards:
     def on_close(self, connection: Connection, frame: ClosePattern) -> None:
         """A consumer of a pattern ends; what it holds comes back."""
         watch = self._watches.get((connection.stream, frame.watch))
-        self._finding_for.pop((connection.stream, frame.watch), None)
+        unbegun = self._finding_for.pop((connection.stream, frame.watch), None)
+        if unbegun is not None:
+            self._desk.reply(connection.stream, Done(unbegun.request))
         numbers = dict.fromkeys(frame.unseen)
         if watch is not None:  # after a reconnection its client names only its consumers
             numbers |= dict.fromkeys(watch.joined.values())

@@ -40,12 +40,16 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancels what still runs and waits until all of it has ended. Failures were reported as they happened."""
-        self._is_closed = True
+        self.cancel()
         while self._running:
-            running = list(self._running)
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+            await asyncio.wait(list(self._running))
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Cancels what still runs, for an owner who cannot wait."""
+        self._is_closed = True
+        for task in list(self._running):
+            task.cancel()
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

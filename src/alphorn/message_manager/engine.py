@@ -22,7 +22,6 @@ from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.landing import arrive, carried, expect, settle_landing
 from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.needed import Needed
-from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Readers, note_reader
@@ -40,6 +39,7 @@ from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.message_manager.transacting import Members, commit_at_once, decide, finish, prepare, settle
 from alphorn.message_manager.transaction_state import Record
 from alphorn.model.commands import (
+    NOBODY,
     Abandon,
     Acknowledge,
     Arrive,

@@ -11,10 +11,9 @@ late with, and must not count as new: so its number is known to be over, without
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from alphorn.message_manager.guarded import Guarded
-from alphorn.model.commands import CONNECTION_BYTES, connection_of, number_of
+from alphorn.model.commands import CONNECTION_BYTES, NOBODY, connection_of, number_of
 from alphorn.model.ranges import RangeSet
 
-NOBODY = bytes(CONNECTION_BYTES)  # the connection of producers that belong to none
 IDLE_MS_MAX = 24 * 3600 * 1000  # how long a producer of nobody is remembered after its last message
 FORGOTTEN_MAX = 4096  # connections that are remembered to have ended
 REASONS_MAX = 16

@@ -6,9 +6,8 @@ as those of a connection that has ended, because whoever brings one to its end m
 """
 
 from alphorn.message_manager.effects import Effect
-from alphorn.message_manager.producers import NOBODY
 from alphorn.message_manager.state import State
-from alphorn.model.commands import CONNECTION_BYTES, NUMBER_MAX, USED_MAX, Retire
+from alphorn.model.commands import CONNECTION_BYTES, NOBODY, NUMBER_MAX, USED_MAX, Retire
 from alphorn.model.errors import PeerViolation
 
 

@@ -12,7 +12,7 @@ from alphorn.message_manager.moves import SubscriptionName
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Subscription, Topic
-from alphorn.model.commands import CONNECTION_BYTES, Forget, Subscribe, Unsubscribe, connection_of
+from alphorn.model.commands import CONNECTION_BYTES, NOBODY, Forget, Subscribe, Unsubscribe, connection_of
 from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation, Unavailable
 
 NAME_CHARACTERS_MAX = 255
@@ -74,8 +74,8 @@ def find_named(state: State, command: Subscribe) -> tuple[int, Subscription, boo
 
 def forget(state: State, command: Forget, place: int, effects: list[Effect]) -> None:
     """What belongs to a connection ends with it."""
-    if len(command.connection) != CONNECTION_BYTES:
-        raise PeerViolation("a connection's id has another length; nothing was forgotten")
+    if len(command.connection) != CONNECTION_BYTES or command.connection == NOBODY:
+        raise PeerViolation("no connection has this id; nothing was forgotten")
     largest = 0
     for number, producers in state.tables():
         if command.connection in producers.plain:

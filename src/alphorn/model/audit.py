@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 import xxhash
 
-from alphorn.model.commands import CONNECTION_BYTES, CreateDestination, Publish, key_of
+from alphorn.model.commands import NOBODY, CreateDestination, Publish, key_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 
 AUDIT_TOPIC = Destination(DestinationKind.TOPIC, "_AUDIT")
@@ -105,7 +105,7 @@ class AuditTrail:
     def __init__(self, node: str, run: bytes) -> None:
         """`run` names this run of this node, unlike any other in the cluster."""
         self._node = node
-        self._key = key_of(bytes(CONNECTION_BYTES), zlib.crc32(b"audit" + run))
+        self._key = key_of(NOBODY, zlib.crc32(b"audit" + run))
         self._counter = 0
         self._waiting: list[AuditEvent] = []
         self.dropped = 0  # a rise means that the topic was not there for long; the audit then finds gaps

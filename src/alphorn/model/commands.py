@@ -19,6 +19,7 @@ from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import PeerViolation
 
 CONNECTION_BYTES = 16
+NOBODY = bytes(CONNECTION_BYTES)  # stands for the connection of producers that belong to none
 _KEY_NUMBER_BYTES = 4
 NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of producers and consumers
 USED_MAX = 10_000  # of a client's own numbers, in one `Retire`

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from alphorn.model.commands import CONNECTION_BYTES, CreateDestination, Publish, key_of
+from alphorn.model.commands import NOBODY, CreateDestination, Publish, key_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 
 LOG_TOPIC = Destination(DestinationKind.TOPIC, "_LOG")
@@ -22,7 +22,7 @@ class LogLines:
 
     def __init__(self, run: bytes) -> None:
         """`run` names this run of this node, unlike any other in the cluster."""
-        self._key = key_of(bytes(CONNECTION_BYTES), zlib.crc32(run))
+        self._key = key_of(NOBODY, zlib.crc32(run))
         self._counter = 0
         self._waiting: list[str] = []
         self.dropped = 0

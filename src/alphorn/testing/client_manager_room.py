@@ -28,7 +28,7 @@ from alphorn.testing.streams import StreamEnd
 from alphorn.testing.upper import Turns
 
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
-CACHE_BYTES = 4_000  # so little that bodies are often fetched from a backup
+CACHE_BYTES = 20_000  # so little that bodies are often fetched from a backup
 
 
 class ClientManagerRoom:

@@ -19,7 +19,7 @@ from alphorn.testing.streams import SimulatedStreams, StreamEnd
 
 REPLICAS = 2
 RELINK_S = (0.02, 0.3)
-CACHE_BYTES = 2_000  # so little that bodies are often fetched
+CACHE_BYTES = 10_000  # so little that bodies are often fetched
 
 
 class Manager(Process):

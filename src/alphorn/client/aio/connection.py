@@ -1,5 +1,6 @@
 """`connect` and `Connection` with asyncio: the way into a cluster."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Generator
@@ -107,7 +108,11 @@ class Connection:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        await self._end(is_failed=kind is not None)
+        try:
+            await self._end(is_failed=kind is not None)
+        except asyncio.CancelledError:
+            self._line.end(_closed())  # nobody else will: it would live on, and keep what its consumers hold
+            raise
 
     @property
     def id(self) -> str:
@@ -150,9 +155,13 @@ class Connection:
                 faults.append(error)
         log_given_up(given_up)
         faults += self._line.core.unknown_outcomes()
-        await self._line.close(Misuse("this connection is closed; connect again"))
+        await self._line.close(_closed())
         if faults and not is_failed:
             raise faults[0]
+
+
+def _closed() -> Misuse:
+    return Misuse("this connection is closed; connect again")
 
 
 class Destinations:

@@ -174,20 +174,30 @@ class AsyncLine:
         if self.is_closed:  # by somebody else, who is at it
             await self.wait_for(lambda: self.core.failure is not None, None)
             return
+        self._say_goodbye()
+        try:
+            if self._stream is not None and self._lost is not None and not self._lost.done():
+                await asyncio.wait([self._lost], timeout=GOODBYE_S)
+            await self._tasks.close()
+        finally:
+            self.end(reason)
+
+    def end(self, reason: Error) -> None:
+        """Ends without waiting, be it in the middle of closing: what was said last leaves by itself."""
+        if not self.is_closed:
+            self._say_goodbye()
+        self._tasks.cancel()
+        self.core.fail(reason)
+        self.notify()
+
+    def _say_goodbye(self) -> None:
         self.is_closed = True
         self.core.say_goodbye()
         self._flush()
         if self._wishes_timer is not None:
             self._wishes_timer.cancel()
-        try:
-            if self._stream is not None:
-                self._stream.close("closed")
-                if self._lost is not None and not self._lost.done():
-                    await asyncio.wait([self._lost], timeout=GOODBYE_S)
-            await self._tasks.close()
-        finally:
-            self.core.fail(reason)
-            self.notify()
+        if self._stream is not None:
+            self._stream.close("closed")
 
     def notify(self) -> None:
         """Lets everybody who waits look again."""
