@@ -16,6 +16,7 @@ from alphorn.model.frame_kinds import ClientFrame, ServerFrame
 VERSION = 1
 LENGTH_BYTES = 4
 
+_HTTP = int.from_bytes(b"HTTP", "big")  # how every answer of a server for that begins
 _EMPTY = memoryview(b"")
 _EMPTY_MARK = b"\xc4\x00"  # how msgpack writes no bytes
 _BIN32 = b"\xc6"
@@ -25,6 +26,13 @@ _U32 = struct.Struct(">I").pack
 _encode = msgspec.msgpack.Encoder().encode
 _decode_client: Callable[[bytes | memoryview], AnyClientFrame] = msgspec.msgpack.Decoder(AnyClientFrame).decode
 _decode_server: Callable[[bytes | memoryview], AnyServerFrame] = msgspec.msgpack.Decoder(AnyServerFrame).decode
+
+
+def oversized(announced: int, bytes_max: int) -> str:
+    """Why a stream is ended whose next four bytes announce so much."""
+    if announced == _HTTP:
+        return "what answers there is HTTP; alphorn+ws:// leads through it, or name the port for clients"
+    return f"a frame of {announced} bytes was announced; at most {bytes_max} are allowed"
 
 
 def encode(frame: ClientFrame | ServerFrame) -> bytes:

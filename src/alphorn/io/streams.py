@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from alphorn.doors.native import oversized
+
 LENGTH_BYTES = 4
 _READ_BYTES = 1 << 20
 _BUSY_BYTES = 256 << 10  # a peer that sends so much at a time is read big
@@ -90,9 +92,7 @@ class FrameStream(asyncio.BufferedProtocol):
         if frames:
             self._on_frames(self, frames)
         if wanted - LENGTH_BYTES > self._frame_bytes_max:
-            announced = wanted - LENGTH_BYTES
-            reason = f"a frame of {announced} bytes was announced; at most {self._frame_bytes_max} are allowed"
-            self._on_oversized(self, reason)
+            self._on_oversized(self, oversized(wanted - LENGTH_BYTES, self._frame_bytes_max))
             return
         self._keep(view[start:end], wanted, has_given=start > 0, is_busy=nbytes >= _BUSY_BYTES)
 

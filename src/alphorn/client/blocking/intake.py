@@ -1,6 +1,6 @@
 """Bytes of a stream into frames: four bytes of length, then the frame (doors/native.py)."""
 
-from alphorn.doors.native import LENGTH_BYTES
+from alphorn.doors.native import LENGTH_BYTES, oversized
 from alphorn.model.conversation import FRAME_BYTES_MAX
 from alphorn.model.errors import PeerViolation
 
@@ -36,7 +36,7 @@ class Intake:
         while end - start >= LENGTH_BYTES:
             size = int.from_bytes(view[start : start + LENGTH_BYTES], "big")
             if size > FRAME_BYTES_MAX:
-                raise PeerViolation(f"a frame of {size} bytes was announced; at most {FRAME_BYTES_MAX} are allowed")
+                raise PeerViolation(oversized(size, FRAME_BYTES_MAX))
             if end - start < LENGTH_BYTES + size:
                 break
             start += LENGTH_BYTES
