@@ -249,10 +249,7 @@ class Join(Body, frozen=True, array_like=True):
     accepted: U64
     promised: U64
     unused: U64  # nothing was sent under this run's name before it knew the log through this number
-    told: tuple[U64, U64] = (
-        0,
-        0,
-    )  # the newest answer to this run: its epoch, and how far the sequencer's log went then
+    told: tuple[U64, U64] = (0, 0)  # by the newest answer to this run: its epoch, and how far the log went then
 
 
 class Welcome(Body, frozen=True, array_like=True):

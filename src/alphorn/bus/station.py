@@ -103,9 +103,8 @@ class Station:
         self.may_sequence = Role.SEQUENCER in self.roles
         self.keeps_log = self.is_data_server or self.is_commit_server  # whether it stores assignments
         others = (known for known in config.members if known.number != member.number)
-        self.is_alone = self.keeps_log and not any(
-            known.roles & KEEPING for known in others
-        )  # whether nobody else does
+        is_kept_elsewhere = any(known.roles & KEEPING for known in others)
+        self.is_alone = self.keeps_log and not is_kept_elsewhere
         self.origin, self.incarnation = Origin(member.origin), member.incarnation
         self.nonce = self.random.getrandbits(64)
         self.epoch = self.durable_epoch = meta.promised
