@@ -5,11 +5,7 @@ from start import cluster_url
 import alphorn
 
 with cluster_url() as url, alphorn.connect(url) as connection:
-    for name in ("queue:fragile-orders", "queue:broken-orders"):
-        connection.destinations.create(name)
-    home = {found["name"]: found["channel"] for found in connection.destinations.list()}
-    connection.destinations.move("queue:broken-orders", home["queue:fragile-orders"])  # messages die on one channel
-    connection.destinations.policy("queue:fragile-orders", delivery_limit=2, dead_letter="broken-orders")
+    connection.destinations.create("queue:fragile-orders", delivery_limit=2, dead_letter="broken-orders")
     session = connection.session(ack="individual")
     producer = session.producer("queue:fragile-orders")
     producer.send("an order that makes the shop fall over")

@@ -15,6 +15,7 @@ from alphorn.model.commands import (
     Entry,
     Publish,
     Return,
+    SetPolicy,
     Subscribe,
     Tick,
     decode_entry,
@@ -46,9 +47,14 @@ class Bench:
         return last
 
     def create(self, name: str, owner: bytes = b"", **policy: object) -> int:
-        """A destination's number."""
-        made = self.answer(CreateDestination(parse_destination(name), Policy(**policy), owner))  # type: ignore[arg-type]
+        """A destination's number. Its dead letter queue is made too, as Client Managers do."""
+        destination, wanted = parse_destination(name), Policy(**policy)  # type: ignore[arg-type]
+        first = msgspec.structs.replace(wanted, dead_letter=None)
+        made = self.answer(CreateDestination(destination, first, owner))
         assert not made.error, made
+        if wanted.dead_letter is not None:
+            self.create(f"queue:{wanted.dead_letter}")
+            self.apply(SetPolicy(made.number, wanted))
         return made.number
 
     def subscribe(self, topic: int, connection: bytes = BOB, **changes: object) -> int:

@@ -14,6 +14,7 @@ from alphorn.model.commands import (
     Entry,
     Publish,
     Return,
+    SetPolicy,
     Subscribe,
     Tick,
     decode_entry,
@@ -63,8 +64,14 @@ class Stage:
         return effects
 
     def create(self, name: str, kind: DestinationKind, **policy: Any) -> int:
+        """A destination's number. Its dead letter queue is made too, as Client Managers do."""
+        dead_letter = policy.pop("dead_letter", None)
         effects = self.order(CreateDestination(Destination(kind, name), Policy(**policy)))
-        return next(effect.number for effect in effects if isinstance(effect, Created))
+        number = next(effect.number for effect in effects if isinstance(effect, Created))
+        if dead_letter is not None:
+            self.order(CreateDestination(Destination(DestinationKind.QUEUE, dead_letter), Policy()))
+            self.order(SetPolicy(number, Policy(dead_letter=dead_letter, **policy)))
+        return number
 
     def queue(self, name: str = "orders", **policy: Any) -> int:
         return self.create(name, DestinationKind.QUEUE, **policy)

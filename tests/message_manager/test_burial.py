@@ -119,6 +119,15 @@ def test_a_dead_message_that_dies_again_is_let_go() -> None:
     assert not bench.engine.retained()
 
 
+def test_dead_messages_go_to_the_systems_queue_where_their_own_was_deleted() -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", dead_letter="q.dead", delivery_limit=1)
+    bench.apply(DeleteDestination(bench.named("queue:q.dead").number))
+    bench.publish(queue, "one")
+    bench.give_back(queue, 1, 1)
+    assert (bench.named(DMQ).count, len(bench.engine.destinations)) == (1, 2)
+
+
 def test_a_queue_that_is_its_own_dead_letter_queue_lets_its_dead_go() -> None:
     bench = Bench()
     queue = bench.create("queue:q", dead_letter="q", delivery_limit=1)
@@ -261,8 +270,8 @@ def test_an_outdated_value_leaves_no_priority_behind() -> None:
 
 def test_in_a_dead_letter_queue_of_last_values_the_one_that_died_last_stays() -> None:
     bench = Bench()
-    queue = bench.create("queue:q", last_value=True, dead_letter="dead")
     dead = bench.create("queue:dead", last_value=True)
+    queue = bench.create("queue:q", last_value=True, dead_letter="dead")
     bench.publish(queue, Packed("old", key="k"))
     bench.give_back(queue, 1, 1, is_dead=True)
     bench.publish(queue, Packed("new", key="k"))
@@ -332,8 +341,8 @@ def test_purged_histories_are_forgotten() -> None:
 
 def test_a_dead_letter_queue_may_have_a_time_to_live() -> None:
     bench = Bench()
-    queue = bench.create("queue:q", dead_letter="dead", delivery_limit=1)
     dead = bench.create("queue:dead", ttl=1.0)
+    queue = bench.create("queue:q", dead_letter="dead", delivery_limit=1)
     bench.publish(queue, "a")
     bench.give_back(queue, 1, 1)
     bench.tick(5_000)

@@ -126,9 +126,11 @@ class Stream:
 
     def create(self, engine: Engine) -> CreateDestination:
         kind = self.random.choice(list(DestinationKind))
-        name = self.random.choice(["one", "two", "three", "_DMQ", "_MINE"])
+        name = self.random.choice(["one", "two", "three", "dead", "_DMQ", "_MINE"])
         owner = self.random.choice([b"", b"", self.random.choice(CONNECTIONS[:3])])
-        return CreateDestination(Destination(kind, name), self.policy(kind), owner)
+        otherwise, referrer = self.random.choice([-1, 1, 2]), self.random.choice([-1, -1, 1, 2])
+        is_sent_on = self.random.random() < 0.05
+        return CreateDestination(Destination(kind, name), self.policy(kind), owner, otherwise, referrer, is_sent_on)
 
     def policy(self, kind: DestinationKind) -> Policy:
         random = self.random

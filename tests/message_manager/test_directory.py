@@ -164,3 +164,18 @@ def test_a_queue_that_becomes_one_of_last_values_keeps_the_newest_of_each_key_on
     newest = Packed("newest", key="K")
     assert bench.publish(queue, newest) == twin.publish(queue, newest)
     assert b"".join(bench.engine.checkpoint()) == b"".join(twin.engine.checkpoint())
+
+
+@pytest.mark.requirement("DMQ-2")
+def test_a_policy_names_a_dead_letter_queue_of_its_own_channel_only() -> None:
+    """A name belongs to one channel, which is not for this one to say; so nothing is made here on its own."""
+    bench = Bench()
+    policy = Policy(dead_letter="dead")
+    assert bench.answer(create("queue:q", policy=policy)).error == "NoDeadLetterQueue"
+    assert parse_destination("queue:q") not in bench.engine.numbers
+    queue = bench.create("queue:q")
+    assert bench.answer(SetPolicy(queue, policy)).error == "NoDeadLetterQueue"
+    bench.create("queue:dead")
+    assert not [effect for effect in bench.apply(SetPolicy(queue, policy)) if isinstance(effect, Answer)]
+    assert bench.queue(queue).policy == policy
+    assert not bench.answer(create("queue:q", policy=Policy(dead_letter="any"))).error, "it exists, and keeps its own"

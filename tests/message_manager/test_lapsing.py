@@ -34,7 +34,6 @@ def bench() -> Bench:
     """Three messages whose time is over, of which consumers have 1 and 2."""
     bench = Bench()
     bench.create("queue:q", dead_letter="dead")
-    bench.create("queue:dead")
     bench.publish(QUEUE, *short(3))
     effects = bench.apply(Tick(2_000, [], [(QUEUE, 0, [1, 2, 9, 9])]))
     assert (gone(effects), Lapsed(QUEUE, 0, [1, 2]) in effects) == ([(QUEUE, 0, [3, 3])], True)
@@ -136,7 +135,6 @@ def stage() -> Stage:
     """`a` has 1 and 2 of four messages whose time is over in a moment."""
     stage = Stage()
     stage.queue(dead_letter="dead")
-    stage.queue("dead")
     stage.attach("a", QUEUE, prefetch=2)
     stage.publish(QUEUE, short(4))
     assert stage.deliver() == {"a": first_time(1, 2)}

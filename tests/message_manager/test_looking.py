@@ -104,8 +104,8 @@ def test_an_entry_is_in_the_answer_once() -> None:
 
 def test_batches_that_take_turns_are_read_once_each() -> None:
     stage = Browsing()
-    queue = stage.queue(delivery_limit=1, dead_letter="dead")
     dead = stage.queue("dead")
+    queue = stage.queue(delivery_limit=1, dead_letter="dead")
     stage.publish(queue, 3)
     stage.publish(queue, 3)
     for position in (1, 4, 2, 5, 3, 6):
@@ -192,8 +192,8 @@ def test_each_message_is_shown_with_its_own_delivery_count() -> None:
 
 def test_each_dead_message_is_shown_with_its_own_history() -> None:
     stage = Browsing()
-    queue = stage.queue(dead_letter="dead")
     dead = stage.queue("dead")
+    queue = stage.queue(dead_letter="dead")
     stage.publish(queue, 2)
     stage.tick(1_000)
     stage.give_back("c", queue, 1, 1, is_dead=True)

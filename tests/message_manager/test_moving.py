@@ -365,14 +365,34 @@ def test_a_destination_deleted_before_it_left_is_not_expected_any_more(here: Sid
     assert not there.engine.retained()
 
 
-def test_a_closed_channel_takes_no_new_destination_and_keeps_those_it_has(here: Side, busy: int) -> None:
+def test_a_closed_channel_sends_new_destinations_elsewhere_and_keeps_those_it_has(here: Side, busy: int) -> None:
     here.order(Move(0, MoveStage.CLOSED, 0))
     here.restart()
-    new = CreateDestination(Destination(DestinationKind.QUEUE, "new"), Policy())
-    assert (here.answer(new).error, here.answer(new).number) == ("Moved", -2)
-    assert here.answer(CreateDestination(QUEUE, Policy())) == Answer(0, busy)
+    new = CreateDestination(Destination(DestinationKind.QUEUE, "new"), Policy(), otherwise=7)
+    assert (here.answer(new).error, here.answer(new).number) == ("Moved", 7)
+    assert here.answer(CreateDestination(QUEUE, Policy(), otherwise=7)) == Answer(0, busy)
+
+
+def test_a_channel_that_is_open_again_knows_whither_it_sent_a_name(here: Side) -> None:
+    """Whoever asked meanwhile has created it there."""
+    new = CreateDestination(Destination(DestinationKind.QUEUE, "new"), Policy(), otherwise=7)
+    here.order(Move(0, MoveStage.CLOSED, 0))
+    here.order(new)
     here.order(Move(0, MoveStage.OPENED, 0))
-    assert here.answer(new).number == 2
+    here.restart()
+    assert (here.answer(new).error, here.answer(new).number) == ("Moved", 7)
+    other = CreateDestination(Destination(DestinationKind.QUEUE, "other"), Policy(), otherwise=7)
+    assert not here.answer(other).error
+
+
+def test_a_channel_that_is_referred_to_by_the_one_it_named_has_the_name_itself(here: Side) -> None:
+    new = CreateDestination(Destination(DestinationKind.QUEUE, "new"), Policy(), otherwise=7, is_sent_on=True)
+    assert here.answer(new).number == 7
+    back = CreateDestination(new.destination, Policy(), referrer=6)
+    assert (here.answer(back).error, here.answer(back).number) == ("Moved", 7)
+    back = CreateDestination(new.destination, Policy(), referrer=7)
+    assert not here.answer(back).error
+    assert new.destination in here.engine.numbers
 
 
 def test_what_comes_late_of_a_connection_that_has_ended_is_not_stored_again(here: Side, busy: int) -> None:

@@ -12,6 +12,7 @@ from alphorn.model.commands import (
     Expect,
     Move,
     MoveStage,
+    SetPolicy,
     Settle,
     TransactionCommit,
     TransactionDecide,
@@ -123,7 +124,11 @@ class World(WritingStream):
         number, kind = self.trips, random.choice(list(DestinationKind))
         for place in range(1, number):
             side.order(CreateDestination(Destination(kind, f"stays{place}"), Policy()))
-        side.order(CreateDestination(Destination(kind, f"far{number}"), self.policy(kind)))
+        policy = self.policy(kind)
+        side.order(CreateDestination(Destination(kind, f"far{number}"), Policy()))
+        if policy.dead_letter is not None:  # it does not come along
+            side.order(CreateDestination(Destination(DestinationKind.QUEUE, policy.dead_letter), Policy()))
+        side.order(SetPolicy(number, policy))
         if kind is DestinationKind.TOPIC:
             side.order(subscription(number, CONNECTIONS[0], name=f"far{number}", is_durable=True))
         for connection in CONNECTIONS:

@@ -10,6 +10,7 @@ import alphorn.testing
 from alphorn.io.cluster_file import read_cluster_file
 from alphorn.io.local_cluster import FILE_NAME, write_cluster_file
 from alphorn.testing.clusters import Cluster
+from alphorn.testing.spreading import spread
 from alphorn.testing.traffic import Shape, Traffic
 
 pytestmark = pytest.mark.processes
@@ -170,6 +171,55 @@ def test_each_channel_has_dead_messages_of_its_own_and_they_can_be_reached():
             assert message.body == name
         with pytest.raises(alphorn.InvalidDestination, match="no channel is named"):
             session.consumer("queue:_DMQ@nowhere")
+
+
+@pytest.mark.requirement("TOP-4")
+def test_a_queue_that_was_new_while_its_channel_was_closed_is_found_when_that_is_open_again():
+    name = spread("queue:late", 2, 2)[1]
+    with alphorn.testing.cluster(channels=2) as running:
+        with running.connect() as connection:
+            connection.destinations.drain("channel-2")
+            connection.session().producer(name).send("kept", wait=True)
+            connection.destinations.open("channel-2")
+        running.kill("cm1")
+        running.restart("cm1")
+        with running.connect() as connection:
+            message = connection.session().consumer(name).receive(WAIT_S)
+            assert message is not None
+            assert (message.body, home_of(running, name)) == ("kept", "channel-1")
+
+
+@pytest.mark.requirement("DMQ-2")
+def test_destinations_of_all_channels_share_a_dead_letter_queue():
+    names, broken = spread("queue:fragile", 2, 2), spread("queue:broken", 1, 2)[0]
+    parts = (broken, f"{broken}@channel-2")
+    with alphorn.testing.cluster(channels=2) as running:
+        with running.connect() as connection:
+            session = connection.session(ack="individual")
+            for name in names:
+                connection.destinations.create(name, delivery_limit=1, dead_letter=broken.removeprefix("queue:"))
+                session.producer(name).send(name, wait=True)
+                message = session.consumer(name).receive(WAIT_S)
+                assert message is not None
+                message.reject()
+        running.kill("cm1")
+        running.restart("cm1")
+        with running.connect() as connection:
+            session = connection.session(ack="individual")
+            for name, part in zip(names, parts, strict=True):
+                connection.destinations.create(name, delivery_limit=1, dead_letter=broken.removeprefix("queue:"))
+                dead = session.consumer(part).receive(WAIT_S)
+                assert dead is not None
+                assert (dead.body, home_of(running, part)) == (name, home_of(running, name))
+                dead.reject()
+                connection.destinations.redrive(part)
+                message = session.consumer(name).receive(WAIT_S)
+                assert message is not None
+                message.acknowledge()
+                connection.destinations.delete(part)
+            session.close()
+            left = {each["name"] for each in connection.destinations.list()}
+            assert left.isdisjoint(parts)
 
 
 def test_one_producer_sends_to_destinations_of_all_channels_in_order():

@@ -92,12 +92,16 @@ def purge(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Let go of all messages in a dead letter queue, for ever."""
+    """Let go of all messages in a dead letter queue, for ever.
+
+    While a channel has no primary, those of the others are let go, and the exit code is 1.
+    """
     with connected(url, SILENCE) as connection:
-        targets, _ = _queues_of(connection, queue)
+        targets, lost = _queues_of(connection, queue)
         for target in targets:
             connection.destinations.purge(target)
     _tell(targets, "gone", as_json=as_json)
+    check_complete(lost)
 
 
 def _tell(targets: list[str], what: str, *, as_json: bool) -> None:
@@ -118,10 +122,12 @@ def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], li
         system = f"queue:{DEAD_MESSAGES}"
         return [f"{system}@{row['channel']}" for row in rows if row["name"] == system], lost
     target = destination_of(queue)
-    names = {row.get("policy", {}).get("dead_letter") for row in rows} | {DEAD_MESSAGES}
-    plain, _ = split_channel(parse_destination(target))
-    if target.startswith("queue:") and plain.name in names:
+    if split_channel(parse_destination(target))[0] == parse_destination(f"queue:{DEAD_MESSAGES}"):
         return [target], []
+    named = {f"queue:{row['policy']['dead_letter']}" for row in rows if row.get("policy", {}).get("dead_letter")}
+    parts = [row["name"] for row in rows if row["name"] in (target, f"{target}@{row['channel']}")]
+    if named.intersection(parts):
+        return parts, lost
     if lost:
         raise Unavailable(f"what {target} is for cannot be told: {lost[0]} has no primary now; try again soon")
     raise Misuse(f"{target} is no dead letter queue; name queue:_DMQ, or one that is dead_letter in a policy")

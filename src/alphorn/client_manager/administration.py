@@ -1,6 +1,5 @@
 """What clients ask about destinations: where one is, to create or delete one, to look into a queue."""
 
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -8,11 +7,12 @@ import msgspec
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
-from alphorn.client_manager.directory import Listed
+from alphorn.client_manager.directory import Directory, Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.machine import Logged
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.naming import Fail, Naming
 from alphorn.client_manager.runs import looked
 from alphorn.model import commands, link
 from alphorn.model.conversation import (
@@ -27,11 +27,10 @@ from alphorn.model.conversation import (
     parts_of,
     place_of,
 )
-from alphorn.model.destinations import Destination, Policy, parse_destination, split_channel, temporary_prefix
-from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved, PeerViolation, Unavailable
+from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
+from alphorn.model.errors import Error, InvalidDestination, Misuse, NoDeadLetterQueue, PeerViolation, Unavailable
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
-CLOSED = -2  # where a channel says it of itself; -1 where a destination is just coming
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
 
 
@@ -47,10 +46,20 @@ class Administration:
         "_is_asking_for_log",
         "_log_lines",
         "_moving",
+        "_naming",
     )
 
-    def __init__(self, desk: Desk, finding: Finding, consuming: Consuming, flow: FlowControl, moving: Moving) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        naming: Naming,
+        finding: Finding,
+        consuming: Consuming,
+        flow: FlowControl,
+        moving: Moving,
+    ) -> None:
         self._desk = desk
+        self._naming = naming
         self._moving = moving
         self._finding = finding
         self._flow = flow
@@ -95,71 +104,30 @@ class Administration:
             return
         listed = desk.directory.find(destination)
         if listed is not None and not frame.policy:
-            self._resolved(connection, frame.request, listed)
+            self._resolved(connection, frame.request, listed.place, listed.destination)
             return
         owner = connection.id if frame.is_temporary else b""
         self._create(connection, frame.request, destination, policy, owner)
 
     def _create(
-        self,
-        connection: Connection,
-        request: int,
-        destination: Destination,
-        policy: Policy,
-        owner: bytes,
-        channel: int | None = None,
+        self, connection: Connection, request: int, destination: Destination, policy: Policy, owner: bytes
     ) -> None:
-        desk = self._desk
-        try:
-            wanted, channel = self._home(destination, channel)
-        except Error as error:
-            desk.fail(connection.stream, request, error)
-            return
-        again = partial(self._create, connection, request, destination, policy, owner)
+        directory = self._desk.directory
 
-        def on_created(answer: link.Answered) -> None:
-            place = place_of(channel, answer.number)
-            listed = desk.directory.learn(place, destination, answer.policy or policy)
-            if policy not in (Policy(), listed.policy):
-                desk.fail(connection.stream, request, other_policy(listed, policy))
+        def on_there(place: int, found: Policy) -> None:
+            if policy != Policy() and _at_home(policy, directory) != _at_home(found, directory):
+                self._desk.fail(connection.stream, request, other_policy(destination, found, policy))
             else:
-                self._resolved(connection, request, listed)
+                self._resolved(connection, request, place, destination)
 
-        command = commands.CreateDestination(wanted, policy, owner)
-        answered = desk.answer_to(connection, request, on_created)
-        desk.channels[channel].request(command, self._elsewhere(channel, answered, again))
+        self._naming.ensure(connection, destination, policy, owner, on_there, self._failing(connection, request))
 
-    def _home(self, destination: Destination, channel: int | None) -> tuple[Destination, int]:
-        """A destination as its channel knows it, and where to look for it; raises `InvalidDestination`."""
-        desk = self._desk
-        wanted, name = split_channel(destination)
-        if not name:
-            return destination, desk.directory.channel_for(destination) if channel is None else channel
-        if name not in desk.settings.channel_names:
-            raise InvalidDestination(f"there is no {destination}: no channel is named {name}; see alphorn status")
-        return wanted, desk.settings.channel_names.index(name)
+    def _resolved(self, connection: Connection, request: int, place: int, destination: Destination) -> None:
+        self._flow.enter(connection, place)
+        self._desk.reply(connection.stream, Resolved(request, place, str(destination)))
 
-    def _elsewhere(
-        self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int | None], None]
-    ) -> Callable[[link.Answered], None]:
-        """Asks the channel that has a destination by now, where this one says so; below 0 it is just coming here."""
-
-        def on_answer(answer: link.Answered) -> None:
-            if answer.error != Moved.__name__:
-                answered(answer)
-            elif answer.number >= 0:
-                again(answer.number)
-            elif answer.number == CLOSED:
-                self._desk.directory.closed.add(channel)
-                again(None)
-            else:
-                self._desk.later(lambda: again(channel))
-
-        return on_answer
-
-    def _resolved(self, connection: Connection, request: int, listed: Listed) -> None:
-        self._flow.enter(connection, listed.place)
-        self._desk.reply(connection.stream, Resolved(request, listed.place, str(listed.destination)))
+    def _failing(self, connection: Connection, request: int) -> Fail:
+        return lambda error, reason: self._desk.reply(connection.stream, Failed(request, error, reason))
 
     @staticmethod
     def _read_policy(destination: Destination, data: bytes) -> Policy:
@@ -185,48 +153,21 @@ class Administration:
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
-        self.locate(connection, frame.request, destination, lambda place: self._do(connection, frame, place, policy))
-
-    def locate(
-        self,
-        connection: Connection,
-        request: int,
-        destination: Destination,
-        then: Callable[[int], None],
-        channel: int | None = None,
-    ) -> None:
-        """Goes on with the place of a destination that exists."""
-        desk = self._desk
-        listed = desk.directory.find(destination)
-        if listed is not None:
-            then(listed.place)
-            return
-        try:
-            wanted, channel = self._home(destination, channel)
-        except Error as error:
-            desk.fail(connection.stream, request, error)
-            return
-
-        def on_found(answer: link.Answered) -> None:
-            place = place_of(channel, answer.number)
-            desk.directory.learn(place, destination, answer.policy or Policy())
-            then(place)
-
-        answered = desk.answer_to(connection, request, on_found)
-        again = partial(self.locate, connection, request, destination, then)
-        number = desk.channels[channel].ask(
-            self._elsewhere(channel, answered, again), lost=lambda: self._unavailable(connection, request)
+        self._naming.locate(
+            connection,
+            destination,
+            lambda place, _: self._do(connection, frame, place, policy),
+            self._failing(connection, frame.request),
         )
-        if not desk.ask_primary(channel, link.Locate(number, wanted)):
-            desk.channels[channel].pending.pop(number)
-            self._unavailable(connection, request)
 
     def _unavailable(self, connection: Connection, request: int) -> None:
         if self._desk.is_there(connection):
             error = Unavailable("no primary serves this destination at the moment; try again")
             self._desk.fail(connection.stream, request, error)
 
-    def _do(self, connection: Connection, frame: Administer, place: int, policy: Policy) -> None:
+    def _do(
+        self, connection: Connection, frame: Administer, place: int, policy: Policy, *, is_provided: bool = False
+    ) -> None:
         def make(number: int) -> commands.AnyCommand:
             match frame.action:
                 case "delete":
@@ -240,12 +181,26 @@ class Administration:
                 case _:
                     return commands.Redrive(number, [])
 
+        def on_answer(answer: link.Answered) -> None:
+            if answer.error == NoDeadLetterQueue.__name__ and not is_provided and self._desk.is_there(connection):
+                channel, _ = parts_of(self._moving.current(place))
+                self._naming.provide(
+                    connection,
+                    policy,
+                    channel,
+                    lambda changed: self._do(connection, frame, place, changed, is_provided=True),
+                    self._failing(connection, frame.request),
+                )
+            else:
+                answered(answer)
+
         def on_done(answer: link.Answered) -> None:
             if frame.action == "delete":  # its client may use the name again before the log has said so here
                 self._desk.directory.doubt(self._moving.current(place))
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
-        self._moving.request(place, make, self._desk.answer_to(connection, frame.request, on_done))
+        answered = self._desk.answer_to(connection, frame.request, on_done)
+        self._moving.request(place, make, on_answer)
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
@@ -348,11 +303,18 @@ class Administration:
             self._desk.reply(connection.stream, delivered)
 
 
-def other_policy(listed: Listed, wanted: Policy) -> Misuse:
+def other_policy(destination: Destination, found: Policy, wanted: Policy) -> Misuse:
     """Why a destination is not created that exists with another policy than is wanted."""
-    pairs = [(name, getattr(listed.policy, name), getattr(wanted, name)) for name in Policy.__struct_fields__]
+    pairs = [(name, getattr(found, name), getattr(wanted, name)) for name in Policy.__struct_fields__]
     differences = ", ".join(f"{name} is {there!r}, not {new!r}" for name, there, new in pairs if there != new)
     return Misuse(
-        f"{listed.destination} exists with another policy ({differences}); "
+        f"{destination} exists with another policy ({differences}); "
         "change that with destinations.policy, or create it without a policy to leave it as it is"
     )
+
+
+def _at_home(policy: Policy, directory: Directory) -> Policy:
+    """A policy whose dead letter queue is named as clients do, who leave it open on which channel that is."""
+    if policy.dead_letter is None:
+        return policy
+    return msgspec.structs.replace(policy, dead_letter=directory.unpinned(policy.dead_letter))

@@ -33,6 +33,7 @@ from alphorn.client_manager.machine import (
     Writable,
 )
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.naming import Naming
 from alphorn.client_manager.picturing import Picturing
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
@@ -65,9 +66,10 @@ class ClientManager:
         self._consuming = Consuming(self._desk, finding, self._moving)
         self._streaming = Streaming(self._desk, self._publishing)
         self._wildcards = Wildcards(self._desk, self._consuming, self._moving, finding)
-        self._administration = Administration(self._desk, finding, self._consuming, self._flow, self._moving)
+        naming = Naming(self._desk)
+        self._administration = Administration(self._desk, naming, finding, self._consuming, self._flow, self._moving)
         self._picturing = Picturing(self._desk)
-        self._placing = Placing(self._desk, self._moving, self._administration)
+        self._placing = Placing(self._desk, self._moving, naming)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._entering: set[int] = set()  # streams that have, and wait for their client id

@@ -77,9 +77,8 @@ class Desk:
             Channel(cache_bytes=settings.cache_bytes, is_removed=number in settings.removed)
             for number in range(settings.channels)
         ]
-        self.directory = Directory(settings.channels)
+        self.directory = Directory(settings.channels, settings.channel_names, settings.removed)
         self.auditing = Auditing(settings.name, self.directory, self.channels, wall_offset_ms=settings.wall_offset_ms)
-        self.directory.closed |= settings.removed
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key

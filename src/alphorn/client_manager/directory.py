@@ -3,6 +3,8 @@
 A place is a channel and a number within it, as one whole number that clients keep.
 """
 
+from collections.abc import Collection, Sequence
+
 import xxhash
 
 from alphorn.model.commands import CONNECTION_BYTES
@@ -36,11 +38,12 @@ class Listed:
 class Directory:
     """Known destinations by name and by place."""
 
-    __slots__ = ("_by_name", "_by_place", "_channels", "_temporaries", "audited", "closed")
+    __slots__ = ("_by_name", "_by_place", "_channels", "_names", "_temporaries", "audited", "closed")
 
-    def __init__(self, channels: int) -> None:
-        self._channels = channels
-        self.closed: set[int] = set()  # channels that take no new destinations
+    def __init__(self, channels: int, names: Sequence[str] = (), removed: Collection[int] = ()) -> None:
+        self._channels = [number for number in range(channels) if number not in removed]
+        self._names = names or [f"channel-{number + 1}" for number in range(channels)]
+        self.closed: set[int] = set(removed)  # channels that take no new destinations
         self._by_name: dict[Destination, Listed] = {}
         self._by_place: dict[int, Listed] = {}
         self._temporaries: dict[str, set[int]] = {}  # by how the names of one connection's begin
@@ -54,17 +57,44 @@ class Directory:
         """A destination by its place."""
         return self._by_place.get(place)
 
-    def channel_for(self, destination: Destination) -> int:
-        """Where a new destination goes: the same on every Client Manager, spread evenly over the channels.
+    def lots(self, destination: Destination) -> list[int]:
+        """The channels in the order in which they may have a destination; the log of the first one knows where it is.
 
-        Each channel draws a lot for each name, and the highest has it: so when one is closed only its own go elsewhere.
-        What belongs to the system is on the first channel.
+        The same on every Client Manager, and spread evenly: each channel draws a lot for each name, so when one is gone
+        only its own go elsewhere. A name that ends with a channel's, `orders@channel-2`, draws that one. What belongs
+        to the system is on the first channel.
         """
-        if destination.is_reserved or self._channels == 1:
-            return 0
-        name = str(destination).encode()
-        open_ones = [number for number in range(self._channels) if number not in self.closed]
-        return max(open_ones, key=lambda number: xxhash.xxh3_64_intdigest(name, seed=number), default=0)
+        if destination.is_reserved or len(self._channels) == 1:
+            return [0]
+        name, pinned = str(destination).encode(), self._pinned(destination)
+        return sorted(
+            self._channels,
+            key=lambda number: (number == pinned, xxhash.xxh3_64_intdigest(name, seed=number)),
+            reverse=True,
+        )
+
+    def channel_for(self, destination: Destination) -> int:
+        """Where a new destination goes now, as far as is known."""
+        return next((number for number in self.lots(destination) if number not in self.closed), 0)
+
+    def part_of(self, destination: Destination, channel: int) -> Destination:
+        """What a destination is called on a channel that is not its own."""
+        return Destination(destination.kind, f"{self.unpinned(destination.name)}@{self._names[channel]}")
+
+    def unpinned(self, name: str) -> str:
+        """A name without the channel that it ends with."""
+        before, _, channel = name.rpartition("@")
+        return before if before and channel in self._names else name
+
+    def called(self, channel: int, destination: Destination) -> Destination:
+        """What clients call something that has this name on a channel: of the system's there is one on each."""
+        if not destination.is_reserved or destination.is_temporary or not channel:
+            return destination
+        return Destination(destination.kind, f"{destination.name}@{self._names[channel]}")
+
+    def _pinned(self, destination: Destination) -> int | None:
+        channel = destination.name.rpartition("@")[2]
+        return self._names.index(channel) if self.unpinned(destination.name) != destination.name else None
 
     def learn(self, place: int, destination: Destination, policy: Policy) -> Listed:
         """A destination exists."""

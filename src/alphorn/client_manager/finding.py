@@ -57,6 +57,8 @@ class Finding:
             return
         listed = self._desk.directory.at(place)
         if listed is None and not answer.error and answer.destination is not None:
-            listed = self._desk.directory.learn(place, answer.destination, answer.policy or Policy())
+            directory = self._desk.directory
+            name = directory.called(parts_of(place)[0], answer.destination)
+            listed = directory.learn(place, name, answer.policy or Policy())
         for then in self._waiting.pop(place, []):
             then(listed)

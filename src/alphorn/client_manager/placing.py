@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from alphorn.client_manager.administration import Administration
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.naming import Naming
 from alphorn.model import commands, moving_conversation
 from alphorn.model.commands import MoveStage
-from alphorn.model.conversation import Done, parts_of, place_of
+from alphorn.model.conversation import Done, Failed, parts_of, place_of
 from alphorn.model.destinations import Destination, parse_destination
-from alphorn.model.errors import Error, Misuse, Moved
+from alphorn.model.errors import Error, InvalidDestination, Misuse, Moved
 from alphorn.model.link import Answered
 from alphorn.model.moving_link import Export, Exported
 
@@ -32,12 +32,12 @@ _decode_inventory = msgspec.msgpack.Decoder(list[tuple[str, int]]).decode
 class Placing:
     """Who waits for a destination to be on another channel."""
 
-    __slots__ = ("_administration", "_desk", "_drains", "_moving", "_waiting")
+    __slots__ = ("_desk", "_drains", "_moving", "_naming", "_waiting")
 
-    def __init__(self, desk: Desk, moving: Moving, administration: Administration) -> None:
+    def __init__(self, desk: Desk, moving: Moving, naming: Naming) -> None:
         self._desk = desk
         self._moving = moving
-        self._administration = administration
+        self._naming = naming
         self._waiting: dict[int, list[OnEnd]] = {}  # by the place that it leaves
         self._drains: dict[tuple[int, int], _Drain] = {}  # by channel and request for its inventory
 
@@ -58,9 +58,10 @@ class Placing:
             else:
                 self._desk.reply(connection.stream, Done(frame.request))
 
-        self._administration.locate(
-            connection, frame.request, destination, lambda place: self._plan(place, channel, on_end)
-        )
+        def on_missing(error: str, reason: str) -> None:
+            self._desk.reply(connection.stream, Failed(frame.request, error, reason))
+
+        self._naming.locate(connection, destination, lambda place, _: self._plan(place, channel, on_end), on_missing)
 
     def on_drain(self, connection: Connection, frame: moving_conversation.Drain) -> None:
         """Closes a channel for new destinations and moves all others off it, or opens it again."""
@@ -177,19 +178,28 @@ class Placing:
         target = self._desk.directory.channel_for(destination)
 
         def on_end(reason: str) -> None:
-            drain.count -= 1
             drain.moved += not reason
             drain.reason = drain.reason or reason
+            go_on()
+
+        def on_missing(error: str, reason: str) -> None:
+            if error == InvalidDestination.__name__:  # it was deleted, and its name is all that is left here
+                go_on()
+            else:
+                on_end(reason)
+
+        def go_on() -> None:
+            drain.count -= 1
             if drain.count:
                 self._drain_next(drain)
             else:
                 self._finish(drain)
 
-        self._administration.locate(
+        self._naming.locate(
             drain.connection,
-            drain.request,
             destination,
-            lambda place: self._plan(place, target, on_end),
+            lambda place, _: self._plan(place, target, on_end),
+            on_missing,
             channel=drain.channel,
         )
 

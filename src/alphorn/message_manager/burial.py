@@ -219,15 +219,14 @@ def _dying(destination: Queue | Topic, piece: Piece) -> Iterable[Range]:
 
 
 def _dead_letter_queue(state: State, destination: Queue | Topic, effects: list[Effect]) -> Queue:
-    """Where the dead messages of a destination go; it is created where it is missing.
+    """Where the dead messages of a destination go: the system's own queue takes the place of one that is not here.
 
-    One that has moved to another channel, or is on its way, would be there twice: the system's own takes its part.
+    That was deleted, or one of the two was moved. It is not made anew: its name may belong to another channel.
     """
-    target = Destination(DestinationKind.QUEUE, destination.policy.dead_letter or DEAD_MESSAGES)
-    if state.moves.is_away(target):
-        target = Destination(DestinationKind.QUEUE, DEAD_MESSAGES)
-    number = state.numbers.get(target)
-    found = state.create(target, Policy(), b"", effects) if number is None else state.destinations[number]
+    named = Destination(DestinationKind.QUEUE, destination.policy.dead_letter or DEAD_MESSAGES)
+    system = Destination(DestinationKind.QUEUE, DEAD_MESSAGES)
+    number = state.numbers.get(named, state.numbers.get(system))
+    found = state.create(system, Policy(), b"", effects) if number is None else state.destinations[number]
     assert isinstance(found, Queue)
     return found
 

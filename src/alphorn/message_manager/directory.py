@@ -10,10 +10,10 @@ from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
-from alphorn.model.errors import AccessDenied, InvalidDestination, Moved
+from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, NoDeadLetterQueue
 from alphorn.model.ranges import Range
 
-COMING, CLOSED = -1, -2  # in place of the channel that has a destination
+COMING = -1  # in place of the channel that has a destination
 
 SYSTEM = frozenset(
     {
@@ -38,26 +38,34 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
         raise AccessDenied(f"{destination} belongs to the system and is never temporary")
     number = state.numbers.get(destination)
     if number is None:
-        if destination in state.moves.elsewhere:
-            channel = state.moves.elsewhere[destination]
-            reason = f"{destination} is on another channel; look for it there"
+        channel = _elsewhere(state, command)
+        if channel is not None:
+            reason = f"{destination} is on another channel, or on its way here; look for it there"
             effects.append(Answer(place, channel, error=Moved.__name__, reason=reason))
-            return
-        if state.moves.is_closed and not destination.is_reserved:
-            reason = f"{destination} is not here, and this channel takes no new ones; choose another channel"
-            effects.append(Answer(place, CLOSED, error=Moved.__name__, reason=reason))
-            return
-        if state.moves.is_away(destination):
-            effects.append(
-                Answer(place, COMING, error=Moved.__name__, reason=f"{destination} is on its way here; wait")
-            )
             return
         if destination.is_temporary and not owner:
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
+        _check_dead_letter(state, destination, command.policy)
         number = state.create(destination, command.policy, owner, effects).number
     elif owner and state.destinations[number].owner != owner:
         raise InvalidDestination(f"{destination} exists and is not this connection's; choose another name")
     effects.append(Answer(place, number))
+
+
+def _elsewhere(state: State, command: CreateDestination) -> int | None:
+    """The channel that has a destination, or is to have it where it is new; `COMING` where it is on its way here."""
+    moves, destination = state.moves, command.destination
+    if command.referrer >= 0 and moves.elsewhere.get(destination) == command.referrer:
+        del moves.elsewhere[destination]
+    if destination not in moves.elsewhere:
+        if moves.is_coming(destination):
+            return COMING
+        is_taken = not (moves.is_closed or command.is_sent_on) or destination.is_reserved or command.otherwise < 0
+        if destination.is_temporary:  # looked for everywhere, so that nothing is left of it when it ends
+            return None if is_taken or not command.owner else command.otherwise
+        if not is_taken:
+            moves.elsewhere[destination] = command.otherwise
+    return moves.elsewhere.get(destination)
 
 
 def delete_destination(state: State, command: DeleteDestination, place: int, effects: list[Effect]) -> None:
@@ -72,6 +80,7 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
     """Another policy holds from now on; what has grown too old by it goes with the next Tick."""
     found = state.find(command.destination)
     _check_policy(found.destination, command.policy)
+    _check_dead_letter(state, found.destination, command.policy)
     found.set_policy(command.policy)
     state.notice_audit(found)
     if isinstance(found, Queue):
@@ -104,3 +113,15 @@ def _check_policy(destination: Destination, policy: Policy) -> None:
         dead_letter = Destination(DestinationKind.QUEUE, policy.dead_letter)
         dead_letter.check()
         _check_reserved(dead_letter)
+
+
+def _check_dead_letter(state: State, destination: Destination, policy: Policy) -> None:
+    """Raises `NoDeadLetterQueue` where a destination's dead messages could not go where its policy says.
+
+    They stay in this log, and a name is on one channel only: so no such queue is made here without being asked for.
+    """
+    if policy.dead_letter is None:
+        return
+    wanted = Destination(DestinationKind.QUEUE, policy.dead_letter)
+    if wanted not in state.numbers and wanted not in SYSTEM and wanted != destination:
+        raise NoDeadLetterQueue(f"{wanted}, for the dead messages of {destination}, is not on the same channel")

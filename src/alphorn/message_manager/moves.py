@@ -108,10 +108,9 @@ class Moves:
         came = self.came.get(number)
         return 0 if came is None else came[2]
 
-    def is_away(self, destination: Destination) -> bool:
-        """Whether a name belongs to a destination of another channel, or to one that is on its way here."""
-        coming = (incoming.made.destination for incoming in self.incoming.values())
-        return destination in self.elsewhere or destination in coming
+    def is_coming(self, destination: Destination) -> bool:
+        """Whether a name belongs to a destination that is on its way here."""
+        return any(incoming.made.destination == destination for incoming in self.incoming.values())
 
     def bringer_of(self, name: SubscriptionName) -> Destination | None:
         """The topic on its way here that brings a subscription of this name."""

@@ -41,10 +41,10 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
     if isinstance(question, Locate):
         destination = question.destination
         channel = engine.moves.elsewhere.get(destination)
-        if channel is not None and destination not in engine.numbers:
+        if channel not in (None, question.referrer) and destination not in engine.numbers:
             reason = f"{destination} is on another channel; look for it there"
             return [Answered(question.request, channel, Moved.__name__, reason)]
-        if any(incoming.made.destination == destination for incoming in engine.moves.incoming.values()):
+        if engine.moves.is_coming(destination):
             return [Answered(question.request, COMING, Moved.__name__, f"{destination} is on its way here; wait")]
         return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]
     number = question.destination

@@ -58,5 +58,9 @@ class Moved(Unavailable):
     """The destination is on another channel, or on its way there; servers go on there by themselves."""
 
 
+class NoDeadLetterQueue(InvalidDestination):
+    """A policy names a dead letter queue that its channel has not got; servers see to it by themselves."""
+
+
 class Corruption(Error):
     """Stored bytes fail their checksum or their own rules."""

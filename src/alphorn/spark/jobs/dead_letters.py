@@ -69,14 +69,15 @@ def template_of(body: Column) -> Column:
 def browse(url: str, queue: str) -> Iterator[tuple[object, ...]]:
     """The rows of `DEAD`, looked at and left where they are. Raises what `alphorn.connect` raises.
 
-    Every channel has a `_DMQ` of its own, so that name means all of them.
+    Every channel has a `_DMQ` of its own, so that name means all of them; and one of your own means all its parts.
     """
     place = parse_destination(queue)
     with alphorn.connect(url) as connection:
-        queues = [queue]
-        if place == Destination(DestinationKind.QUEUE, DEAD_MESSAGES):
-            queues = [f"{queue}@{known.name}" for known in ask_channels(connection)]
-        for name in queues:
+        parts = [f"{queue}@{known.name}" for known in ask_channels(connection)]
+        if place != Destination(DestinationKind.QUEUE, DEAD_MESSAGES):
+            there = {found["name"] for found in connection.destinations.list()}
+            parts = [queue, *(part for part in parts if part in there)]
+        for name in parts:
             for message in connection.session().browser(name):
                 yield _row(name, message)
 
