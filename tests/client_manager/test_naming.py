@@ -174,7 +174,7 @@ def test_of_two_channels_that_name_each_other_none_has_it_and_a_new_one_finds_it
     cluster.send_off(name, 0, 2)
     cluster.apply(2, Move(0, MoveStage.CLOSED, 2))
     engine = cluster.engines[2]
-    engine.moves.elsewhere[name] = 0
+    engine.moves.elsewhere[name] = (0, 1)
     cluster.renew()
     [found] = cluster.say(Administer(9, "delete", str(name)))
     assert isinstance(found, Failed)

@@ -128,9 +128,10 @@ class Stream:
         kind = self.random.choice(list(DestinationKind))
         name = self.random.choice(["one", "two", "three", "dead", "_DMQ", "_MINE"])
         owner = self.random.choice([b"", b"", self.random.choice(CONNECTIONS[:3])])
-        otherwise, referrer = self.random.choice([-1, 1, 2]), self.random.choice([-1, -1, 1, 2])
+        otherwise = self.random.choice([-1, 1, 2])
+        recorded_at = next(iter(engine.moves.elsewhere.values()))[1] if engine.moves.elsewhere else -1
         is_sent_on = self.random.random() < 0.05
-        return CreateDestination(Destination(kind, name), self.policy(kind), owner, otherwise, referrer, is_sent_on)
+        return CreateDestination(Destination(kind, name), self.policy(kind), owner, otherwise, recorded_at, is_sent_on)
 
     def policy(self, kind: DestinationKind) -> Policy:
         random = self.random

@@ -385,13 +385,15 @@ def test_a_channel_that_is_open_again_knows_whither_it_sent_a_name(here: Side) -
     assert not here.answer(other).error
 
 
-def test_a_channel_that_is_referred_to_by_the_one_it_named_has_the_name_itself(here: Side) -> None:
+def test_a_channel_to_which_its_own_record_leads_back_has_the_name_itself(here: Side) -> None:
     new = CreateDestination(Destination(DestinationKind.QUEUE, "new"), Policy(), otherwise=7, is_sent_on=True)
-    assert here.answer(new).number == 7
-    back = CreateDestination(new.destination, Policy(), referrer=6)
-    assert (here.answer(back).error, here.answer(back).number) == ("Moved", 7)
-    back = CreateDestination(new.destination, Policy(), referrer=7)
-    assert not here.answer(back).error
+    sent_on = here.answer(new)
+    assert sent_on.number == 7
+    here.restart()
+    for recorded_at in (-1, sent_on.position - 1, sent_on.position + 1):
+        again = here.answer(CreateDestination(new.destination, Policy(), recorded_at=recorded_at))
+        assert (again.error, again.number, again.position) == ("Moved", 7, sent_on.position)
+    assert not here.answer(CreateDestination(new.destination, Policy(), recorded_at=sent_on.position)).error
     assert new.destination in here.engine.numbers
 
 

@@ -37,7 +37,7 @@ class _Search:
         self.owner = b""
         self.sent_on_to = -1  # the channel of a new one, where that is not to be its register's
         self.is_provided = False  # with a dead letter queue
-        self.asked: list[int] = []  # channels, each of which named the next
+        self.asked: dict[int, int] = {}  # channels, each of which named the next, with the log entry that says so
 
 
 class Naming:
@@ -121,7 +121,7 @@ class Naming:
         return wanted, self._desk.settings.channel_names.index(name)
 
     def _ask(self, search: _Search, wanted: Destination, number: int) -> None:
-        channel, referrer = self._desk.channels[number], search.asked[-1] if search.asked else -1
+        channel, recorded_at = self._desk.channels[number], search.asked.get(number, -1)
 
         def on_answer(answer: link.Answered) -> None:
             if self._desk.is_there(search.connection):
@@ -131,12 +131,12 @@ class Naming:
             is_sent_on = search.sent_on_to not in (-1, number) and not search.asked
             otherwise = search.sent_on_to if is_sent_on else self._otherwise(search, number)
             command = commands.CreateDestination(
-                wanted, search.policy, search.owner, otherwise=otherwise, referrer=referrer, is_sent_on=is_sent_on
+                wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
             )
             channel.request(command, on_answer)
             return
         request = channel.ask(on_answer, lost=lambda: self._lost(search))
-        if not self._desk.ask_primary(number, link.Locate(request, wanted, referrer)):
+        if not self._desk.ask_primary(number, link.Locate(request, wanted, recorded_at)):
             channel.pending.pop(request)
             self._lost(search)
 
@@ -153,11 +153,8 @@ class Naming:
         if answer.error == Moved.__name__ and answer.number < 0:  # it is just coming there
             desk.later(lambda: self._ask(search, wanted, number))
         elif answer.error == Moved.__name__:
-            search.asked.append(number)
-            if len(search.asked) > 2 * len(desk.channels):
-                search.fail(Unavailable.__name__, f"where {search.destination} is cannot be told now; try again")
-            else:
-                self._ask(search, wanted, answer.number)
+            search.asked[number] = answer.position
+            self._ask(search, wanted, answer.number)
         elif answer.error == NoDeadLetterQueue.__name__ and search.policy is not None and not search.is_provided:
 
             def on_provided(policy: Policy) -> None:
@@ -167,7 +164,7 @@ class Naming:
             search.is_provided = True
             self.provide(search.connection, search.policy, number, on_provided, search.fail)
         elif answer.error and (other := self._beside(search, number)) is not None:
-            search.asked.append(number)
+            search.asked[number] = -1
             self._ask(search, wanted, other)
         elif answer.error:
             search.fail(answer.error, answer.reason)

@@ -196,8 +196,8 @@ def _records_of_moves(moves: Moves) -> Iterator[Record]:
     yield from _parts(0, 0, "closed", [(1,)] * moves.is_closed)
     yield from _parts(0, 0, "gone", ((number, *home) for number, home in sorted(moves.gone.items())))
     yield from _parts(0, 0, "came", ((number, *came) for number, came in moves.came.items()))
-    names = sorted((str(destination), channel) for destination, channel in moves.elsewhere.items())
-    yield from _parts(0, 0, "elsewhere", ((channel,) for _, channel in names), [[name] for name, _ in names])
+    names = sorted((str(destination), record) for destination, record in moves.elsewhere.items())
+    yield from _parts(0, 0, "elsewhere", (record for _, record in names), [[name] for name, _ in names])
     for number, incoming in sorted(moves.incoming.items()):
         made = incoming.made
         policy = _decided(made.policy)

@@ -98,7 +98,7 @@ def _begin(state: State, command: Move, place: int, effects: list[Effect]) -> No
             if producer.awaited_at == command.destination:
                 producer.await_again(0, 0)  # it comes again there
         take_out(state, command.destination, leaving)
-        state.moves.elsewhere[found.destination] = command.channel
+        state.moves.elsewhere[found.destination] = (command.channel, state.sequence)
         effects.append(Left(command.destination))
     effects.append(Answer(place, leaving.number))
 

@@ -4,6 +4,7 @@ Names that begin with "_" are the system's; only those it knows can be created, 
 """
 
 from alphorn.message_manager.effects import Answer, Created, Effect, Gone
+from alphorn.message_manager.moves import Elsewhere
 from alphorn.message_manager.noting import note
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.state import State
@@ -38,10 +39,11 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
         raise AccessDenied(f"{destination} belongs to the system and is never temporary")
     number = state.numbers.get(destination)
     if number is None:
-        channel = _elsewhere(state, command)
-        if channel is not None:
+        elsewhere = _elsewhere(state, command)
+        if elsewhere is not None:
+            channel, recorded_at = elsewhere
             reason = f"{destination} is on another channel, or on its way here; look for it there"
-            effects.append(Answer(place, channel, error=Moved.__name__, reason=reason))
+            effects.append(Answer(place, channel, error=Moved.__name__, reason=reason, position=recorded_at))
             return
         if destination.is_temporary and not owner:
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
@@ -52,20 +54,21 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
     effects.append(Answer(place, number))
 
 
-def _elsewhere(state: State, command: CreateDestination) -> int | None:
-    """The channel that has a destination, or is to have it where it is new; `COMING` where it is on its way here."""
+def _elsewhere(state: State, command: CreateDestination) -> Elsewhere | None:
+    """Which channel has a destination, or is to have it where it is new; `COMING` where it is on its way here."""
     moves, destination = state.moves, command.destination
-    if command.referrer >= 0 and moves.elsewhere.get(destination) == command.referrer:
-        del moves.elsewhere[destination]
-    if destination not in moves.elsewhere:
-        if moves.is_coming(destination):
-            return COMING
-        is_taken = not (moves.is_closed or command.is_sent_on) or destination.is_reserved or command.otherwise < 0
-        if destination.is_temporary:  # looked for everywhere, so that nothing is left of it when it ends
-            return None if is_taken or not command.owner else command.otherwise
-        if not is_taken:
-            moves.elsewhere[destination] = command.otherwise
-    return moves.elsewhere.get(destination)
+    record = moves.elsewhere.get(destination)
+    if record is not None and record[1] != command.recorded_at:
+        return record
+    moves.elsewhere.pop(destination, None)
+    if moves.is_coming(destination):
+        return COMING, 0
+    is_taken = not (moves.is_closed or command.is_sent_on) or destination.is_reserved or command.otherwise < 0
+    if is_taken or (destination.is_temporary and not command.owner):
+        return None
+    if not destination.is_temporary:  # these are looked for everywhere, so that nothing is left of one that ends
+        moves.elsewhere[destination] = (command.otherwise, state.sequence)
+    return command.otherwise, state.sequence
 
 
 def delete_destination(state: State, command: DeleteDestination, place: int, effects: list[Effect]) -> None:

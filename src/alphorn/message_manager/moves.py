@@ -19,6 +19,7 @@ SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 Home = tuple[int, int]  # channel, and number there
 Gone = tuple[int, int, int]  # channel, number there, and the log entry here from which on it takes nothing
 Came = tuple[int, int, int]  # channel, number there, and the log entry that brought it here
+Elsewhere = tuple[int, int]  # channel, and the log entry here that says so
 
 
 class Leaving:
@@ -91,7 +92,7 @@ class Moves:
         self.is_closed = False  # new destinations go elsewhere
         self.leaving: dict[int, Leaving] = {}
         self.gone: dict[int, Gone] = {}  # old number → where it is
-        self.elsewhere: dict[Destination, int] = {}  # name → channel
+        self.elsewhere: dict[Destination, Elsewhere] = {}  # by name
         self.came: dict[int, Came] = {}  # number here → where it was, in the order in which they came
         self.incoming: dict[int, Incoming] = {}
         self.landing: dict[int, Landing] = {}

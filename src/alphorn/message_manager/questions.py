@@ -40,10 +40,10 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         return _ask_pending(engine, question)
     if isinstance(question, Locate):
         destination = question.destination
-        channel = engine.moves.elsewhere.get(destination)
-        if channel not in (None, question.referrer) and destination not in engine.numbers:
+        record = engine.moves.elsewhere.get(destination)
+        if record is not None and record[1] != question.recorded_at and destination not in engine.numbers:
             reason = f"{destination} is on another channel; look for it there"
-            return [Answered(question.request, channel, Moved.__name__, reason)]
+            return [Answered(question.request, record[0], Moved.__name__, reason, position=record[1])]
         if engine.moves.is_coming(destination):
             return [Answered(question.request, COMING, Moved.__name__, f"{destination} is on its way here; wait")]
         return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]

@@ -223,7 +223,9 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
             moves.came.update({number: (channel, there, came_at) for number, channel, there, came_at in rows})
         case "elsewhere":
             names = [parse_destination(text) for text in part.texts]
-            moves.elsewhere.update(zip(names, columns[0], strict=True))
+            if len(columns) == 1:  # a checkpoint of an alphorn that did not note when
+                columns.append([0] * len(columns[0]))
+            moves.elsewhere.update(zip(names, zip(*columns, strict=True), strict=True))
         case "names":
             rows = zip(map(bool, columns[0]), part.texts[::2], part.texts[1::2], strict=True)
             moves.incoming[part.number].names.update(rows)

@@ -195,7 +195,7 @@ def inventory(engine: Engine) -> list[tuple[str, int]]:
     """All destinations that can be moved from here, and those that went elsewhere with their channels; -1 is here."""
     found = [each for each in engine.destinations.values() if not each.owner and not each.destination.is_reserved]
     here = [(str(each.destination), -1) for each in found]
-    return here + [(str(name), channel) for name, channel in engine.moves.elsewhere.items()]
+    return here + [(str(name), channel) for name, (channel, _) in engine.moves.elsewhere.items()]
 
 
 def _carry(engine: Engine, number: int) -> moving_link.Carry:

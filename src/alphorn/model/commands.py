@@ -89,15 +89,16 @@ class Return(Command, frozen=True, array_like=True, gc=False, tag=3):
 class CreateDestination(Command, frozen=True, array_like=True, gc=False, tag=4):
     """Creates a destination, or changes nothing when it exists. An owner's end deletes it (temporary destinations).
 
-    A channel that takes no new ones remembers `otherwise` as the channel of this name. `referrer` is a channel whose
-    log names this one: where this log had named that one, it is forgotten, so no two refer to each other.
+    A channel that takes no new ones records `otherwise` as the channel of this name. Where what the logs record leads
+    back, `recorded_at` is the entry of this log that it was followed from: its record is forgotten, unless there is a
+    newer one.
     """
 
     destination: Destination
     policy: Policy
     owner: bytes = b""  # the connection that it lives with; empty for ever
     otherwise: int = -1  # channel
-    referrer: int = -1  # channel
+    recorded_at: int = -1
     is_sent_on: bool = False  # a new one is to be on `otherwise` in any case
 
 

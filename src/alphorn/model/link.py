@@ -114,7 +114,7 @@ class Locate(Asked, frozen=True, array_like=True, gc=False, tag=9):
 
     request: int
     destination: Destination
-    referrer: int = -1  # a channel that has said it is here, so it is not there
+    recorded_at: int = -1  # the log entry that says it is elsewhere, from where it leads back
 
 
 class FindSubscription(Asked, frozen=True, array_like=True, gc=False, tag=10):
