@@ -116,7 +116,8 @@ def test_destinations_are_listed_by_pattern_and_those_of_the_system_when_asked_f
     [
         (("destinations", "create", "queue:x", "--policy", "delivery_limit"), "has no name or no value"),
         (("destinations", "create", "queue:x", "--policy", "colour=red"), "a policy has no colour"),
-        (("destinations", "create", "queue:x", "--policy", "ttl=soon"), "does not fit"),
+        (("destinations", "create", "queue:x", "--policy", "ttl=soon"), "does not fit: ttl is 'soon', not a number"),
+        (("destinations", "policy", "queue:x", "--policy", "groups=maybe"), "groups is 'maybe', not true or false"),
         (("destinations", "create", "queue:_mine"), "belong to the system"),
         (("destinations", "delete", "queue:never.there"), "there is no queue:never.there"),
         (("destinations", "list", "regex:("), "is not taken"),
@@ -129,6 +130,14 @@ def test_what_cannot_be_done_is_one_sentence(ask, arguments, words):
     assert (code, printed) == (1, "")
     assert words in complaint
     assert len(complaint.strip().splitlines()) == 1
+
+
+def test_a_policy_takes_what_its_option_takes_however_it_looks(ask):
+    policy = ("dead_letter=7", "exclusive=True", "ttl=1e3", "delivery_limit=5")
+    options = [word for each in policy for word in ("--policy", each)]
+    assert ask("destinations", "create", "queue:taken", *options)[0] == 0
+    shown = json.loads(ask("destinations", "show", "queue:taken", "--json")[1])
+    assert shown["policy"] == {"dead_letter": "7", "exclusive": True, "ttl": 1000.0, "delivery_limit": 5}
 
 
 @pytest.mark.requirement("WLD-1", "WLD-2")

@@ -23,6 +23,8 @@ from alphorn.model.errors import Misuse
 from alphorn.model.pattern_index import PatternIndex
 from alphorn.model.patterns import is_pattern, parse_pattern
 
+POLICY_TYPES: dict[str, Any] = {"retain": float} | {field.name: field.type for field in msgspec.structs.fields(Policy)}
+
 DestinationArgument = Annotated[
     str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
 ]
@@ -136,12 +138,12 @@ def _pattern_of(text: str | None) -> str:
 
 
 def _read_policy(text: str) -> tuple[str, Any]:
-    """`name=value`; numbers and true or false are what they look like, everything else is text."""
+    """`name=value`, where the value is what the policy takes there; what does not fit stays the text that it is."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise Misuse(f"--policy {text!r} has no name or no value; write it like --policy delivery_limit=5")
     check_text("the policy", text)
     try:
-        return name, msgspec.json.decode(value, type=int | float | bool)
-    except msgspec.MsgspecError:
+        return name, msgspec.convert(value, POLICY_TYPES.get(name, str), strict=False)
+    except msgspec.ValidationError:
         return name, value
