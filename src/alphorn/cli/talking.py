@@ -16,7 +16,7 @@ from alphorn.cli.waiting import Link, ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination, split_channel
-from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
 from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
 FIELDS = (
@@ -112,8 +112,12 @@ def write_message(message: Message, *, as_json: bool, is_taken: bool = False) ->
 def _write_json(message: Message, body: BinaryIO, output: BinaryIO) -> None:
     """The object of `json_of` for a streamed body, of which only a piece is in memory."""
     output.write(b'{"body_base64": "')
-    while piece := body.read(PIECE_BYTES):
-        output.write(base64.b64encode(piece))
+    try:
+        while piece := body.read(PIECE_BYTES):
+            output.write(base64.b64encode(piece))
+    except Error:
+        output.write(b"\n")  # why it is cut off stands on a line of its own
+        raise
     output.write(b'", ' + _encoded(_fields_of(message))[1:] + b"\n")
 
 
