@@ -81,11 +81,12 @@ def test_dead_messages_are_listed_sent_back_and_let_go_of(ask, url):
     assert dead["queue"].startswith("queue:_DMQ@")
     code, printed, _ = ask("dlq", "list")
     assert (code, printed.count("queue:deadly  rejected")) == (0, 2)
-    assert ask("dlq", "redrive") == (0, f"the messages of {dead['queue']} are sent back where they died\n", "")
+    assert ask("dlq", "redrive") == (0, f"{dead['queue']}: 2 messages were sent back where they died\n", "")
     assert ask("receive", "deadly", "--count", "2")[:2] == (0, "one\ntwo\n")
     bury(url, "three")
     code, printed, _ = ask("dlq", "purge", "queue:_DMQ", "--json")
-    assert (code, json.loads(printed)) == (0, {"queues": ["queue:_DMQ"]})
+    assert (code, json.loads(printed)) == (0, {"queues": ["queue:_DMQ"], "messages": 1, "counts": {"queue:_DMQ": 1}})
+    assert ask("dlq", "purge", "queue:_DMQ") == (0, "queue:_DMQ: 0 messages were let go of\n", "")
     assert ask("dlq", "list") == (0, "dead messages: none\n\n", "")
 
 

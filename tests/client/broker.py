@@ -335,8 +335,9 @@ class Broker:
         if frame.action == "delete" and frame.destination not in self.queues:
             stream.send(c.Failed(frame.request, "InvalidDestination", f"there is no {frame.destination}"))
             return
-        queue = self.queue(frame.destination)
+        queue, count = self.queue(frame.destination), 0
         if frame.action == "purge":
+            count = len(queue.stored)
             queue.stored.clear()
             queue.available.clear()
         if frame.action == "delete":
@@ -345,7 +346,7 @@ class Broker:
                 if holder.queue is queue and holder.stream is not None:
                     reason = f"{frame.destination} was deleted"
                     holder.stream.send(c.ConsumerClosed(holder.number, "InvalidDestination", reason))
-        stream.send(c.Done(frame.request))
+        stream.send(c.Done(frame.request, count))
 
     def on_status(self, stream: Stream, frame: c.Status) -> None:
         destinations = [{"name": name, "depth": len(queue.stored)} for name, queue in self.queues.items()]

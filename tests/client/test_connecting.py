@@ -254,8 +254,8 @@ def test_destinations_are_administered(broker: Broker, connect: Connect) -> None
         destinations.create("topic:t", retain="500 MB")
         destinations.policy("queue:a", ttl=5)
         connection.session().producer("queue:a").send("x", wait=True)
-        destinations.purge("queue:a")
-        destinations.redrive("queue:a")
+        assert destinations.purge("queue:a") == 1
+        assert destinations.redrive("queue:a") == 0
         assert [row["name"] for row in destinations.list()] == ["queue:a", "topic:t"]
         destinations.delete("queue:a")
         for policy, words in [
