@@ -79,6 +79,7 @@ class Broker:
         self.heard: list[c.ClientFrame] = []
         self.said: list[c.ServerFrame] = []
         self.page_rows = 1000  # destinations in one answer about the state
+        self.nodes: list[dict[str, str]] = []  # in its status
         self.hidden: Container[int] = ()  # positions that browsers are not shown
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
@@ -351,7 +352,7 @@ class Broker:
     def on_status(self, stream: Stream, frame: c.Status) -> None:
         destinations = [{"name": name, "depth": len(queue.stored)} for name, queue in self.queues.items()]
         first, last = frame.cursor, frame.cursor + self.page_rows
-        state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": []})
+        state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": self.nodes})
         cursor = last if last < len(destinations) else 0
         stream.send(c.StatusAnswer(frame.request, msgspec.json.encode(state), cursor))
 

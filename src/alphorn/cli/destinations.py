@@ -9,11 +9,9 @@ from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import (
     JsonOption,
     UrlOption,
-    check_complete,
     connected,
     destination_of,
     find_destination,
-    lost_channels,
     to_json,
 )
 from alphorn.client.packing import check_text
@@ -22,6 +20,7 @@ from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.errors import Misuse
 from alphorn.model.pattern_index import PatternIndex
 from alphorn.model.patterns import is_pattern, parse_pattern
+from alphorn.model.status_pages import check_complete
 
 POLICY_TYPES: dict[str, Any] = {"retain": float} | {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
@@ -69,7 +68,7 @@ def list_all(
         print(to_json(rows, indent=2))
     else:
         show_rows(open_console(), "destinations", rows)
-    check_complete(lost_channels(found))
+    check_complete(found["lost"])
 
 
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:

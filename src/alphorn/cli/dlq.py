@@ -10,15 +10,14 @@ from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import (
     JsonOption,
     UrlOption,
-    check_complete,
     connected,
     destination_of,
-    lost_channels,
     to_json,
 )
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import DEAD_MESSAGES, parse_destination, split_channel
 from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.status_pages import check_complete
 
 SHOWN = 100
 SILENCE = "the cluster does not answer yet"
@@ -123,7 +122,7 @@ def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], li
     Raises `Misuse` for a queue that people send to.
     """
     found = connection.status()
-    rows, lost = found.get("destinations", []), lost_channels(found)
+    rows, lost = found.get("destinations", []), found["lost"]
     if queue is None:
         system = f"queue:{DEAD_MESSAGES}"
         return [f"{system}@{row['channel']}" for row in rows if row["name"] == system], lost

@@ -74,22 +74,9 @@ def find_destination(connection: Connection, target: str) -> dict[str, Any]:
     for row in found.get("destinations", []):
         if row["name"] == str(plain) and channel in ("", row["channel"]):
             return dict(row)
-    if lost := lost_channels(found):
+    if lost := found["lost"]:
         raise Unavailable(f"whether there is {target} cannot be told: {lost[0]} has no primary now; try again soon")
     raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
-
-
-def lost_channels(found: dict[str, Any]) -> list[str]:
-    """The channels in a cluster's state that have no primary now, so that nobody knows what is on them."""
-    served = {row["name"] for row in found.get("channels", [])}
-    return sorted({node["channel"] for node in found.get("nodes", [])} - served - {""})
-
-
-def check_complete(lost: list[str]) -> None:
-    """Raises `Unavailable` where channels are lost: what was told or done is not all."""
-    if lost:
-        have = "have" if len(lost) > 1 else "has"
-        raise Unavailable(f"this is not all: {', '.join(lost)} {have} no primary now; try again soon")
 
 
 def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:

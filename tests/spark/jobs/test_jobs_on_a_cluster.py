@@ -343,6 +343,14 @@ def test_what_clients_did_on_an_audited_queue_breaks_no_rule_and_its_dead_are_so
     assert "queue:audited" in drawn[3].read_text()
 
 
+def test_traffic_has_no_delays_where_nothing_is_audited(spark: SparkSession) -> None:
+    with alphorn.testing.cluster(backups=0) as cluster, alphorn.connect(cluster.url) as connection:
+        send(connection, "queue:quiet", "one", "two")
+        around = Surroundings(spark, cluster.url, Console(quiet=True), lambda sentence: None)
+        totals, delays, drawn = run_traffic(around, "queue:quiet", window="1 minute", archive_root=None, out=None)
+    assert ([row["messages"] for row in totals], delays, drawn) == ([2], [], [])
+
+
 @pytest.mark.requirement("LOG-2")
 def test_log_lines_of_all_nodes_come_in_order_of_time(around: Surroundings, tmp_path: Path) -> None:
     lines, complaints = run_logs(around, window="1 hour", last=1_000, out=tmp_path / "lines")

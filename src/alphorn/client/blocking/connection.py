@@ -27,7 +27,7 @@ from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_
 from alphorn.model.conversation import Administer, Done, Status
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.moving_conversation import Drain, Move
-from alphorn.model.status_pages import StatusPages
+from alphorn.model.status_pages import StatusPages, check_complete
 
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_TIMEOUT_S = 60.0
@@ -192,8 +192,14 @@ class Destinations:
         self._line.ask(lambda request: Drain(request, name, is_over=True))
 
     def list(self) -> list[dict[str, Any]]:
-        """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
-        return list(ask_status(self._line).get("destinations", []))
+        """All destinations, each with `name`, `channel`, `depth` and `consumers`.
+
+        Raises `Unavailable` while a channel has no primary, because its destinations would be missing; `status` tells
+        what can be told, and names such channels in `lost`.
+        """
+        found = ask_status(self._line)
+        check_complete(found["lost"])
+        return list(found["destinations"])
 
     def _administer(
         self, action: str, destination: DestinationLike, policy: dict[str, Any] | None, number: int = 0
