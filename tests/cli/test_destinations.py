@@ -81,11 +81,12 @@ def test_dead_messages_are_listed_sent_back_and_let_go_of(ask, url):
     assert dead["queue"].startswith("queue:_DMQ@")
     code, printed, _ = ask("dlq", "list")
     assert (code, printed.count("queue:deadly  rejected")) == (0, 2)
-    assert ask("dlq", "redrive") == (0, f"the messages of {dead['queue']} are sent back where they died\n", "")
+    assert ask("dlq", "redrive") == (0, f"{dead['queue']}: 2 messages were sent back where they died\n", "")
     assert ask("receive", "deadly", "--count", "2")[:2] == (0, "one\ntwo\n")
     bury(url, "three")
     code, printed, _ = ask("dlq", "purge", "queue:_DMQ", "--json")
-    assert (code, json.loads(printed)) == (0, {"queues": ["queue:_DMQ"]})
+    assert (code, json.loads(printed)) == (0, {"queues": ["queue:_DMQ"], "messages": 1, "counts": {"queue:_DMQ": 1}})
+    assert ask("dlq", "purge", "queue:_DMQ") == (0, "queue:_DMQ: 0 messages were let go of\n", "")
     assert ask("dlq", "list") == (0, "dead messages: none\n\n", "")
 
 
@@ -116,7 +117,8 @@ def test_destinations_are_listed_by_pattern_and_those_of_the_system_when_asked_f
     [
         (("destinations", "create", "queue:x", "--policy", "delivery_limit"), "has no name or no value"),
         (("destinations", "create", "queue:x", "--policy", "colour=red"), "a policy has no colour"),
-        (("destinations", "create", "queue:x", "--policy", "ttl=soon"), "does not fit"),
+        (("destinations", "create", "queue:x", "--policy", "ttl=soon"), "does not fit: ttl is 'soon', not a number"),
+        (("destinations", "policy", "queue:x", "--policy", "groups=maybe"), "groups is 'maybe', not true or false"),
         (("destinations", "create", "queue:_mine"), "belong to the system"),
         (("destinations", "delete", "queue:never.there"), "there is no queue:never.there"),
         (("destinations", "list", "regex:("), "is not taken"),
@@ -129,6 +131,14 @@ def test_what_cannot_be_done_is_one_sentence(ask, arguments, words):
     assert (code, printed) == (1, "")
     assert words in complaint
     assert len(complaint.strip().splitlines()) == 1
+
+
+def test_a_policy_takes_what_its_option_takes_however_it_looks(ask):
+    policy = ("dead_letter=7", "exclusive=True", "ttl=1e3", "delivery_limit=5")
+    options = [word for each in policy for word in ("--policy", each)]
+    assert ask("destinations", "create", "queue:taken", *options)[0] == 0
+    shown = json.loads(ask("destinations", "show", "queue:taken", "--json")[1])
+    assert shown["policy"] == {"dead_letter": "7", "exclusive": True, "ttl": 1000.0, "delivery_limit": 5}
 
 
 @pytest.mark.requirement("WLD-1", "WLD-2")

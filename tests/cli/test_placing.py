@@ -37,8 +37,9 @@ class FakeDestinations:
     def open(self, channel: str) -> None:
         self.log.append(("open", channel))
 
-    def list(self) -> list[dict[str, object]]:
-        return [{"name": "queue:temporary.x", "channel": "channel-2"}, {"name": "queue:q", "channel": "channel-1"}]
+    def status(self) -> dict[str, object]:
+        rows = [{"name": "queue:temporary.x", "channel": "channel-2"}, {"name": "queue:q", "channel": "channel-1"}]
+        return {"destinations": rows}
 
 
 @pytest.fixture

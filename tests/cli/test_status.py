@@ -1,11 +1,13 @@
 """What `alphorn status` and `alphorn destinations list` show to people, on terminals of any width and without one."""
 
+import json
 import re
 from typing import Any
 
 import pytest
 
 from alphorn.cli import tables, talking
+from alphorn.model.errors import InvalidDestination
 from tests.cli.commands import run
 from tests.cli.test_talking import FakeCluster
 
@@ -195,18 +197,35 @@ def test_what_is_told_without_a_channel_that_cannot_be_asked_is_no_success(clust
     captured = capsys.readouterr()
     assert printed in captured.out
     assert "there are no dead messages" not in captured.out
+    assert captured.out.count("this is not all") == ("--json" in arguments)
     assert captured.err == "alphorn: this is not all: channel-2 has no primary now; try again soon\n"
 
 
 def test_the_dead_messages_of_the_other_channels_are_sent_back_where_one_cannot_be_asked(cluster, capsys):
     cluster.destinations = cluster
-    cluster.redrive = cluster.log.append
+    cluster.redrive = lambda name: cluster.log.append(name) or 7
     cluster.state |= LOST | {"destinations": [destination("queue:_DMQ")]}
     assert run("dlq", "redrive") == 1
     assert "queue:_DMQ@channel-1" in cluster.log
     captured = capsys.readouterr()
-    assert captured.out == "the messages of queue:_DMQ@channel-1 are sent back where they died\n"
+    assert captured.out == "queue:_DMQ@channel-1: 7 messages were sent back where they died\n"
     assert "this is not all" in captured.err
+
+
+def test_the_dead_messages_of_the_other_channels_are_sent_back_where_those_of_one_cannot_be(cluster, capsys):
+    def redrive(name: str) -> int:
+        if name.endswith("@channel-1"):
+            raise InvalidDestination("0 messages went back, and 2 stay in queue:_DMQ")
+        return 3
+
+    cluster.destinations = cluster
+    cluster.redrive = redrive
+    rows = [destination("queue:_DMQ", channel=channel) for channel in ("channel-1", "channel-2")]
+    cluster.state |= {"destinations": rows}
+    assert run("dlq", "redrive", "--json") == 1
+    told, error = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told == {"queues": ["queue:_DMQ@channel-2"], "messages": 3, "counts": {"queue:_DMQ@channel-2": 3}}
+    assert error == {"error": "InvalidDestination", "reason": "0 messages went back, and 2 stay in queue:_DMQ"}
 
 
 @pytest.mark.parametrize("action", ["list", "redrive", "purge"])

@@ -13,6 +13,7 @@ import pytest
 
 from alphorn.cli import send, talking
 from alphorn.model.errors import InvalidSelector, Unavailable
+from alphorn.model.status_pages import lost_channels
 from tests.cli.commands import run
 
 ID = "ID:00:1"
@@ -60,7 +61,7 @@ class FakeCluster:
 
     def status(self, *, destinations_max: int | None = None) -> dict[str, object]:
         self.log.append(("status", destinations_max))
-        return self.state
+        return self.state | {"lost": lost_channels(self.state)}
 
     def producer(self, destination: str) -> "FakeCluster":
         self.log.append(("producer", destination))
@@ -445,7 +446,7 @@ def test_the_wrong_kind_of_destination_is_one_sentence(cluster, capsys, argument
     assert captured.err.count("\n") == 1
 
 
-STATE = {"nodes": [{"name": "mm1", "role": "primary"}], "channels": [], "destinations": []}
+STATE = {"nodes": [{"name": "mm1", "role": "primary"}], "channels": [], "lost": [], "destinations": []}
 
 
 def test_the_status_is_told_to_programs_as_it_is(cluster, capsys):

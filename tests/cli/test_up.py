@@ -7,8 +7,11 @@ import socket
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from alphorn.cli.up import describe_shape
+from alphorn.io.local_cluster import LocalShape, lay_out
 from tests.cli.commands import run
 from tests.cli.fake_up import command_line
 
@@ -56,6 +59,16 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_channel_that_was_removed_is_not_counted(tmp_path):
+    file = lay_out(tmp_path, LocalShape(channels=2))
+    assert describe_shape(file) == "1 Client Manager, 2 channels with a primary and 1 backup each"
+    channels = (file.channels[0], msgspec.structs.replace(file.channels[1], removed=True))
+    nodes = tuple(node for node in file.nodes if node.channel != file.channels[1].name)
+    file = msgspec.structs.replace(file, channels=channels, nodes=nodes)
+    file.check()
+    assert describe_shape(file) == "1 Client Manager, 1 channel with a primary and 1 backup"
 
 
 def test_a_cluster_says_that_it_is_ready_and_stops_in_good_order(tmp_path):

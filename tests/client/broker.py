@@ -79,6 +79,7 @@ class Broker:
         self.heard: list[c.ClientFrame] = []
         self.said: list[c.ServerFrame] = []
         self.page_rows = 1000  # destinations in one answer about the state
+        self.nodes: list[dict[str, str]] = []  # in its status
         self.hidden: Container[int] = ()  # positions that browsers are not shown
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
@@ -335,8 +336,9 @@ class Broker:
         if frame.action == "delete" and frame.destination not in self.queues:
             stream.send(c.Failed(frame.request, "InvalidDestination", f"there is no {frame.destination}"))
             return
-        queue = self.queue(frame.destination)
+        queue, count = self.queue(frame.destination), 0
         if frame.action == "purge":
+            count = len(queue.stored)
             queue.stored.clear()
             queue.available.clear()
         if frame.action == "delete":
@@ -345,12 +347,12 @@ class Broker:
                 if holder.queue is queue and holder.stream is not None:
                     reason = f"{frame.destination} was deleted"
                     holder.stream.send(c.ConsumerClosed(holder.number, "InvalidDestination", reason))
-        stream.send(c.Done(frame.request))
+        stream.send(c.Done(frame.request, count))
 
     def on_status(self, stream: Stream, frame: c.Status) -> None:
         destinations = [{"name": name, "depth": len(queue.stored)} for name, queue in self.queues.items()]
         first, last = frame.cursor, frame.cursor + self.page_rows
-        state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": []})
+        state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": self.nodes})
         cursor = last if last < len(destinations) else 0
         stream.send(c.StatusAnswer(frame.request, msgspec.json.encode(state), cursor))
 

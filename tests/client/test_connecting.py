@@ -254,8 +254,8 @@ def test_destinations_are_administered(broker: Broker, connect: Connect) -> None
         destinations.create("topic:t", retain="500 MB")
         destinations.policy("queue:a", ttl=5)
         connection.session().producer("queue:a").send("x", wait=True)
-        destinations.purge("queue:a")
-        destinations.redrive("queue:a")
+        assert destinations.purge("queue:a") == 1
+        assert destinations.redrive("queue:a") == 0
         assert [row["name"] for row in destinations.list()] == ["queue:a", "topic:t"]
         destinations.delete("queue:a")
         for policy, words in [
@@ -288,6 +288,18 @@ def test_many_destinations_come_in_pages_and_are_one_list(broker: Broker, connec
         assert [row["name"] for row in found["destinations"]] == names[:4]
         assert found["nodes"] == []
         assert len([frame for frame in broker.heard[before:] if isinstance(frame, Status)]) == 2
+
+
+def test_a_list_without_the_destinations_of_a_lost_channel_is_not_given_for_the_whole(
+    broker: Broker, connect: Connect
+) -> None:
+    with connect(broker.url) as connection:
+        connection.destinations.create("queue:a")
+        broker.nodes = [{"name": "mm3", "channel": "channel-2", "role": "unreachable"}]
+        with pytest.raises(alphorn.Unavailable, match="this is not all: channel-2 has no primary now"):
+            connection.destinations.list()
+        found = connection.status()
+        assert (found["lost"], [row["name"] for row in found["destinations"]]) == (["channel-2"], ["queue:a"])
 
 
 def test_an_ending_that_was_cut_off_after_it_worked_is_no_failure(broker: Broker, connect: Connect) -> None:

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from alphorn.io.addresses import find_interface
-from alphorn.io.cluster_file import ClusterFile
-from alphorn.io.local_cluster import LocalShape, lay_out
+from alphorn.io.cluster_file import ClusterFile, read_cluster_file
+from alphorn.io.local_cluster import LocalShape, lay_out, write_cluster_file
 from alphorn.model.errors import Misuse
 
 
@@ -100,6 +100,50 @@ def test_two_equal_ranks_are_refused_in_a_new_cluster_and_borne_in_one_that_was_
     file.check()
     with pytest.raises(Misuse, match="mm1 and mm2 of channel channel-1 have both rank 1"):
         file.check_new()
+
+
+def promising(file: ClusterFile, **fields: object) -> ClusterFile:
+    first, *others = file.channels
+    return msgspec.structs.replace(file, channels=(msgspec.structs.replace(first, **fields), *others))
+
+
+@pytest.mark.parametrize("field", ["copies", "copies_min", "checkpoint_interval"])
+def test_less_than_one_copy_or_number_between_checkpoints_is_refused(file, field):
+    with pytest.raises(Misuse, match=f"{field} of channel channel-1 is 0; write 1 or more"):
+        promising(file, **{field: 0}).check()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"copies": 3}, "copies of channel channel-1 is 3; there are 2 message_managers"),
+        ({"copies_min": 3}, "copies_min of channel channel-1 is 3, and copies 2"),
+    ],
+)
+def test_more_copies_than_there_can_be_are_refused_in_a_new_cluster(file, fields, fault):
+    file = promising(file, **fields)
+    file.check()
+    with pytest.raises(Misuse, match=fault):
+        file.check_new()
+
+
+def test_a_channel_of_one_message_manager_needs_no_word_about_its_one_copy(tmp_path):
+    lay_out(tmp_path, LocalShape(backups=0)).check_new()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ('rank = "first"', "rank of mm1 is 'first', not a whole number"),
+        ("rnak = 1", "nothing of mm1 is called rnak; there are name, kind, "),
+    ],
+)
+def test_a_field_of_the_wrong_name_or_type_is_told_by_the_name_of_its_table(file, tmp_path, wrong, fault):
+    path = tmp_path / "cluster.toml"
+    write_cluster_file(path, file)
+    path.write_text(path.read_text().replace("rank = 1", wrong, 1))
+    with pytest.raises(Misuse, match=f"cluster.toml cannot be understood: {fault}"):
+        read_cluster_file(path)
 
 
 def test_a_host_that_is_no_address_is_one_sentence():

@@ -28,7 +28,7 @@ from alphorn.bus.entries import (
 )
 from alphorn.bus.machine import Persist, PutAssignments, PutChunk, PutGroupState, PutMeta
 from alphorn.io import records
-from alphorn.io.inspect_store import Row, inspect_store
+from alphorn.io.inspect_store import Row, inspect_store, is_faulty
 from alphorn.io.store import Store
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.model.ids import Kind, make_id, make_origin
@@ -91,6 +91,28 @@ def test_every_record_of_a_store_is_decoded(tmp_path: Path) -> None:
     )
     assert row(rows, "entry", "2").details.startswith(f"size={len(make_payload(2))} digest=")
     assert row(rows, "checkpoint", "2").details.startswith("epoch=1.1 size=5 chunks=1 digest=")
+
+
+def test_a_store_without_a_checkpoint_mark_is_well(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.submit(Persist(1, [PutMeta(msgspec.msgpack.encode(make_meta(5))), *put_log(1, 2)]))
+    store.close()
+    rows = list(inspect_store(tmp_path))
+    assert not any(map(is_faulty, rows))
+    assert row(rows, "group state", "").details == "none before the first checkpoint mark"
+
+
+def test_the_one_store_of_a_node_is_found_in_its_folder(tmp_path: Path) -> None:
+    fill(tmp_path / "mm1" / "log").close()
+    assert list(inspect_store(tmp_path / "mm1")) == list(inspect_store(tmp_path / "mm1" / "log"))
+    assert list(inspect_store(tmp_path)) == list(inspect_store(tmp_path / "mm1" / "log"))
+
+
+def test_of_several_stores_one_is_to_be_named(tmp_path: Path) -> None:
+    for name in ("witness-0", "witness-1"):
+        fill(tmp_path / "cm1" / name).close()
+    with pytest.raises(Misuse, match=r"cm1 has several stores; name one of .*cm1/witness-0, .*cm1/witness-1"):
+        list(inspect_store(tmp_path / "cm1"))
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_a_file_for_programs_reads_back_as_it_was_written(tmp_path):
     ("text", "reason"),
     [
         ("name = ", "is not right"),
-        (SAMPLE.replace("copies = 1", "copys = 1"), "unknown field `copys`"),
-        (SAMPLE.replace('"commit"', '"judge"'), "Invalid enum value 'judge'"),
+        (SAMPLE.replace("copies = 1", "copys = 1"), "nothing of group is called copys; there are id, members, copies"),
+        (SAMPLE.replace('"commit"', '"judge"'), "number 3 of roles of primary is .judge., not .sequencer. or .data."),
         (SAMPLE.replace('directory = "store"', ""), "gives primary no directory"),
     ],
 )

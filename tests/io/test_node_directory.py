@@ -1,3 +1,4 @@
+import fcntl
 import os
 
 import pytest
@@ -44,6 +45,25 @@ def test_a_node_runs_in_one_process_at_a_time(tmp_path):
     assert second.holder() == 0
     second.take()
     second.release()
+
+
+@pytest.mark.parametrize("look", ["fcntl", "flock"])
+def test_a_node_starts_although_somebody_is_just_looking_who_runs_it(tmp_path, monkeypatch, look):
+    node, watcher = NodeDirectory(tmp_path, "mm1"), NodeDirectory(tmp_path, "mm1")
+    node.take()
+    node.release()
+    real = getattr(fcntl, look)
+
+    def start_meanwhile(*arguments: object) -> object:
+        monkeypatch.undo()
+        answer = real(*arguments)
+        node.take()  # the watcher has its answer and still has the file open
+        return answer
+
+    monkeypatch.setattr(fcntl, look, start_meanwhile)
+    assert watcher.holder() == 0
+    monkeypatch.undo()
+    node.release()
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):

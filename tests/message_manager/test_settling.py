@@ -134,10 +134,10 @@ def test_a_message_that_came_back_too_often_is_dead() -> None:
     assert bench.pending(queue) == [(2, 2)]
 
 
-def test_purging_lets_everything_go(bench: Bench) -> None:
+def test_purging_lets_everything_go_and_tells_how_much(bench: Bench) -> None:
     bench.acknowledge(1, 5, 5)
-    assert bench.apply(Purge(1)) == [Gone(1, 0, [1, 4, 6, 10])]
-    assert bench.apply(Purge(1)) == []
+    assert bench.apply(Purge(1)) == [Gone(1, 0, [1, 4, 6, 10]), Answer(0, 9)]
+    assert bench.apply(Purge(1)) == [Answer(0, 0)]
     assert not bench.engine.retained()
 
 

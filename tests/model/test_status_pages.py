@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from alphorn.model.conversation import Done, StatusAnswer
-from alphorn.model.errors import PeerViolation
-from alphorn.model.status_pages import StatusPages
+from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.status_pages import StatusPages, check_complete
 
 
 def page(cursor: int, *names: str, **more: object) -> StatusAnswer:
@@ -14,11 +14,20 @@ def page(cursor: int, *names: str, **more: object) -> StatusAnswer:
 
 def test_pages_are_one_state_in_the_end() -> None:
     pages = StatusPages()
-    for answer, asked in ((page(3, "a", "b", nodes=[1]), 0), (page(4), 3), (page(0, "c"), 4)):
+    for answer, asked in ((page(3, "a", "b", readers=[1]), 0), (page(4), 3), (page(0, "c"), 4)):
         assert (pages.cursor, pages.is_complete) == (asked, False)
         pages.add(answer)
     assert pages.is_complete
-    assert pages.status == {"nodes": [1], "destinations": [{"name": name} for name in "abc"]}
+    assert pages.status == {"readers": [1], "lost": [], "destinations": [{"name": name} for name in "abc"]}
+
+
+def test_channels_without_a_primary_are_told_as_lost() -> None:
+    nodes = [{"name": name, "channel": channel} for name, channel in (("cm1", ""), ("mm1", "one"), ("mm2", "two"))]
+    pages = StatusPages()
+    pages.add(page(0, "a", nodes=nodes, channels=[{"name": "one"}]))
+    assert pages.status["lost"] == ["two"]
+    with pytest.raises(Unavailable, match="this is not all: two has no primary now; try again soon"):
+        check_complete(pages.status["lost"])
 
 
 @pytest.mark.parametrize(("most", "questions", "names"), [(0, 1, ""), (2, 1, "ab"), (3, 2, "abc"), (9, 2, "abcd")])

@@ -1,5 +1,7 @@
 """Messages that come back: their order, their counts, and what becomes of those that nobody can use."""
 
+import re
+
 import pytest
 
 import alphorn
@@ -104,7 +106,7 @@ def test_the_redrive_sends_dead_messages_back_with_fresh_counts(connection, queu
             message.reject()
         assert bodies(take(session.consumer(own), 3)) == ["one", "two", "three"]
         session.recover()
-        connection.destinations.redrive(own)
+        assert connection.destinations.redrive(own) == 3
         found = take(consumer, 3)
         assert [(m.body, m.delivery_count, m.history) for m in found] == [
             ("one", 1, {}),
@@ -113,19 +115,32 @@ def test_the_redrive_sends_dead_messages_back_with_fresh_counts(connection, queu
         ]
         session.acknowledge()
     assert drain(connection.session(), own) == []
+    assert connection.destinations.redrive(own) == 0
 
 
 def test_a_redrive_says_what_cannot_go_back_and_keeps_it(connection, queue):
-    own = f"{queue} dead"
-    connection.destinations.create(queue, dead_letter=own.removeprefix("queue:"))
+    own, other = f"{queue} dead", f"{queue} other"
     with connection.session(ack="individual") as session:
-        send(session, queue, ["homeless"])
-        with session.consumer(queue) as consumer:
-            take(consumer, 1)[0].reject(requeue=False)
+        for place, sent in ((queue, ["homeless", "lost"]), (other, ["at home"])):
+            connection.destinations.create(place, dead_letter=own.removeprefix("queue:"))
+            send(session, place, sent)
+            with session.consumer(place) as consumer:
+                for message in take(consumer, len(sent)):
+                    message.reject(requeue=False)
         connection.destinations.delete(queue)
-        with pytest.raises(alphorn.InvalidDestination, match="is gone; its dead messages stay in"):
+        words = f"1 of 3 dead messages went back; the others stay in {own}, because {queue} or"
+        with pytest.raises(alphorn.InvalidDestination, match=re.escape(words)):
             connection.destinations.redrive(own)
-        assert bodies(take(session.consumer(own), 1)) == ["homeless"]
+        assert bodies(take(session.consumer(own), 2)) == ["homeless", "lost"]
+        assert bodies(take(session.consumer(other), 1)) == ["at home"]
+
+
+def test_a_purge_says_how_many_messages_are_gone(connection, queue):
+    with connection.session(ack="individual") as session:
+        send(session, queue, ["one", "two", "three"])
+        assert bodies(take(session.consumer(queue), 1)) == ["one"]
+        assert connection.destinations.purge(queue) == 3
+        assert connection.destinations.purge(queue) == 0
 
 
 def test_a_dead_message_dies_once(connection, queue):

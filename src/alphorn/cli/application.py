@@ -5,11 +5,16 @@ imported, so that a short command ends soon, and none for the help of `alphorn` 
 on standard error and exit code 1, never a traceback: it was raised on purpose and its text says the way out. So does
 output that cannot be written; a reader that goes away, such as `head`, ends a command without a word. Everything else
 is a bug and keeps its traceback.
+
+Whoever asked for `--json` reads standard output: there the last line of a command that failed is an object with its
+`error`, a class of `model/errors.py`, and the sentence as its `reason`. That holds for wrong usage too.
 """
 
 import contextlib
 import errno
 import importlib
+import itertools
+import json
 import os
 import signal
 import sys
@@ -47,6 +52,7 @@ MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not n
 # Of a write to standard output; where a file is at fault the error names it, and a socket has none of these.
 OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 INTERRUPTED = 128 + signal.SIGINT  # as shells count
+WRONG_USAGE = 2
 
 
 class Command(Protocol):
@@ -103,12 +109,16 @@ def build_app(commands: Iterable[Command]) -> typer.Typer:
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (the process's own by default) and returns its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
     try:
         _refuse_stripped_assertions()
-        code = _run_app(app, arguments)
+        code = _run_for_program(app, arguments) if wants_json else _run_app(app, arguments)
         sys.stdout.flush()
     except Error as error:
         _complain(str(error))
+        if wants_json:
+            _tell_program(type(error).__name__, str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -123,7 +133,25 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:
+def _run_for_program(app: typer.Typer, arguments: Sequence[str]) -> int:
+    """As `_run_app`, where wrong usage is no page for people."""
+    try:
+        code = app(args=arguments, prog_name="alphorn", standalone_mode=False)
+    except typer.TyperException as error:
+        sentence = _usage_fault(error)
+        _complain(sentence)
+        _tell_program(Misuse.__name__, sentence)
+        return WRONG_USAGE
+    return code if isinstance(code, int) else 0
+
+
+def _usage_fault(error: typer.TyperException) -> str:
+    said: str = getattr(error, "format_message", error.__str__)().rstrip(".")
+    context: typer.Context | None = getattr(error, "ctx", None)
+    return f"{said}; see {context.command_path if context else 'alphorn'} --help"
+
+
+def _run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
     try:
         app(args=arguments, prog_name="alphorn")
     except SystemExit as done:  # how the application reports every ordinary end, and wrong usage
@@ -133,7 +161,19 @@ def _run_app(app: typer.Typer, arguments: Sequence[str] | None) -> int:
 
 def _complain(sentence: str) -> None:
     with contextlib.suppress(OSError):  # where standard error is full too there is nobody to tell
-        print(f"alphorn: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+        print(f"alphorn: {_in_one_line(sentence)}", file=sys.stderr, flush=True)
+
+
+def _tell_program(error: str, sentence: str) -> None:
+    """The last line of standard output, for who asked for JSON."""
+    try:
+        print(json.dumps({"error": error, "reason": _in_one_line(sentence)}), flush=True)
+    except OSError:  # it was said on standard error
+        _drop_output()
+
+
+def _in_one_line(sentence: str) -> str:
+    return " ".join(sentence.split())
 
 
 def _drop_output() -> None:

@@ -26,7 +26,7 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
     """
     with connected(url, f"{name} is not drained yet") as connection:
         moved = connection.destinations.drain(channel_of(name))
-        found = [row["name"] for row in connection.destinations.list() if row["channel"] == name]
+        found = [row["name"] for row in connection.status()["destinations"] if row["channel"] == name]
     if as_json:
         print(json.dumps({"channel": name, "moved": moved, "left": found}))
         return

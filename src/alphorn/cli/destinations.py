@@ -9,11 +9,9 @@ from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import (
     JsonOption,
     UrlOption,
-    check_complete,
     connected,
     destination_of,
     find_destination,
-    lost_channels,
     to_json,
 )
 from alphorn.client.packing import check_text
@@ -22,6 +20,9 @@ from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.errors import Misuse
 from alphorn.model.pattern_index import PatternIndex
 from alphorn.model.patterns import is_pattern, parse_pattern
+from alphorn.model.status_pages import check_complete
+
+POLICY_TYPES: dict[str, Any] = {"retain": float} | {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
 DestinationArgument = Annotated[
     str, typer.Argument(metavar="DEST", help="As queue:orders or topic:prices; a bare name is a queue.")
@@ -67,7 +68,7 @@ def list_all(
         print(to_json(rows, indent=2))
     else:
         show_rows(open_console(), "destinations", rows)
-    check_complete(lost_channels(found))
+    check_complete(found["lost"])
 
 
 def show(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
@@ -136,12 +137,12 @@ def _pattern_of(text: str | None) -> str:
 
 
 def _read_policy(text: str) -> tuple[str, Any]:
-    """`name=value`; numbers and true or false are what they look like, everything else is text."""
+    """`name=value`, where the value is what the policy takes there; what does not fit stays the text that it is."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise Misuse(f"--policy {text!r} has no name or no value; write it like --policy delivery_limit=5")
     check_text("the policy", text)
     try:
-        return name, msgspec.json.decode(value, type=int | float | bool)
-    except msgspec.MsgspecError:
+        return name, msgspec.convert(value, POLICY_TYPES.get(name, str), strict=False)
+    except msgspec.ValidationError:
         return name, value

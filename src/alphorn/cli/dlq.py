@@ -10,15 +10,14 @@ from alphorn.cli.tables import open_console, show_rows
 from alphorn.cli.talking import (
     JsonOption,
     UrlOption,
-    check_complete,
     connected,
     destination_of,
-    lost_channels,
     to_json,
 )
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.destinations import DEAD_MESSAGES, parse_destination, split_channel
-from alphorn.model.errors import Misuse, Unavailable
+from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.status_pages import check_complete
 
 SHOWN = 100
 SILENCE = "the cluster does not answer yet"
@@ -71,16 +70,24 @@ def list_dead(
 
 
 def redrive(queue: QueueArgument = None, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
-    """Send dead messages back to where they died.
+    """Send dead messages back to where they died, and tell how many.
 
-    While a channel has no primary, those of the others are sent back, and the exit code is 1.
+    Where that is gone they stay; all others are sent back, and the exit code is 1. So it is while a channel has no
+    primary.
     """
+    counts: dict[str, int] = {}
+    refusals: list[InvalidDestination] = []
     with connected(url, SILENCE) as connection:
         targets, lost = _queues_of(connection, queue)
         for target in targets:
-            connection.destinations.redrive(target)
-    if targets or not lost:
-        _tell(targets, "sent back where they died", as_json=as_json)
+            try:
+                counts[target] = connection.destinations.redrive(target)
+            except InvalidDestination as error:
+                refusals.append(error)
+    if counts or not (refusals or lost):
+        _tell(counts, "sent back where they died", as_json=as_json)
+    if refusals:
+        raise InvalidDestination("; ".join(map(str, refusals)))
     check_complete(lost)
 
 
@@ -92,23 +99,25 @@ def purge(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
 ) -> None:
-    """Let go of all messages in a dead letter queue, for ever.
+    """Let go of all messages in a dead letter queue, for ever, and tell how many.
 
     While a channel has no primary, those of the others are let go, and the exit code is 1.
     """
     with connected(url, SILENCE) as connection:
         targets, lost = _queues_of(connection, queue)
-        for target in targets:
-            connection.destinations.purge(target)
-    _tell(targets, "gone", as_json=as_json)
+        counts = {target: connection.destinations.purge(target) for target in targets}
+    _tell(counts, "let go of", as_json=as_json)
     check_complete(lost)
 
 
-def _tell(targets: list[str], what: str, *, as_json: bool) -> None:
+def _tell(counts: dict[str, int], what: str, *, as_json: bool) -> None:
     if as_json:
-        print(to_json({"queues": targets}))
+        print(to_json({"queues": list(counts), "messages": sum(counts.values()), "counts": counts}))
+    elif not counts:
+        print("there are no dead messages")
     else:
-        print(f"the messages of {', '.join(targets)} are {what}" if targets else "there are no dead messages")
+        for queue, count in counts.items():
+            print(f"{queue}: {count:,} message{' was' if count == 1 else 's were'} {what}")
 
 
 def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], list[str]]:
@@ -117,7 +126,7 @@ def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], li
     Raises `Misuse` for a queue that people send to.
     """
     found = connection.status()
-    rows, lost = found.get("destinations", []), lost_channels(found)
+    rows, lost = found.get("destinations", []), found["lost"]
     if queue is None:
         system = f"queue:{DEAD_MESSAGES}"
         return [f"{system}@{row['channel']}" for row in rows if row["name"] == system], lost

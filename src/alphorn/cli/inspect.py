@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A store's directory, or a capture file.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A store, a node's folder, or a capture file.", show_default=False)],
     *,
     every: Annotated[bool, typer.Option("--all", help=f"Print every row, not the first {ROWS_MAX} of a kind.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every row as one JSON object per line.")] = False,

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from alphorn.cli.tables import open_console, show_rows
-from alphorn.cli.talking import JsonOption, UrlOption, connected, lost_channels, to_json
+from alphorn.cli.talking import JsonOption, UrlOption, connected, to_json
 from alphorn.client.url import DEFAULT_URL
 
 TABLES = ("nodes", "channels", "destinations", "readers", "moves")
@@ -37,7 +37,7 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
         show_rows(console, title, found.get(title, []))
         if title == "destinations" and (more := _more(found)):
             console.print(f"and {more:,} more: alphorn destinations list\n")
-    for channel in lost_channels(found):
+    for channel in found["lost"]:
         console.print(Text(f"{channel} has no primary now, and its destinations are not known", "red"))
 
 

@@ -16,7 +16,7 @@ from alphorn.cli.waiting import Link, ending, explaining
 from alphorn.client.packing import check_text
 from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination, split_channel
-from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
+from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
 from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
 
 FIELDS = (
@@ -74,22 +74,9 @@ def find_destination(connection: Connection, target: str) -> dict[str, Any]:
     for row in found.get("destinations", []):
         if row["name"] == str(plain) and channel in ("", row["channel"]):
             return dict(row)
-    if lost := lost_channels(found):
+    if lost := found["lost"]:
         raise Unavailable(f"whether there is {target} cannot be told: {lost[0]} has no primary now; try again soon")
     raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
-
-
-def lost_channels(found: dict[str, Any]) -> list[str]:
-    """The channels in a cluster's state that have no primary now, so that nobody knows what is on them."""
-    served = {row["name"] for row in found.get("channels", [])}
-    return sorted({node["channel"] for node in found.get("nodes", [])} - served - {""})
-
-
-def check_complete(lost: list[str]) -> None:
-    """Raises `Unavailable` where channels are lost: what was told or done is not all."""
-    if lost:
-        have = "have" if len(lost) > 1 else "has"
-        raise Unavailable(f"this is not all: {', '.join(lost)} {have} no primary now; try again soon")
 
 
 def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:
@@ -112,8 +99,12 @@ def write_message(message: Message, *, as_json: bool, is_taken: bool = False) ->
 def _write_json(message: Message, body: BinaryIO, output: BinaryIO) -> None:
     """The object of `json_of` for a streamed body, of which only a piece is in memory."""
     output.write(b'{"body_base64": "')
-    while piece := body.read(PIECE_BYTES):
-        output.write(base64.b64encode(piece))
+    try:
+        while piece := body.read(PIECE_BYTES):
+            output.write(base64.b64encode(piece))
+    except Error:
+        output.write(b"\n")  # why it is cut off stands on a line of its own
+        raise
     output.write(b'", ' + _encoded(_fields_of(message))[1:] + b"\n")
 
 

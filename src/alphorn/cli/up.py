@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from alphorn.cli.demonstration import run_traffic
@@ -116,7 +117,7 @@ def say(sentence: str) -> None:
 
 def describe_shape(file: ClusterFile) -> str:
     """The nodes of a cluster in a few words."""
-    shape = shape_of(file)
+    shape = shape_of(msgspec.structs.replace(file, channels=tuple(it for it in file.channels if not it.removed)))
     replicas = f"a primary and {_count(shape.backups, 'backup')}{' each' * (shape.channels > 1)}"
     return f"{_count(shape.client_managers, 'Client Manager')}, {_count(shape.channels, 'channel')} with {replicas}"
 

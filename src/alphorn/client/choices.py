@@ -24,6 +24,7 @@ from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
 from alphorn.model.errors import Misuse
+from alphorn.model.fitting import Unfit, fit
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
 from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
 
@@ -284,8 +285,8 @@ def choose_policy(destination: str, policy: dict[str, Any]) -> bytes:
     if unknown := sorted(set(policy) - set(known)):
         raise Misuse(f"a policy has no {', '.join(unknown)}; it has retain, {', '.join(known)}")
     try:
-        chosen = msgspec.convert(policy, Policy)
-    except msgspec.ValidationError as error:
+        chosen = fit(policy, Policy)
+    except Unfit as error:
         raise Misuse(f"the policy of {destination} does not fit: {error}") from None
     chosen.check(parse_destination(destination))
     return msgspec.msgpack.encode(chosen)

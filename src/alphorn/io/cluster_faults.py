@@ -52,6 +52,31 @@ def faults_of_addresses(file: "ClusterFile") -> list[str]:
     return faults
 
 
+def faults_of_copies(file: "ClusterFile") -> list[str]:
+    """Nothing is confirmed that nobody has, and there are log numbers between two checkpoints."""
+    return [
+        f"{field} of channel {channel.name} is {getattr(channel, field)}; write 1 or more"
+        for channel in file.channels
+        for field in ("copies", "copies_min", "checkpoint_interval")
+        if getattr(channel, field) < 1
+    ]
+
+
+def faults_of_promises(file: "ClusterFile") -> list[str]:
+    """Who asks for more copies than there can be must not believe that they are there.
+
+    A channel of one Message Manager has one copy of everything, whatever the file says.
+    """
+    faults = []
+    for channel in file.channels:
+        servers = len(file.message_managers(channel.name))
+        if channel.copies > servers > 1 and not channel.backup_policy:
+            faults.append(f"copies of channel {channel.name} is {channel.copies}; there are {servers} message_managers")
+        if channel.copies_min > channel.copies and not channel.backup_policy:
+            faults.append(f"copies_min of channel {channel.name} is {channel.copies_min}, and copies {channel.copies}")
+    return faults
+
+
 def faults_of_ranks(file: "ClusterFile") -> list[str]:
     """Message Managers of one rank ask at the same time to be primary, and hinder each other."""
     faults = []

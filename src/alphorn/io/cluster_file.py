@@ -34,6 +34,7 @@ from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role
 from alphorn.io import cluster_faults, topology
 from alphorn.io.store import MAP_BYTES
 from alphorn.model.errors import Misuse
+from alphorn.model.fitting import fit
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
@@ -233,6 +234,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 faults.append(f"channel {channel.name} {fault}")
         faults += cluster_faults.faults_of_names(self)
         faults += cluster_faults.faults_of_groups(self)
+        faults += cluster_faults.faults_of_copies(self)
         faults += cluster_faults.faults_of_addresses(self)
         faults += self._process_faults()
         faults += topology.faults_of(self)
@@ -242,7 +244,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def check_new(self) -> None:
         """Raises `Misuse` for what a new cluster must not have, and one that was founded with it cannot change."""
-        self._refuse(cluster_faults.faults_of_ranks(self))
+        self._refuse(cluster_faults.faults_of_ranks(self) + cluster_faults.faults_of_promises(self))
 
     def _refuse(self, faults: list[str]) -> None:
         if faults:
@@ -283,7 +285,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
     try:
         data = path.read_bytes()
         decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
-        file = decode(data, type=ClusterFile)
+        file = fit(decode(data), ClusterFile)
     except OSError as error:
         raise Misuse(f"the cluster file {path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, ValueError) as error:

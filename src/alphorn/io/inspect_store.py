@@ -40,18 +40,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_faulty(row: Row) -> bool:
-    """Whether the row names a fault. A store has no group state before its first checkpoint mark."""
-    return row.verdict == DAMAGED_VERDICT or (row.verdict == MISSING and row.table != "group state")
+    """Whether the row names a fault."""
+    return row.verdict != OK
+
+
+def find_store(path: Path) -> Path:
+    """The store in this directory: itself, or the only one below, as in the folder of a node; raises `Misuse`."""
+    if (path / DATA_FILE).is_file():
+        return path
+    found = sorted(file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/{DATA_FILE}"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Misuse(f"{path} has several stores; name one of {', '.join(map(str, found))}")
+    raise Misuse(f"{path} is no store, it has no {DATA_FILE}; name a node's folder, or a store in it")
 
 
 def inspect_store(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """Every record of the store in this directory, table by table.
+    """Every record of the store that `find_store` finds in this directory, table by table.
 
     Raises `Misuse` when there is no store or it is of another version, and `Corruption` when LMDB cannot read it.
     """
-    directory = Path(path)
-    if not (directory / DATA_FILE).is_file():
-        raise Misuse(f"{directory} is no store, it has no {DATA_FILE}; name a node's store directory")
+    directory = find_store(Path(path))
     try:
         # Without the table of readers a running node could use pages again while they are read here.
         has_lock = os.access(directory / LOCK_FILE, os.W_OK)
@@ -162,7 +172,7 @@ def _singles(txn: "lmdb.Transaction[memoryview]", meta: "lmdb._Database", state:
     else:
         yield Row(table="bounds", key="", verdict=OK, details=f"first={bounds[0]} last={bounds[1]}")
     if (record := txn.get(records.GROUP_KEY, db=state)) is None:
-        yield Row(table="group state", key="", verdict=MISSING)
+        yield Row(table="group state", key="", verdict=OK, details="none before the first checkpoint mark")
     elif (group := records.unpack_group_state(record)) is DAMAGED:
         yield Row(table="group state", key="", verdict=DAMAGED_VERDICT, details=f"size={len(record)}")
     else:

@@ -23,6 +23,7 @@ import msgspec
 
 from alphorn.bus.config import Budget, GroupConfig, MemberConfig, Role, Timing
 from alphorn.model.errors import Misuse
+from alphorn.model.fitting import Unfit, fit
 
 RoleName = Literal["sequencer", "data", "commit", "checkpoint"]
 
@@ -112,11 +113,9 @@ def read_member_file(path: Path) -> MemberFile:
     except OSError as error:
         raise Misuse(f"member file {path} cannot be read ({error.strerror}); check the path") from error
     try:
-        if path.suffix == ".json":
-            read = msgspec.json.decode(data, type=MemberFile)
-        else:
-            read = msgspec.toml.decode(data, type=MemberFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
+        read = fit(decode(data), MemberFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, Unfit) as error:
         raise Misuse(f"member file {path} is not right: {error}; docs/operations.md has a sample") from error
     if read.me().number and not read.directory:
         raise Misuse(f"member file {path} gives {read.name} no directory; a configured member keeps its log in one")

@@ -8,15 +8,23 @@
 
 A node is founded once. From then on a blank folder means a lost disk, however the node is started: it must be told the
 log by the others before it may vote again (docs/decisions/0008-explicit-founding.md).
+
+The lock is one of an open file description, which can be looked at without being taken: who only asks who runs a node
+must not be in the way of a process that starts it at that moment.
 """
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 
 from alphorn.io.disk import refusal_of
 from alphorn.io.store_files import sync_directory
 from alphorn.model.errors import Misuse, Unavailable
+
+# struct flock of 64-bit Linux: type, whence, start, length (0 is the whole file), process (0 with such locks)
+_LOCK = struct.Struct("hhqqi4x")
+_WHOLE_FILE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class NodeDirectory:
@@ -53,7 +61,7 @@ class NodeDirectory:
         except OSError as error:
             raise self._unusable(error) from None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
         except OSError:
             os.close(lock)
             raise Misuse(
@@ -90,10 +98,10 @@ class NodeDirectory:
         except OSError:
             return 0
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+            found = _LOCK.unpack(fcntl.fcntl(lock, fcntl.F_OFD_GETLK, _WHOLE_FILE))
+            if found[0] == fcntl.F_UNLCK:
+                return 0
             said = os.pread(lock, 32, 0).strip()
             return int(said) if said.isdigit() else -1
         finally:
             os.close(lock)
-        return 0

@@ -5,6 +5,7 @@ where it was and why it died. A message dies once: one that is dead already is l
 Expired messages of volatile subscriptions are let go as well; their consumers came for what is new.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from alphorn.message_manager.backlog import Piece
@@ -99,7 +100,7 @@ def bury(
 
 
 def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -> None:
-    """Dead messages go back where they came from; no positions are all. What cannot go back stays, with an answer.
+    """Dead messages go back where they came from; no positions are all. The answer has how many did, or who cannot.
 
     Expired ones go on with their counts: a program may have used them, and must hear that they come again.
     """
@@ -107,7 +108,7 @@ def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -
     ranges = RangeSet(ranges_of(command.positions) or [(0, queue.next_position)])
     parts = [part for first, last in ranges for part in queue.backlog.pending.intersection(first, last)]
     arrivals = Arrivals(state, is_return=True)
-    missing: set[str] = set()
+    missing: Counter[str] = Counter()  # where messages died that cannot go back
     gone = RangeSet()
     for piece in [piece for part in parts for piece in queue.backlog.pieces(*part)]:
         for first, last, history in queue.histories.split(piece.first, piece.last):
@@ -115,7 +116,7 @@ def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -
                 continue
             target = _origin(state, history)
             if target is None:
-                missing.add(history.destination)
+                missing[history.destination] += last - first + 1
                 continue
             deliveries = history.deliveries if history.reason == EXPIRED else 0
             arrivals.move(queue, Piece(first, last, deliveries, piece.priority), target, history.subscription)
@@ -124,8 +125,13 @@ def redrive(state: State, command: Redrive, place: int, effects: list[Effect]) -
         _let_go(queue, 0, list(gone), effects)
     arrivals.announce(effects)
     if missing:
-        reason = f"{min(missing)} or the subscription to it is gone; its dead messages stay in {queue.destination}"
+        reason = (
+            f"{len(gone)} of {len(gone) + missing.total()} dead messages went back; the others stay in "
+            f"{queue.destination}, because {min(missing)} or the subscription to it is gone; receive or purge them"
+        )
         effects.append(Answer(place, error=InvalidDestination.__name__, reason=reason))
+    else:
+        effects.append(Answer(place, len(gone)))
 
 
 class Arrivals:

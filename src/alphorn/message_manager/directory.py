@@ -94,9 +94,11 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
 
 
 def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> None:
-    """Everything a queue holds is let go."""
+    """Everything a queue holds is let go; the answer has how many messages that were."""
     queue = state.find_queue(command.destination)
-    _let_go(queue, queue.remove(0, 0, queue.next_position), "purged", effects)
+    removed = queue.remove(0, 0, queue.next_position)
+    _let_go(queue, removed, "purged", effects)
+    effects.append(Answer(place, sum(last - first + 1 for first, last in removed)))
 
 
 def _let_go(queue: Queue, removed: list[Range], why: str, effects: list[Effect]) -> None:

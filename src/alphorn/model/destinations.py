@@ -117,7 +117,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if destination.kind is DestinationKind.TOPIC:
             faults += [f"{name} is for queues" for name in ("last_value", "groups", "exclusive") if getattr(self, name)]
         elif self.retain_s or self.retain_bytes:
-            faults.append("retain_s and retain_bytes are for topics")
+            faults.append("retain is for topics")
         if self.audit and destination.is_reserved:
             faults.append("what belongs to the system is not audited")
         if faults:

@@ -1,11 +1,14 @@
-"""The state of a cluster, put together from its pages: the first has everything but most of the destinations."""
+"""The state of a cluster, put together from its pages: the first has everything but most of the destinations.
+
+What is on a channel without a primary nobody can tell, so such channels are named beside the rest (`lost`).
+"""
 
 from typing import Any
 
 import msgspec
 
 from alphorn.model.conversation import StatusAnswer
-from alphorn.model.errors import PeerViolation
+from alphorn.model.errors import PeerViolation, Unavailable
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -28,7 +31,7 @@ class StatusPages:
             raise PeerViolation("the Client Manager answered the question for its status with something else")
         page = _decode(answer.data)
         if not self.status:
-            self.status = page
+            self.status = page | {"lost": lost_channels(page)}
             self.status.setdefault("destinations", [])
         else:
             self.status["destinations"] += page.get("destinations", [])
@@ -40,3 +43,16 @@ class StatusPages:
         self.is_complete = not answer.cursor or (most is not None and len(rows) >= most)
         if most is not None:
             del rows[most:]
+
+
+def lost_channels(found: dict[str, Any]) -> list[str]:
+    """The channels in a cluster's state that have no primary now, so that nobody knows what is on them."""
+    served = {row["name"] for row in found.get("channels", [])}
+    return sorted({node["channel"] for node in found.get("nodes", []) if node.get("channel")} - served)
+
+
+def check_complete(lost: list[str]) -> None:
+    """Raises `Unavailable` where channels are lost: what was told or done is not all."""
+    if lost:
+        have = "have" if len(lost) > 1 else "has"
+        raise Unavailable(f"this is not all: {', '.join(lost)} {have} no primary now; try again soon")

@@ -27,7 +27,7 @@ from alphorn.io.process import CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN, keep_
 from alphorn.model.conversation import Administer, Done, Status
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.moving_conversation import Drain, Move
-from alphorn.model.status_pages import StatusPages
+from alphorn.model.status_pages import StatusPages, check_complete
 
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_TIMEOUT_S = 60.0
@@ -154,13 +154,19 @@ class Destinations:
         """Deletes a destination and all it holds."""
         self._administer("delete", name, None)
 
-    def purge(self, name: DestinationLike) -> None:
-        """Lets go of everything a queue holds."""
-        self._administer("purge", name, None)
+    def purge(self, name: DestinationLike) -> int:
+        """Lets go of everything a queue holds; gives how many messages that were.
 
-    def redrive(self, name: DestinationLike) -> None:
-        """Sends the dead messages in this queue back to where they came from."""
-        self._administer("redrive", name, None)
+        Where the connection was lost meanwhile it is asked again, and counts what the last time found.
+        """
+        return self._administer("purge", name, None)
+
+    def redrive(self, name: DestinationLike) -> int:
+        """Sends the dead messages in this queue back to where they came from; gives how many, as `purge` does.
+
+        Raises `InvalidDestination` where that is gone for some; the others have gone back.
+        """
+        return self._administer("redrive", name, None)
 
     def release(self, name: DestinationLike, through: int) -> None:
         """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
@@ -186,17 +192,26 @@ class Destinations:
         self._line.ask(lambda request: Drain(request, name, is_over=True))
 
     def list(self) -> list[dict[str, Any]]:
-        """All destinations, each with `name`, `channel`, `depth` and `consumers`."""
-        return list(ask_status(self._line).get("destinations", []))
+        """All destinations, each with `name`, `channel`, `depth` and `consumers`.
+
+        Raises `Unavailable` while a channel has no primary, because its destinations would be missing; `status` tells
+        what can be told, and names such channels in `lost`.
+        """
+        found = ask_status(self._line)
+        check_complete(found["lost"])
+        return list(found["destinations"])
 
     def _administer(
         self, action: str, destination: DestinationLike, policy: dict[str, Any] | None, number: int = 0
-    ) -> None:
+    ) -> int:
         name = check_destination(destination)
         data = b"" if policy is None else choose_policy(name, policy)
-        self._line.ask(lambda request: Administer(request, action, name, data, number), forgives=action == "delete")
+        answer = self._line.ask(
+            lambda request: Administer(request, action, name, data, number), forgives=action == "delete"
+        )
         if action == "delete":
             self._line.core.places.pop(name, None)
+        return answer.number if isinstance(answer, Done) else 0
 
 
 def ask_status(line: Line, destinations_max: int | None = None) -> dict[str, Any]:
