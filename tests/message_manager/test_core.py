@@ -19,6 +19,7 @@ from alphorn.message_manager.machine import (
     Measured,
     Order,
     Promoted,
+    Supply,
     Tell,
 )
 from alphorn.message_manager.status import About
@@ -458,3 +459,10 @@ def test_the_status_says_what_is_full_and_how_many_producers_wait_for_it() -> No
     serving.receive(LinkClosed(2))
     [row] = serving.status()["destinations"]
     assert row["blocked_producers"] == 2
+
+
+def test_only_what_is_applied_here_is_supplied_since_the_rest_of_the_disk_may_never_be_committed() -> None:
+    serving = Serving()
+    last = serving.manager.engine.sequence
+    serving.manager.receive(Asked(1, link.Fetch(5, [last, last + 1])), serving.now)
+    assert [output for output in serving.manager.take_outputs() if isinstance(output, Supply)] == [Supply(1, 5, [last])]

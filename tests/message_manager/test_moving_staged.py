@@ -8,7 +8,15 @@ from alphorn.message_manager.checkpoint import frame
 from alphorn.message_manager.checkpoint_records import Part, Record
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.writers import DESTINATIONS_MAX, Writer
-from alphorn.model.commands import CreateDestination, DeleteDestination, PublishStaged, Stage, decode_entry, key_of
+from alphorn.model.commands import (
+    CreateDestination,
+    DeleteDestination,
+    DropStaged,
+    PublishStaged,
+    Stage,
+    decode_entry,
+    key_of,
+)
 from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.messages import Packed
 from tests.message_manager.travel import Side, Travel
@@ -134,23 +142,60 @@ def test_a_destination_that_comes_back_knows_what_was_published_elsewhere(here: 
     assert bodies(here, 2) == ["batch 4"]
 
 
-def test_a_batch_that_is_asked_for_again_after_a_move_is_run_again_and_stays_once(here: Side, there: Side) -> None:
+def test_a_batch_that_is_asked_for_again_after_a_move_stays_once_and_is_answered(here: Side, there: Side) -> None:
+    write(there, 3, 1)
+    target = Travel(here, there, 1).run()
+    there.restart()
+    assert not there.answer(publish(3, 1, 1)).error
+    assert (bodies(there, 1), bodies(there, target)) == (["batch 3"], [])
+
+
+def test_other_attempts_at_a_batch_after_a_move_must_be_staged_anew(here: Side, there: Side) -> None:
     """Nobody can tell then whether something of it was to be published where the destination was."""
     write(there, 3, 1)
     target = Travel(here, there, 1).run()
-    answer = there.answer(publish(3, 1, 1))
+    answer = there.answer(publish(3, 1, 1, attempt=5))
     assert answer.error == "Unavailable"
     assert "run the batch again" in answer.reason
     write(there, 3, 1, target, attempt=2)
     assert (bodies(there, 1), bodies(there, target)) == (["batch 3"], ["batch 3"])
-    assert not there.answer(publish(3, 2, 2, attempt=2)).error, "and now all is told"
 
 
 def test_a_batch_with_other_messages_in_a_second_run_adds_none_where_it_was_published(here: Side, there: Side) -> None:
     target = Travel(here, there, 1).run()
+    write(there, 2, 1)
     write(there, 3, 1)
     write(there, 3, target, attempt=2)
     assert bodies(there, target) == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_let_go_before_a_move_is_published_when_the_batch_is_run_again(
+    here: Side, there: Side, *, is_restarted: bool
+) -> None:
+    """A late word of an earlier run lets go of what a task staged; then the destination moves, while the batch runs."""
+    write(here, 2, 1)
+    write(there, 2, 1)
+    here.order(stage(1, "batch 3", batch=3, attempt=7))
+    here.order(DropStaged("query", 3))
+    target = Travel(here, there, 1).run()
+    write(there, 3, 1, attempt=8)
+    if is_restarted:
+        there.restart()
+    assert here.answer(publish(3, 1, 1, attempt=7)).error == "Unavailable"
+    write(there, 3, 1, target, attempt=9)
+    assert bodies(there, 1) == ["batch 2", "batch 3"]
+    assert bodies(there, target) == ["batch 2", "batch 3"]
+
+
+def test_a_late_copy_of_the_batch_before_does_not_count_for_what_came_since(here: Side, there: Side) -> None:
+    write(there, 2, 1)
+    target = Travel(here, there, 1).run()
+    write(there, 2, 1, attempt=2)
+    write(there, 3, 1)
+    write(there, 3, 1, target, attempt=2)
+    assert bodies(there, 1) == ["batch 2", "batch 3"]
+    assert bodies(there, target) == ["batch 3"]
 
 
 def test_what_is_staged_too_late_is_not_kept_when_a_deleted_destination_came(here: Side, there: Side) -> None:
@@ -187,8 +232,8 @@ def test_replicas_agree_on_what_writers_have_published_after_a_move(here: Side, 
 
 def test_a_writer_remembers_so_many_destinations_and_no_more() -> None:
     writer = Writer()
-    writer.publish(1, range(1, DESTINATIONS_MAX + 1), 5)
-    writer.publish(2, [1, DESTINATIONS_MAX + 1], 6)
+    writer.publish(1, range(1, DESTINATIONS_MAX + 1), 5, 0)
+    writer.publish(2, [1, DESTINATIONS_MAX + 1], 6, 0)
     assert len(writer.into) == DESTINATIONS_MAX
     assert 2 not in writer.into, "the one that it has not published into for longest"
     assert writer.into[1] == 2

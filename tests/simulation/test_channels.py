@@ -6,7 +6,11 @@ from alphorn.testing import campaign
 from alphorn.testing.cluster_run import run_channels
 
 SEEDS = (1, 2, 7, 8)
-QUICK = {"refused-dropped": {"progress after healing"}}  # the others take more seeds
+QUICK = {  # the others take more seeds
+    "refused-dropped": {"progress after healing"},
+    "batches-left-behind": {"staged is seen once, all together", "first deliveries to an only consumer come in order"},
+    "staged-forgotten": {"clients are served"},
+}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

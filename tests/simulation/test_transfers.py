@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from alphorn.testing.timeline import Timeline
-from alphorn.testing.transfer_run import FAULTS, make_transfer_plan, run_transfers
+from alphorn.testing.transfer_run import FAULTS, MOVE, make_transfer_plan, run_transfers
 from alphorn.testing.transfers import Told, TransferBook
 from alphorn.testing.watch import Violation
 
 SEEDS = range(1, 13)
+SEEDS_WITH_MOVES = (14, 18, 19, 20)
 _TRACE = "from alphorn.testing.transfer_run import run_transfers; print(run_transfers(2).trace_hash)"
 NAME, NEXT = (b"producer", 1), (b"producer", 2)
 
@@ -22,6 +23,15 @@ def test_every_unit_is_in_one_account_whoever_dies_at_whatever_step(seed: int) -
     result = run_transfers(seed)
     assert not result.failure, f"alphorn sim --seed {seed} --kind transfers\n{result.failure}\n{result.details}"
     assert result.transactions > 1
+
+
+@pytest.mark.parametrize("seed", SEEDS_WITH_MOVES)
+@pytest.mark.requirement("TX-1", "HA-19")
+def test_every_unit_is_in_one_account_while_accounts_are_moved_between_channels(seed: int) -> None:
+    result = run_transfers(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind transfers\n{result.failure}\n{result.details}"
+    assert result.transactions > 1
+    assert result.faults["moved"]
 
 
 def test_a_seed_of_transfers_has_one_trace_with_or_without_a_timeline_and_under_any_hash_seed() -> None:
@@ -42,7 +52,7 @@ def test_a_timeline_of_transfers_says_who_died_where_and_what_programs_heard() -
 
 def test_plans_of_transfers_use_every_class_of_faults_and_several_channels() -> None:
     plans = [make_transfer_plan(seed) for seed in range(100)]
-    assert {fault for plan in plans for fault in plan.faults} == set(FAULTS)
+    assert {fault for plan in plans for fault in plan.faults} == {*FAULTS, MOVE}
     assert {plan.channels for plan in plans} == {1, 2, 3}
     assert all(str(plan.seed) in plan.describe() for plan in plans)
 

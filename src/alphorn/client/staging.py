@@ -47,11 +47,12 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What an attempt has staged: by channel, how many parts and messages."""
+    """What an attempt has staged: by channel, how many parts and messages; and on which channel each destination is."""
 
     partition: int
     attempt: int
     channels: dict[int, tuple[int, int]]
+    homes: dict[str, int] = {}
 
 
 class Stager:
@@ -66,6 +67,7 @@ class Stager:
         self._timeout_s = timeout_s
         self._producer = staging.producer
         self._channels: dict[int, tuple[int, int]] = {}
+        self._places: dict[str, int] = {}  # as they were found for this attempt: the next one may find them elsewhere
         self._ordinal = 0  # of the next message
         self._sent = 0  # bytes; this thread's
         self._answered = 0  # bytes; the connection's own thread's
@@ -102,17 +104,18 @@ class Stager:
     def finish(self) -> Staged:
         """Waits until everything is committed; raises what went wrong."""
         self._wait(0)
-        return Staged(self._staging.partition, self._staging.attempt, self._channels)
+        homes = {destination: parts_of(place)[0] for destination, place in self._places.items()}
+        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes)
 
     def _find(self, destination: str) -> int:
         """A destination's place; it is created where it does not exist."""
-        core = self._connection._line.core
-        known = core.places.get(destination)
+        known = self._places.get(destination)
         if known is not None:
             return known
         name = check_destination(destination)
         answer = _ask(self._connection, partial(Resolve, destination=name), f"find {name}", self._timeout_s)
-        return core.remember_place(name, answer)
+        place = self._places[destination] = self._connection._line.core.remember_place(name, answer)
+        return place
 
     def _wait(self, bytes_max: int) -> None:
         is_done = self._line.wait_for(
@@ -133,13 +136,28 @@ def publish_staged(
     connection: Connection, writer: str, batch: int, staged: Sequence[Staged], *, timeout_s: float = TIMEOUT_S
 ) -> None:
     """Makes a batch visible: on each channel all at once, and on every one only the first time."""
-    by_channel: dict[int, list[tuple[int, int, int, int]]] = {}
-    for one in sorted(staged, key=lambda one: one.partition):
-        for channel, (parts, messages) in one.channels.items():
-            by_channel.setdefault(channel, []).append((one.partition, one.attempt, parts, messages))
-    for channel, attempts in sorted(by_channel.items()):
+    for channel, attempts in sorted(attempts_by_channel(batch, staged).items()):
         make = partial(PublishStaged, channel=channel, writer=writer, batch=batch, attempts=attempts)
         _ask(connection, make, "publish what is staged", timeout_s)
+
+
+def attempts_by_channel(batch: int, staged: Sequence[Staged]) -> dict[int, list[tuple[int, int, int, int]]]:
+    """What is to be published on each channel: partitions, attempts, parts and messages.
+
+    Raises `Unavailable` where a destination was found on two channels: its part of a batch is published by one command,
+    or one of two might fail and could not be told from none.
+    """
+    homes: dict[str, int] = {}
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    for one in sorted(staged, key=lambda one: one.partition):
+        for destination, channel in one.homes.items():
+            if homes.setdefault(destination, channel) != channel:
+                raise Unavailable(
+                    f"{destination} was moved to another channel while batch {batch} was staged; run the batch again"
+                )
+        for channel, (parts, messages) in one.channels.items():
+            found.setdefault(channel, []).append((one.partition, one.attempt, parts, messages))
+    return found
 
 
 def drop_staged(

@@ -125,8 +125,15 @@ def records_after(state: State) -> Iterator[Record]:
 
 def _records_of_writers(state: State) -> Iterator[Record]:
     for name, writer in state.writers:
-        into = list(writer.into.items())
-        yield WriterKept(name, writer.published, writer.used_ms, writer.published_at, into)
+        yield WriterKept(
+            name,
+            writer.published,
+            writer.used_ms,
+            writer.published_at,
+            list(writer.into.items()),
+            writer.earlier_at,
+            writer.published_as,
+        )
         for attempt, staged in sorted(writer.staged.items()):
             parts = [staged[part] for part in sorted(staged)]
             for start in range(0, len(parts), _STAGED):

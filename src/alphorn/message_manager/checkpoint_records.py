@@ -130,6 +130,8 @@ class WriterKept(msgspec.Struct, frozen=True, array_like=True, tag=60):
     used_ms: int
     published_at: int = 0
     into: list[tuple[int, int]] = []  # destination and batch, the latest last
+    earlier_at: int = 0
+    published_as: int = 0
 
 
 class StagedKept(msgspec.Struct, frozen=True, array_like=True, tag=61):

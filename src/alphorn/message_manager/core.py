@@ -293,7 +293,8 @@ class MessageManager:
 
     def _on_asked(self, number: int, frame: link.AnyAsked, now: float) -> None:
         if isinstance(frame, link.Fetch):
-            self._outbox.append(Supply(number, frame.request, frame.sequences))
+            applied = [each for each in frame.sequences if each <= self.engine.sequence]  # others may not be committed
+            self._outbox.append(Supply(number, frame.request, applied))
         elif isinstance(frame, link.Describe):
             known = [introduced for introduced in self._links.values() if introduced is not None]
             read = self._reading.messages

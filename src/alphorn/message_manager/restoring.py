@@ -130,6 +130,7 @@ def _take(state: State, record: Record) -> None:
             writer = state.writers.put(record.name, Writer())
             writer.published, writer.used_ms = record.published, record.used_ms
             writer.published_at, writer.into = record.published_at, dict(record.into)
+            writer.earlier_at, writer.published_as = record.earlier_at, record.published_as
         case StagedKept():
             for part in record.parts:
                 state.writers.newest.add(record.attempt, part)

@@ -8,6 +8,9 @@ checked before the first one is stored: all of it becomes visible, or nothing.
 from collections import Counter
 from itertools import takewhile
 
+import msgspec
+from xxhash import xxh3_64_intdigest
+
 from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.publishing import check_batch, needs_headers, refusal_of, store
 from alphorn.message_manager.segments import Run
@@ -17,6 +20,8 @@ from alphorn.model import errors
 from alphorn.model.commands import STAGED_PARTS_MAX, WRITER_NAME_MAX, DropStaged, Publish, PublishStaged, Stage
 from alphorn.model.errors import Blocked, PeerViolation, Unavailable
 from alphorn.model.messages import Flag, PackedHeader, headers_of
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> None:
@@ -54,7 +59,9 @@ def publish_staged(state: State, command: PublishStaged, place: int, effects: li
     """Makes a batch visible, in each destination unless it is already."""
     _check_name(command.writer)
     known = state.writers.find(command.writer) or Writer()
-    if not _is_wanted(state, known, command.batch):
+    digest = xxh3_64_intdigest(_encode(command.attempts))
+    is_repeated = (command.batch, digest) == (known.published, known.published_as)
+    if is_repeated or not _is_wanted(state, known, command.batch):
         state.writers.use(command.writer)
         return
     came_at = state.moves.came_at
@@ -69,7 +76,9 @@ def publish_staged(state: State, command: PublishStaged, place: int, effects: li
         _check_destination(state, number, count)
     for part in parts:
         _store(state, part, effects)
-    state.writers.use(command.writer).publish(command.batch, sorted(counts), state.sequence)
+    # Those for which only the note counts are noted last, so that it is kept the longest.
+    destinations = sorted(counts, key=lambda number: (came_at(number), number))
+    state.writers.use(command.writer).publish(command.batch, destinations, state.sequence, digest)
 
 
 def drop_staged(state: State, command: DropStaged, place: int, effects: list[Effect]) -> None:
@@ -87,13 +96,13 @@ def _check_name(name: str) -> None:
 def _is_wanted(state: State, writer: Writer, batch: int) -> bool:
     """Whether any destination may still get something of a batch.
 
-    Of the newest one those may that came from another channel after it was published here: their messages of it were
-    to be published there. Batches before that one were complete when it began.
+    Of the newest one those may that came from another channel since the batch before was published here: their
+    messages of it were to be published there. Batches before that one were complete when it began.
     """
     if batch != writer.published:
         return batch > writer.published
     came_at = state.moves.came_at
-    later = takewhile(lambda number: came_at(number) >= writer.published_at, reversed(state.moves.came))
+    later = takewhile(lambda number: came_at(number) >= writer.earlier_at, reversed(state.moves.came))
     return any(
         number in state.directory and not writer.has_published(batch, number, came_at(number)) for number in later
     )

@@ -5,9 +5,10 @@ remembered: `WRITER_IDLE_MS` after it was last heard of, or until `WRITERS_MAX` 
 not published is let go after `STAGED_IDLE_MS`. Time comes from Ticks alone, so idleness counts from the first Tick
 after.
 
-What a writer has published holds for all destinations that were in the channel then. One that came later from another
-channel has its own record: the newest batch that was published into it, there or here. So a batch that is repeated
-after a move is published where it is missing, and nowhere else.
+What a writer has published holds for all destinations that were in the channel since the batch before was published: no
+task of the batch found them elsewhere. One that came later from another channel has its own record: the newest batch
+that was published into it, there or here. So a batch that is repeated after a move is published where it is missing,
+and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,11 +41,13 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Writer:
     """What one writer has staged and published."""
 
-    __slots__ = ("into", "parts", "published", "published_at", "staged", "used_ms")
+    __slots__ = ("earlier_at", "into", "parts", "published", "published_as", "published_at", "staged", "used_ms")
 
     def __init__(self) -> None:
         self.published = -1  # its newest batch that is visible
-        self.published_at = 0  # the log entry that made it so
+        self.published_as = 0  # digest of the attempts that were named the last time
+        self.published_at = 0  # the log entry that first made it so
+        self.earlier_at = 0  # the one that did so for the batch before
         self.into: dict[int, int] = {}  # destination → newest batch that is in it, the latest at the end
         self.used_ms = -1  # by the first Tick after it was heard of; -1 until that comes
         self.staged: dict[Attempt, dict[int, StagedPart]] = {}
@@ -60,14 +63,17 @@ class Writer:
     def has_published(self, batch: int, destination: int, came_at: int) -> bool:
         """Whether a destination has a batch or a later one; `came_at` is the log entry that brought it, 0 for none.
 
-        Where it came with the very entry of the publication, that may have been before; what it got of it is noted.
+        One that came since the batch before was published may have been looked up where it was before, and what was
+        staged for it there may be lost: only what is noted for it counts.
         """
-        was_here = came_at == 0 or came_at < self.published_at
+        was_here = came_at == 0 or came_at < self.earlier_at
         return batch <= max(self.into.get(destination, -1), self.published if was_here else -1)
 
-    def publish(self, batch: int, destinations: Iterable[int], sequence: int) -> None:
+    def publish(self, batch: int, destinations: Iterable[int], sequence: int, digest: int) -> None:
         """A batch is visible, and has messages in these destinations."""
-        self.published, self.published_at = batch, sequence
+        if batch > self.published:
+            self.earlier_at, self.published_at = self.published_at, sequence
+        self.published, self.published_as = batch, digest
         for destination in destinations:
             self.note(destination, batch)
         self.drop(range(batch + 1))

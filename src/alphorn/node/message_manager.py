@@ -368,8 +368,7 @@ class MessageManagerNode:
         found: list[tuple[int, memoryview]] = []
         size = 0
         for sequence in sequences:
-            # What is not applied here may be something that was never committed.
-            payload = self.bus.read_entry(sequence) if sequence <= self._machine.engine.sequence else None
+            payload = self.bus.read_entry(sequence)
             if payload is not None:
                 found.append((sequence, memoryview(payload)))
                 size += len(payload)

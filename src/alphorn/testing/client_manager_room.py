@@ -76,6 +76,12 @@ class ClientManagerRoom:
         """In the network."""
         return self.node.index
 
+    @property
+    def held(self) -> int:
+        """The most messages that one of its consumers has."""
+        machine: Any = self.machine
+        return max((len(consumer.held) for consumer in machine._desk.consumers.values()), default=0)
+
     def accept(self, end: StreamEnd) -> bool:
         """A client connects; False where nobody listens."""
         turns = self.turns

@@ -1,6 +1,6 @@
 """What one seed of a message cluster stands for: its members, its clients and what they want, its faults."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 
 import msgspec
@@ -19,7 +19,15 @@ ACCOUNTS = ("queue:account a", "queue:account b", "queue:account c")  # of telle
 DESTINATIONS = ("queue:a", "queue:b", "topic:t")  # of clients
 ALL_QUEUES = "glob:queue:?"
 STAGED_QUEUE = "queue:s"  # what jobs publish to (staging.py)
-STREAM_FAULTS = ("break-streams", "crash-client-manager", "crash-client", "goodbye", "slow-client")
+SECOND_STAGED_QUEUE = "queue:r"  # and this, where there are several channels
+STREAM_FAULTS = (
+    "break-streams",
+    "crash-client-manager",
+    "late-client-manager",
+    "crash-client",
+    "goodbye",
+    "slow-client",
+)
 # Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
 LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
@@ -72,7 +80,13 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def job_targets(self) -> tuple[str, ...]:
         """What jobs publish to: nothing that is limited, because what is staged comes whatever there is room for."""
-        return tuple(name for name in (STAGED_QUEUE, "topic:t") if name not in self.limits.max_lengths)
+        queues = (STAGED_QUEUE,) if self.channels == 1 else (STAGED_QUEUE, SECOND_STAGED_QUEUE)
+        return tuple(name for name in (*queues, "topic:t") if name not in self.limits.max_lengths)
+
+    @property
+    def movable(self) -> tuple[str, ...]:
+        """What is moved between channels."""
+        return tuple(dict.fromkeys((*DESTINATIONS, *(self.job_targets if self.jobs else ()))))
 
     def describe(self) -> str:
         """One line for people."""
@@ -100,7 +114,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     clients = _with_patterns(clients, Random(f"{seed}/patterns"))
     shares = Random(f"{seed}/policies")
     policies = _draw_policies(shares)
-    clients = _with_rivals(clients, policies, shares)
+    clients = _with_uneven_room(_with_rivals(clients, policies, shares), policies, shares)
     jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
         seed=seed,
@@ -115,7 +129,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             batch_bytes_max=1 << 20,
         ),
         client_managers=managers,
-        clients=_with_staged(clients, jobs),
+        clients=_with_staged(clients, jobs, STAGED_QUEUE),
         limits=_draw_limits(stream),
         policies=policies,
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
@@ -132,14 +146,23 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
 
 
 def make_channel_plan(seed: int) -> ClusterPlan:
-    """Draws the plan of a seed for several channels. Tellers and jobs stay away: what they use is on one.
+    """Draws the plan of a seed for several channels. Tellers stay away: what they use is on one.
 
     So does what is together: a process of several members would end by the faults of several groups.
     """
     plan = make_cluster_plan(seed)
+    clients = _with_staged(plan.clients, Random(f"{seed}/second queue"), SECOND_STAGED_QUEUE)
     faults = (*plan.faults, *[MOVE] * MOVES)
     return msgspec.structs.replace(
-        plan, channels=CHANNELS, faults=faults, liveness_s=60.0, tellers=0, units=0, jobs=0, together=False
+        plan,
+        clients=clients,
+        channels=CHANNELS,
+        faults=faults,
+        liveness_s=60.0,
+        tellers=0,
+        units=0,
+        jobs=max(1, plan.jobs),
+        together=False,
     )
 
 
@@ -186,11 +209,11 @@ def _with_patterns(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[Cli
     return tuple(found)
 
 
-def _with_staged(clients: tuple[ClientPlan, ...], stream: Random) -> tuple[ClientPlan, ...]:
-    """One client receives what jobs publish, or several do."""
+def _with_staged(clients: tuple[ClientPlan, ...], stream: Random, queue: str) -> tuple[ClientPlan, ...]:
+    """One client receives what jobs publish to a queue, or several do."""
     first = stream.randrange(len(clients))
     return tuple(
-        msgspec.structs.replace(client, readings=(*client.readings, _draw_reading(stream, STAGED_QUEUE)))
+        msgspec.structs.replace(client, readings=(*client.readings, _draw_reading(stream, queue)))
         if place == first or stream.random() < 0.2
         else client
         for place, client in enumerate(clients)
@@ -227,6 +250,21 @@ def _with_rivals(clients: tuple[ClientPlan, ...], queues: Iterable[str], stream:
             place = stream.choice(others)
             readings = (*found[place].readings, _draw_reading(stream, queue))
             found[place] = msgspec.structs.replace(found[place], readings=readings)
+    return tuple(found)
+
+
+def _with_uneven_room(
+    clients: tuple[ClientPlan, ...], policies: Mapping[str, Policy], stream: Random
+) -> tuple[ClientPlan, ...]:
+    """Where messages of one key go to one consumer: some take so few that others of the key wait, some have many."""
+    queues = {name for name, policy in policies.items() if policy.groups and stream.random() < 0.7}
+    found = []
+    for client in clients:
+        readings = [
+            msgspec.structs.replace(each, prefetch=stream.choice((1, 1, 20))) if each.destination in queues else each
+            for each in client.readings
+        ]
+        found.append(msgspec.structs.replace(client, readings=tuple(readings)))
     return tuple(found)
 
 

@@ -56,7 +56,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 # How often a class stands among those to draw from. What needs several things to coincide comes to nothing mostly.
-WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3}
+WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3, "late-client-manager": 4}
 
 
 class Nemesis:
@@ -72,6 +72,7 @@ class Nemesis:
         "facts",
         "is_calm",
         "late",
+        "quiet_until",
         "ruin",
         "simulation",
         "stream",
@@ -96,6 +97,7 @@ class Nemesis:
         self.counts: dict[str, int] = {}
         self.clients = 0  # how many came later
         self.is_calm = False  # a fault that bears no other is under way
+        self.quiet_until = 0.0  # a fault that others would mostly spoil is under way
         self._enabled = [name for name in enabled for _ in range(WEIGHTS.get(name, 1))]
         self._faults = faults
         self._pace_s = pace_s
@@ -155,7 +157,7 @@ class Nemesis:
     def _inject(self) -> None:
         if not self._is_running:
             return
-        if not self.is_calm:
+        if not self.is_calm and self.simulation.now >= self.quiet_until:
             self.inject(self.stream.choice(self._enabled))
             self._restart_forgotten()
         self.simulation.schedule.after(self.draw_s(), self._inject)

@@ -1,5 +1,6 @@
 """Mistakes in the flow of batches: numbering, delivery, repair, and what may be let go."""
 
+from copy import copy
 from typing import Any
 
 from alphorn.bus.entries import Assignment, Collected
@@ -10,7 +11,7 @@ from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
 from alphorn.bus.receiver import Receiver
 from alphorn.bus.repair import Repairer
-from alphorn.bus.roster import Roster, Standing
+from alphorn.bus.roster import Roster
 from alphorn.bus.sequencer import Sequencer, _Report
 from alphorn.bus.takeover import Takeover
 from alphorn.io.retention import Retention
@@ -121,9 +122,8 @@ def _collected_from_laggards() -> list[Patch]:
     def collection(self: Any, tip: Any, now: float) -> Collected | None:
         ready = Roster(self._station, self.begun_at)
         for number, standing in self.standings.items():
-            copy = ready.standings[number] = Standing(standing.origin, standing.heard_at)
-            copy.checkpoint = standing.checkpoint
-            copy.stored = copy.accepted = self._station.ledger.last
+            ready.standings[number] = copied = copy(standing)
+            copied.stored = copied.accepted = self._station.ledger.last
         return original(ready, tip, now)
 
     return [(Roster, "collection", collection)]

@@ -327,7 +327,7 @@ class Replica(Process):
             case mm.Order(payload):
                 self.channel.order(self, 0, payload)
             case mm.Supply(number, request, sequences):
-                found = [(sequence, self.read(sequence)) for sequence in sequences if sequence <= self.applied]
+                found = [(sequence, self.read(sequence)) for sequence in sequences]
                 entries = [(sequence, memoryview(payload)) for sequence, payload in found if payload is not None]
                 self._say(number, link.Entries(request, entries))
             case mm.Break(number, _):

@@ -19,6 +19,7 @@ from alphorn.testing.streams import SimulatedStreams, StreamEnd
 
 REPLICAS = 2
 RELINK_S = (0.02, 0.3)
+CHANNEL_NAMES = ("first", "second", "third")
 CACHE_BYTES = 10_000  # so little that bodies are often fetched
 
 
@@ -35,7 +36,10 @@ class Manager(Process):
         """Begins, with nothing."""
         self.run += 1
         ids = IdSource(bytes((10, 0, 0, self.place)), 7000, unix_s=UNIX_START_S + self.schedule.now)
-        settings = Settings(name=self.name, channels=len(self._channels), cache_bytes=CACHE_BYTES)
+        count = len(self._channels)
+        settings = Settings(
+            name=self.name, channels=count, channel_names=CHANNEL_NAMES[:count], cache_bytes=CACHE_BYTES
+        )
         self.machine = ClientManager(settings, ids, origins=[self.origin for _ in self._channels])
         self.machine.watch_steps(self._on_step)
         self._clients: dict[int, StreamEnd] = {}

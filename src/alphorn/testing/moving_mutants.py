@@ -4,12 +4,14 @@ from typing import Any
 
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.moving import Moving
-from alphorn.message_manager import departing
+from alphorn.message_manager import departing, landing
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moves import Lent
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
+from alphorn.message_manager.writers import Writer, Writers
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.mutation import Mutant, Patch
 
@@ -51,6 +53,34 @@ def _held_left_behind() -> list[Patch]:
     return [(Consuming, "_on_moved", on_moved)]
 
 
+def _batches_left_behind() -> list[Patch]:
+    def bring_nothing(state: State, there: State, source_number: int, number: int) -> None:
+        """Writers begin anew with the destination."""
+
+    return [(landing, "_bring_writers", bring_nothing)]
+
+
+def _word_for_newcomers() -> list[Patch]:
+    def has_published(self: Writer, batch: int, destination: int, came_at: int) -> bool:
+        return batch <= max(self.into.get(destination, -1), self.published if came_at < self.published_at else -1)
+
+    return [(Writer, "has_published", has_published)]
+
+
+def _word_for_all() -> list[Patch]:
+    def has_published(self: Writer, batch: int, destination: int, came_at: int) -> bool:
+        return batch <= max(self.into.get(destination, -1), self.published)
+
+    return [(Writer, "has_published", has_published)]
+
+
+def _staged_forgotten() -> list[Patch]:
+    def have_staged(self: Writers, destination: int) -> bool:
+        return False
+
+    return [(Writers, "have_staged", have_staged)]
+
+
 MOVING_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="channels", patch=patch)
     for name, description, patch in (
@@ -58,5 +88,17 @@ MOVING_MUTANTS = tuple(
         ("lent-forgotten", "What consumers hold is given to others where the destination goes.", _lent_forgotten),
         ("refused-dropped", "What came too late for the old channel is not sent to the new one.", _refused_dropped),
         ("held-left-behind", "Consumers follow without what they hold.", _held_left_behind),
+        (
+            "batches-left-behind",
+            "What writers have published does not move along.",
+            _batches_left_behind,
+        ),
+        ("word-for-all", "What a channel has published counts for what came later.", _word_for_all),
+        (
+            "word-for-newcomers",
+            "What a channel has published counts for what came meanwhile.",
+            _word_for_newcomers,
+        ),
+        ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from alphorn.bus.config import Role
 from alphorn.bus.frames import DATA_TYPE, FRAME_NAMES, REPAIR_TYPE, Fetch
-from alphorn.testing.checkers.facts import TYPE_PLACE
+from alphorn.testing.checkers.facts import EPOCH_PLACE, TYPE_PLACE
 from alphorn.testing.network_faults import LASTS_S, Pairs
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.node_faults import sequencer_of
@@ -67,22 +67,27 @@ def usurp(nemesis: "Nemesis") -> str:
     loyal, second = candidates[:2]
     others = [node for node in up if node not in (loyal, second)][: voters // 2]
     away = [second, *others]
+    leaves_s, lasts_s = stream.uniform(0.0, UNHEARD_S), 0.5 + nemesis.draw_s(USURPED_S)
     servers = [node.index for node in up]
     late = [(node.index, target) for node in nemesis.simulation.nodes for target in servers if node.index != target]
-    rule = _drop(nemesis, late, (DATA_TYPE, REPAIR_TYPE), UNHEARD_S + nemesis.draw_s(0.7))
-    run, network = second.run, nemesis.simulation.network
+    rule = _drop(nemesis, late, (DATA_TYPE, REPAIR_TYPE), leaves_s + lasts_s)
+    epoch, network = nemesis.ruin.newest_epoch, nemesis.simulation.network
 
     def on_sent(node: SimulatedNode, to: str, data: bytes, troubles: Troubles) -> None:
-        if node is second and node.run == run and to == loyal.name and data[TYPE_PLACE] == FETCH_TYPE:
+        is_fetch = node in away and to == loyal.name and data[TYPE_PLACE] == FETCH_TYPE
+        if is_fetch and int.from_bytes(data[EPOCH_PLACE], "big") > epoch:
             nemesis.after(stream.uniform(0.0, ANSWERED_S_MAX), network.remove_rule, rule)
 
     nemesis.simulation.watch.sent.append(on_sent)
-    nemesis.after(stream.uniform(0.0, UNHEARD_S), _leave_sequencer, nemesis, first, away)
+    nemesis.workload.order_some(first)
+    if stream.random() < 0.5:
+        nemesis.quiet_until = nemesis.simulation.now + leaves_s + lasts_s
+    nemesis.after(leaves_s, _leave_sequencer, nemesis, first, away, lasts_s)
     return f"{second.name} with {join_names(others)} from {first.name}, {loyal.name} stays"
 
 
-def _leave_sequencer(nemesis: "Nemesis", first: SimulatedNode, away: list[SimulatedNode]) -> None:
-    network, lasts_s = nemesis.simulation.network, 0.5 + nemesis.draw_s(USURPED_S)
+def _leave_sequencer(nemesis: "Nemesis", first: SimulatedNode, away: list[SimulatedNode], lasts_s: float) -> None:
+    network = nemesis.simulation.network
     apart = [pair for node in away for pair in ((first.index, node.index), (node.index, first.index))]
     rest = [node.index for node in nemesis.simulation.nodes if node not in away]
     unheard = [(node.index, target) for node in away for target in rest]

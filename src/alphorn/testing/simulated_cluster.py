@@ -14,9 +14,9 @@ from alphorn.message_manager.queue import Queue
 from alphorn.model.errors import Error
 from alphorn.model.moving_conversation import Move
 from alphorn.testing.book import Book
-from alphorn.testing.client_manager_faults import crash_client_manager, slow_client
+from alphorn.testing.client_manager_faults import crash_client_manager, delay_client_manager, slow_client
 from alphorn.testing.client_manager_room import ClientManagerRoom
-from alphorn.testing.cluster_plan import ACCOUNTS, DESTINATIONS, MOVE, ClientPlan, ClusterPlan
+from alphorn.testing.cluster_plan import ACCOUNTS, MOVE, ClientPlan, ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.simulated_channel import SimulatedChannel
@@ -106,6 +106,7 @@ class SimulatedCluster:
             name,
             place=self.client_managers[number % len(self.client_managers)].place,
             targets=self.plan.job_targets,
+            channels=[channel.name for channel in self.channels] if MOVE in self.plan.faults else (),
             managers=self.client_managers,
             streams=self.channels[0].streams,
             stream=Random(f"{self.plan.seed}/{name}"),
@@ -194,6 +195,7 @@ class SimulatedCluster:
             "crash-client-manager": lambda nemesis: crash_client_manager(nemesis, self.client_managers),
             "crash-client": partial(self._end_client, says_goodbye=False),
             "goodbye": partial(self._end_client, says_goodbye=True),
+            "late-client-manager": lambda nemesis: delay_client_manager(nemesis, self.client_managers),
             "slow-client": lambda nemesis: slow_client(nemesis, self.client_managers),
             MOVE: self._move,
         }
@@ -217,7 +219,7 @@ class SimulatedCluster:
         if not open_clients:
             return ""
         client = nemesis.stream.choice(open_clients)
-        destination, channel = nemesis.stream.choice(DESTINATIONS), nemesis.stream.choice(self.channels).name
+        destination, channel = nemesis.stream.choice(self.plan.movable), nemesis.stream.choice(self.channels).name
         self.moves["asked"] += 1
         client.ask(lambda request: Move(request, destination, channel), self._on_moved)
         return f"{destination} to {channel}, asked by {client.name}"

@@ -1,12 +1,14 @@
 """Jobs that publish in stages, as Spark's sink does: what they stage is seen all together, once, or never.
 
 A job has a name and a note of the batch it is at; both outlive its program, and nothing else does. For each batch it
-stages some partitions, sometimes in a second attempt that it does not name, and publishes. What it cannot be sure of it
-does again, under the same batch and with other messages: after it died, or when its note is lost. It publishes twice,
-before all is staged, or not at all.
+stages some partitions, sometimes in a second attempt that it does not name, and publishes, on one channel after the
+other. What it cannot be sure of it does again, under the same batch and in other attempts: after it died, when its note
+is lost, or when a destination was on its way to another channel. It publishes twice, before all is staged, or not at
+all; and what it said earlier may be heard once more, long after.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,49 +16,100 @@ import msgspec
 
 from alphorn.client.core import State
 from alphorn.client.requests import Answer, OnAnswer
-from alphorn.client.staging import Staging
-from alphorn.model.conversation import AnyClientFrame, Resolve
+from alphorn.client.staging import Staged, Staging, attempts_by_channel
+from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
 from alphorn.model.errors import Error, Unavailable
 from alphorn.model.log_conversation import DropStaged, PublishStaged, Stage
+from alphorn.model.moving_conversation import Move
 from alphorn.testing.book import Book
 from alphorn.testing.client_life import ClientLife, Door
 from alphorn.testing.model_channels import Tell
 from alphorn.testing.streams import SimulatedStreams
 from alphorn.testing.watch import Violation
 
-CHANNEL = 0
-BEGIN_SHARE = 0.2  # of steps in which a job that is at nothing begins
+BEGIN_SHARE = 0.4  # of steps in which a job that is at nothing begins
+TASK_SHARE = 0.3  # of steps in which the next task begins
+MOVE_SHARE = 0.03  # of steps in which somebody wants a destination on another channel,
+FREE_SHARE = 0.8  # and of times in which what was staged was let go, so that it can
+LATE_SHARE = 0.05  # of steps in which something comes that was asked before
+SAID_MAX = 6  # requests of each kind that may come once more
 PARTITIONS_MAX = 3
-PARTS_MAX = 3  # of an attempt
+ROWS_MAX = 6  # of a destination in a batch
 MESSAGES_MAX = 4  # of a part
+DIE_SHARE = 0.4  # of publications in which the driver dies between two channels
 SPARE_SHARE = 0.3  # of partitions that have an attempt more
 HASTY_SHARE = 0.15  # of batches that are published before all is known to be staged
 DROP_SHARE = 0.15
 AGAIN_SHARE = 0.3  # of publications that are asked for again
 FORGET_SHARE = 0.3  # of batches that are done and begun anew
 SKIP_SHARE = 0.2  # of batches after which a number is left out
+STALE_SHARE = 0.3  # of batches whose words may still be heard during the next ones
 
 BatchName = tuple[str, int]  # writer and batch
+Parts = list[tuple[str, int]]  # destination, messages
+Make = Callable[[int], AnyClientFrame]
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """What one task stages."""
+
+    partition: int
+    number: int
+    parts: Parts
+    publication: "Publication | None"  # the one that names it
+    channels: dict[int, tuple[int, int]] = {}  # parts and messages, once they are sent
+    homes: dict[str, int] = {}  # destination → channel
+    tokens: dict[str, list[int]] = {}  # by destination, in their order
+    is_sent: bool = False
+    is_refused: bool = False
 
 
 class Publication(msgspec.Struct, eq=False):
-    """What one `PublishStaged` names."""
+    """What is published together, by one `PublishStaged` for each channel."""
 
-    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
-    tokens: dict[str, list[int]]  # by destination, in their order
+    attempts: list[Attempt]  # by partition
     is_hasty: bool
+    waiting: list[Attempt] = []  # tasks that have not begun, in their order
     is_asked: bool = False
+    left: list[int] = []  # channels that have not answered yet
+
+    @property
+    def channels(self) -> list[int]:
+        """Where anything of it is staged."""
+        return sorted({channel for attempt in self.attempts for channel in attempt.channels})
+
+    @property
+    def homes(self) -> dict[str, int]:
+        """On which channels its destinations were found."""
+        return {name: home for attempt in self.attempts for name, home in attempt.homes.items()}
+
+    @property
+    def tokens(self) -> dict[str, list[int]]:
+        """By destination, in their order."""
+        found: dict[str, list[int]] = {}
+        for attempt in self.attempts:
+            for destination, tokens in attempt.tokens.items():
+                found.setdefault(destination, []).extend(tokens)
+        return found
+
+    def named(self, batch: int) -> dict[int, list[tuple[int, int, int, int]]]:
+        """What the client library asks of each channel; raises `Unavailable` where it would."""
+        staged = [Staged(each.partition, each.number, each.channels, each.homes) for each in self.attempts]
+        return attempts_by_channel(batch, staged)
 
 
 class StagingBook:
     """What jobs staged, asked for and were told."""
 
     def __init__(self) -> None:
-        self.staged: dict[int, tuple[BatchName, Publication | None]] = {}  # by token; None where nothing names it
+        self.staged: dict[int, tuple[BatchName, Attempt]] = {}  # by token
         self.batches: dict[BatchName, list[Publication]] = {}
         self.done: set[BatchName] = set()  # a job heard that it is published
         self.refused = 0  # publications that were not staged as they should be
         self.dropped = 0
+        self.moves = 0  # that jobs asked for
+        self.torn = 0  # publications of which a destination was on two channels
+        self.late = 0  # requests that came once more
 
 
 class StagingClient(ClientLife):
@@ -68,6 +121,7 @@ class StagingClient(ClientLife):
         *,
         place: int,
         targets: Sequence[str],
+        channels: Sequence[str] = (),
         managers: Sequence[Door],
         streams: SimulatedStreams,
         stream: random.Random,
@@ -77,11 +131,14 @@ class StagingClient(ClientLife):
     ) -> None:
         super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
         self._targets = targets
+        self._channels = channels  # between which its destinations are moved
         self._book = book
         self._staging_book = staging_book
         self._batch = 0
         self._given_up: set[int] = set()  # batches of which something was let go, now or as soon as that is heard
+        self._missing: dict[str, int] = {}  # destinations that did not get the batch when the driver died, and where
         self._attempts = 0
+        self._said: dict[str, deque[Make]] = {}  # by kind: what may be heard once more
 
     def find_unfinished(self) -> str:
         """What is still to be done, in words; nothing when all is well."""
@@ -94,13 +151,10 @@ class StagingClient(ClientLife):
         return self.name, self._batch
 
     def _begin(self) -> None:
-        self._places: dict[str, int] = {}
         self._publication: Publication | None = None  # what is staged, or was and is not published
         self._open = 0  # questions
-        for destination in self._targets:
-            self._ask(partial(Resolve, destination=destination), partial(self._on_place, destination))
 
-    def _ask(self, make: Callable[[int], AnyClientFrame], on_answer: OnAnswer) -> None:
+    def _ask(self, make: Make, on_answer: OnAnswer) -> None:
         run = self._run
 
         def answered(answer: Answer | Error) -> None:
@@ -111,51 +165,126 @@ class StagingClient(ClientLife):
         self._open += 1
         self.core.request(make, answered)
 
-    def _on_place(self, destination: str, answer: Answer | Error) -> None:
-        if isinstance(answer, Error):
-            raise Violation("clients are served", f"{self.name} cannot have {destination}: {answer}")
-        self._places[destination] = self.core.remember_place(destination, answer)
-
     def _act(self) -> None:
         publication, draw = self._publication, self._stream.random
-        if len(self._places) < len(self._targets):
-            return
+        if self._said and not self.is_calm and draw() < LATE_SHARE:
+            self._say_again()
+        self._move_sometimes(MOVE_SHARE, {})
         if publication is None:
             if not self._open and not self.is_calm and draw() < BEGIN_SHARE:
                 self._stage()
+        elif publication.waiting:
+            if draw() < TASK_SHARE:
+                self._stage_attempt(publication.waiting.pop(0))
         elif publication.is_hasty and not publication.is_asked:
-            self._publish(publication)
+            if all(attempt.is_sent for attempt in publication.attempts):
+                self._publish(publication)
         elif not self._open:
-            if not self.is_calm and draw() < DROP_SHARE:
-                self._drop()
+            refused = [attempt for attempt in publication.attempts if attempt.is_refused]
+            if draw() < (0.5 if refused else 0.0 if self.is_calm else 0.7 if self._missing else DROP_SHARE):
+                self._drop(publication)
+            elif refused:
+                self._stage_again(publication, refused)
             else:
                 self._publish(publication)
+
+    def _note(self, kind: str, make: Make) -> Make:
+        self._said.setdefault(kind, deque(maxlen=SAID_MAX)).append(make)
+        return make
+
+    def _say_again(self) -> None:
+        kind = self._stream.choice(sorted(self._said))
+        make = self._stream.choice(self._said[kind])
+        self._staging_book.late += 1
+        self.core.request(make, lambda answer: None)
+        if kind == "drop" and self._publication is not None:
+            self._move_sometimes(FREE_SHARE, self._publication.homes)
+
+    def _move_sometimes(self, share: float, homes: dict[str, int]) -> None:
+        """Somebody wants a destination on another channel than where it is, as far as that is known."""
+        draw = self._stream
+        if self._channels and not self.is_calm and draw.random() < share:
+            destination = draw.choice(sorted(homes) or self._targets)
+            others = [name for number, name in enumerate(self._channels) if number != homes.get(destination)]
+            channel = draw.choice(others)
+            self._tell(self.name, f"wants {destination} on {channel}")
+            self.core.request(lambda request: Move(request, destination, channel), self._on_moved)
+
+    def _on_moved(self, answer: Answer | Error) -> None:
+        self._staging_book.moves += not isinstance(answer, Error)
 
     # --- staging ---
 
     def _stage(self) -> None:
+        """Begins a batch, or begins it anew: where its destinations are moved it has the same rows then."""
         draw = self._stream
-        made = Publication([], {}, draw.random() < HASTY_SHARE)
-        for partition in range(draw.randint(1, PARTITIONS_MAX)):
+        rows = random.Random(f"{self.name}/{self._batch}") if self._channels else draw
+        parts = [part for name in self._targets for part in self._cut(name, rows.randint(0, ROWS_MAX))]
+        if not parts:
+            self._go_on()
+            return
+        draw.shuffle(parts)
+        self._publication = made = Publication([], draw.random() < HASTY_SHARE)
+        self._staging_book.batches.setdefault(self._name, [])
+        partitions = draw.randint(1, PARTITIONS_MAX)
+        for partition in range(partitions):
+            mine = parts[partition::partitions]
             if draw.random() < SPARE_SHARE:
-                self._stage_attempt(partition, None)
-            self._stage_attempt(partition, made)
-        if made.tokens:
-            self._staging_book.batches.setdefault(self._name, [])
-            self._publication = made
+                made.waiting.append(Attempt(partition, self._next_attempt(), mine, None))
+            attempt = Attempt(partition, self._next_attempt(), mine, made)
+            made.attempts.append(attempt)
+            made.waiting.append(attempt)
 
-    def _stage_attempt(self, partition: int, publication: Publication | None) -> None:
-        draw = self._stream
+    def _cut(self, destination: str, rows: int) -> Parts:
+        parts: Parts = []
+        while rows:
+            count = self._stream.randint(1, min(rows, MESSAGES_MAX))
+            parts.append((destination, count))
+            rows -= count
+        return parts
+
+    def _next_attempt(self) -> int:
         self._attempts += 1
-        staging = Staging(writer=self.name, batch=self._batch, partition=partition, attempt=self._attempts)
-        parts, messages = draw.randint(0, PARTS_MAX), 0
-        for part in range(parts):
-            destination, count = draw.choice(self._targets), draw.randint(1, MESSAGES_MAX)
-            counter = (self._batch << 32) + messages + 1
-            tokens = self._note(staging, destination, counter, count, publication)
+        return self._attempts
+
+    def _stage_again(self, publication: Publication, refused: list[Attempt]) -> None:
+        """Tasks whose destinations were on their way are run once more."""
+        for attempt in refused:
+            attempt.publication = None
+            again = Attempt(attempt.partition, self._next_attempt(), attempt.parts, publication)
+            publication.attempts[publication.attempts.index(attempt)] = again
+            self._stage_attempt(again)
+
+    def _stage_attempt(self, attempt: Attempt) -> None:
+        """Looks up where its destinations are, then stages."""
+        places: dict[str, int] = {}
+        wanted = sorted({destination for destination, _ in attempt.parts})
+
+        def on_place(destination: str, answer: Answer | Error) -> None:
+            if isinstance(answer, Error):
+                raise Violation("clients are served", f"{self.name} cannot have {destination}: {answer}")
+            places[destination] = self.core.remember_place(destination, answer)
+            if len(places) == len(wanted):
+                self._send(attempt, places)
+
+        for destination in wanted:
+            self._ask(partial(Resolve, destination=destination), partial(on_place, destination))
+        attempt.is_sent = not wanted
+
+    def _send(self, attempt: Attempt, places: dict[str, int]) -> None:
+        staging = Staging(writer=self.name, batch=self._batch, partition=attempt.partition, attempt=attempt.number)
+        counter = (self._batch << 32) + 1
+        for destination, count in attempt.parts:
+            channel, _ = parts_of(places[destination])
+            attempt.homes[destination] = channel
+            parts, messages = attempt.channels.get(channel, (0, 0))
+            tokens = [self._book.send(destination, staging.producer, counter + n, self._now) for n in range(count)]
+            for token in tokens:
+                self._staging_book.staged[token] = (self._name, attempt)
+            attempt.tokens.setdefault(destination, []).extend(tokens)
             make = partial(
                 Stage,
-                place=self._places[destination],
+                place=places[destination],
                 producer=staging.producer,
                 counter=counter,
                 count=count,
@@ -166,66 +295,81 @@ class StagingClient(ClientLife):
                 batch=staging.batch,
                 partition=staging.partition,
                 attempt=staging.attempt,
-                part=part,
+                part=parts,
             )
-            self._ask(make, self._on_staged)
-            messages += count
-        if publication is not None:
-            publication.attempts.append((partition, staging.attempt, parts, messages))
+            self._ask(self._note("stage", make), partial(self._on_staged, attempt))
+            attempt.channels[channel] = (parts + 1, messages + count)
+            counter += count
+        attempt.is_sent = True
 
-    def _note(
-        self, staging: Staging, destination: str, counter: int, count: int, publication: Publication | None
-    ) -> list[int]:
-        tokens = [self._book.send(destination, staging.producer, counter + place, self._now) for place in range(count)]
-        for token in tokens:
-            self._staging_book.staged[token] = (self._name, publication)
-        if publication is not None:
-            publication.tokens.setdefault(destination, []).extend(tokens)
-        return tokens
-
-    def _on_staged(self, answer: Answer | Error) -> None:
+    def _on_staged(self, attempt: Attempt, answer: Answer | Error) -> None:
         if isinstance(answer, Error):
-            raise Violation("clients are served", f"{self.name} cannot stage: {answer}")
+            if not self._channels or not isinstance(answer, Unavailable):
+                raise Violation("clients are served", f"{self.name} cannot stage: {answer}")
+            attempt.is_refused = True
 
     # --- publishing ---
 
     def _publish(self, publication: Publication) -> None:
+        try:
+            named = publication.named(self._batch)
+        except Unavailable:
+            self._staging_book.torn += 1
+            self._drop(publication)
+            return
         if not publication.is_asked:
             publication.is_asked = True
             self._staging_book.batches[self._name].append(publication)
-        self._tell(self.name, f"publishes batch {self._batch} {publication.attempts}")
-        make = partial(
-            PublishStaged, channel=CHANNEL, writer=self.name, batch=self._batch, attempts=publication.attempts
-        )
-        self._ask(make, partial(self._on_published, publication))
+        publication.left = publication.left or sorted(named)
+        channel = publication.left[0]
+        self._tell(self.name, f"publishes batch {self._batch} on channel {channel} {named[channel]}")
+        make = partial(PublishStaged, channel=channel, writer=self.name, batch=self._batch, attempts=named[channel])
+        self._ask(self._note("publish", make), partial(self._on_published, publication))
 
     def _on_published(self, publication: Publication, answer: Answer | Error) -> None:
         self._tell(self.name, f"hears {answer}")
+        draw = self._stream.random
         if isinstance(answer, Error):
-            is_expected = publication.is_hasty or self._batch in self._given_up
+            is_expected = publication.is_hasty or bool(self._channels) or self._batch in self._given_up
             if not is_expected or not isinstance(answer, Unavailable):
                 raise Violation("clients are served", f"{self.name} cannot publish batch {self._batch}: {answer}")
             self._staging_book.refused += 1
             self._publication = None
             return
+        publication.left.pop(0)
+        if publication.left:
+            if not self.is_calm and draw() < DIE_SHARE:
+                left = publication.left
+                self._missing = {name: home for name, home in publication.homes.items() if home in left}
+                self.crash()
+            else:
+                self._publish(publication)
+            return
         self._staging_book.done.add(self._name)
-        draw = self._stream.random
         if self.is_calm or draw() >= AGAIN_SHARE:
             self._publication = None
             if self.is_calm or draw() >= FORGET_SHARE:
                 self._go_on()
 
     def _go_on(self) -> None:
+        self._missing = {}
+        if self._stream.random() >= STALE_SHARE:
+            self._said.clear()
         self._batch += 2 if self._stream.random() < SKIP_SHARE else 1
 
-    def _drop(self) -> None:
+    def _drop(self, publication: Publication) -> None:
         self._given_up.add(self._batch)
-        self._ask(partial(DropStaged, channel=CHANNEL, writer=self.name, batch=self._batch), self._on_dropped)
+        self._tell(self.name, f"lets go of batch {self._batch}")
+        for channel in publication.channels:
+            make = partial(DropStaged, channel=channel, writer=self.name, batch=self._batch)
+            self._ask(self._note("drop", make), self._on_dropped)
 
     def _on_dropped(self, answer: Answer | Error) -> None:
         if isinstance(answer, Error):
             raise Violation("clients are served", f"{self.name} cannot let go of batch {self._batch}: {answer}")
-        self._staging_book.dropped += 1
-        self._publication = None
-        if self._stream.random() < 0.5:
-            self._go_on()
+        if not self._open:
+            self._staging_book.dropped += 1
+            self._publication = None
+            if self._stream.random() < (0.1 if self._missing else 0.5):
+                self._go_on()
+            self._move_sometimes(FREE_SHARE, self._missing)

@@ -59,6 +59,14 @@ def _nobody_asks() -> list[Patch]:
     return [(Transactions, "resolve", lambda self, frame: None)]
 
 
+def _moved_while_prepared() -> list[Patch]:
+    return [(transaction_state.Transactions, "involve", lambda self, destination: False)]
+
+
+def _prepared_while_moved() -> list[Patch]:
+    return [(transacting, "_check_stays", lambda state, number, *, is_thorough: None)]
+
+
 TRANSACTION_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="transfers", patch=patch)
     for name, description, patch in (
@@ -67,6 +75,8 @@ TRANSACTION_MUTANTS = tuple(
         ("done-again", "A transaction that is asked for again is done again.", _done_again),
         ("prepared-not-kept", "Checkpoints do not say which transactions are prepared.", _prepared_not_kept),
         ("consumed-not-checked", "What a transaction consumes need not be there any more.", _consumed_not_checked),
+        ("moved-while-prepared", "A destination leaves that a prepared transaction concerns.", _moved_while_prepared),
+        ("prepared-while-moved", "A transaction is prepared for a destination that leaves.", _prepared_while_moved),
         ("nobody-resolves", "Transactions whose Client Manager died stay as they are.", _nobody_asks),
     )
 )

@@ -9,11 +9,15 @@ import random
 import msgspec
 import xxhash
 
+from alphorn.client.core import State
+from alphorn.client.requests import Answer
 from alphorn.client_manager.transactions import STEPS as MANAGER_STEPS
 from alphorn.message_manager.queue import Queue
+from alphorn.model.errors import Error
+from alphorn.model.moving_conversation import Move
 from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
 from alphorn.testing.model_channels import Process
-from alphorn.testing.model_cluster import ModelCluster
+from alphorn.testing.model_cluster import CHANNEL_NAMES, ModelCluster
 from alphorn.testing.run import Result, judged
 from alphorn.testing.spreading import spread
 from alphorn.testing.timeline import Timeline
@@ -37,6 +41,8 @@ FAULTS = (
     "freeze-manager",
     "stall-channel",
 )
+MOVE = "move-account"
+MOVES = 4  # how often that stands among the faults to draw from, where accounts are moved
 
 
 class TransferPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +71,7 @@ def make_transfer_plan(seed: int) -> TransferPlan:
     """Draws the plan of a seed."""
     stream = random.Random(f"{seed}/transfers")
     channels = stream.choice((1, 2, 2, 3))
+    moves = MOVES if channels > 1 and random.Random(f"{seed}/moves").random() < 0.5 else 0
     return TransferPlan(
         seed=seed,
         channels=channels,
@@ -72,7 +79,7 @@ def make_transfer_plan(seed: int) -> TransferPlan:
         clients=stream.randint(2, 4),
         accounts=stream.randint(channels, 5),
         units=stream.randint(4, 30),
-        faults=tuple(sorted(stream.sample(FAULTS, stream.randint(3, len(FAULTS))))),
+        faults=(*sorted(stream.sample(FAULTS, stream.randint(3, len(FAULTS)))), *[MOVE] * moves),
         pace_s=stream.choice((0.2, 0.5, 1.0)),
         safety_s=stream.uniform(*SAFETY_S),
     )
@@ -96,7 +103,7 @@ class TransferRun:
         self.cluster = ModelCluster(
             self._stream, channels=plan.channels, managers=plan.managers, record=self._hash.update, tell=self._tell
         )
-        accounts = spread("queue:account", plan.accounts, plan.channels)
+        self.accounts = accounts = spread("queue:account", plan.accounts, plan.channels)
         self.clients = [
             TransferClient(
                 f"C{number + 1}",
@@ -169,6 +176,8 @@ class TransferRun:
             for replica in channel.replicas:
                 if replica.applied < len(channel.log):
                     return f"{replica.name} has applied {replica.applied} of {len(channel.log)}"
+                if moving := replica.engine.moves.under_way():
+                    return f"{replica.name} has destinations on their way: {sorted(moving)}"
                 if replica.engine.unresolved:
                     return f"{replica.name} has {len(replica.engine.unresolved)} unresolved transactions"
         return ""
@@ -222,6 +231,8 @@ class TransferRun:
                     replica.dies_at = stream.choice(REPLICA_STEPS)
                     self._watch(replica)
                 return f"channel {channel.number}"
+            case "move-account":
+                return self._move(stream.choice(self.clients), stream.choice(self.accounts), channel.number)
             case "break-streams":
                 count = self.cluster.streams.break_some(stream.choice((0.2, 0.5, 1.0)))
                 return f"{count} streams" if count else ""
@@ -231,6 +242,17 @@ class TransferRun:
             case _:
                 channel.stalled_until = self.cluster.schedule.now + stream.uniform(*STALL_S)
                 return f"channel {channel.number}"
+
+    def _move(self, client: TransferClient, account: str, channel: int) -> str:
+        if client.core.state is not State.OPEN:
+            return ""
+        name = CHANNEL_NAMES[channel]
+        client.core.request(lambda request: Move(request, account, name), self._on_moved)
+        return f"{account} to {name}, asked by {client.name}"
+
+    def _on_moved(self, answer: Answer | Error) -> None:
+        if not isinstance(answer, Error):
+            self.result.faults["moved"] = self.result.faults.get("moved", 0) + 1
 
     def _kill(self, process: Process) -> str:
         if not process.is_up:

@@ -85,6 +85,12 @@ class Workload:
         """Orders one batch of this size now."""
         return self.order_payload(node, make_payload(self.next_handle, size, self._stream))
 
+    def order_some(self, node: SimulatedNode) -> None:
+        """Orders a few batches now, as far as this member may."""
+        for _ in range(self._stream.randint(1, BURST_MAX)):
+            if self._may_order(node):
+                self.order(node, draw_size(self._stream, self.size_max))
+
     def order_payload(self, node: SimulatedNode, payload: bytes) -> Batch:
         """Orders these bytes now."""
         handle, size, digest = self.next_handle, len(payload), digest_of(payload)
@@ -103,9 +109,7 @@ class Workload:
     def _tick(self, node: SimulatedNode) -> None:
         if not self._is_running:
             return
-        for _ in range(self._stream.randint(1, BURST_MAX)):
-            if self._may_order(node):
-                self.order(node, draw_size(self._stream, self.size_max))
+        self.order_some(node)
         self._simulation.schedule.after(self._stream.expovariate(1.0) * self.think_s, self._tick, node)
 
     def _may_order(self, node: SimulatedNode) -> bool:
