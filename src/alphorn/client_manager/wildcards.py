@@ -315,7 +315,7 @@ class Wildcards:
     def _join(self, watch: _Watch, place: int, destination: Destination, turn: Turn | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""
         place = self._moving.current(place)
-        for known in [known for known in watch.joined if known != place and self._moving.leads_to(known, place)]:
+        for known in self._moving.places_before(place) & watch.joined.keys():
             watch.joined[place] = watch.joined.pop(known)  # it came from another channel, and its consumer follows
         if place in watch.joined:
             return
