@@ -174,6 +174,7 @@ class Poured:
         self.frames: list[bytes] = []
         self.passes: list[int] = []
         self.pauses_at = 0  # frames
+        self.is_paused = asyncio.Event()
         self.reasons: list[str] = []
         self.stream: FrameStream | None = None
         self.is_closed = asyncio.Event()
@@ -184,6 +185,7 @@ class Poured:
         self.passes[-1] += len(frames)
         if self.pauses_at and len(self.frames) >= self.pauses_at:
             stream.pause_reading()
+            self.is_paused.set()
 
     def on_closed(self, stream: FrameStream, reason: str) -> None:
         self.reasons.append(reason)
@@ -213,8 +215,8 @@ class Poured:
             calling.flush()
             await asyncio.sleep(0)
         calling.close("all is said")
-        while not self.pauses_at and not self.is_closed.is_set():
-            await asyncio.sleep(0)
+        if not self.pauses_at:
+            await self.is_closed.wait()
         server.close()
 
 
@@ -237,8 +239,7 @@ async def _pause_with_frames_left() -> None:
     poured = Poured()
     poured.pauses_at = 2 * FRAMES_MAX
     await poured.pour(framed(*bodies))
-    while len(poured.frames) < poured.pauses_at:
-        await asyncio.sleep(0)
+    await poured.is_paused.wait()
     for _ in range(100):
         await asyncio.sleep(0)
     assert poured.frames == bodies[: 2 * FRAMES_MAX]
