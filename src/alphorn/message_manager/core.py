@@ -329,8 +329,7 @@ class MessageManager:
                 self._presence.enter(connection, number)
                 self._absent.back(connection)
             case link.ConnectionLost(connection) if introduced is not None:
-                here = set(dispatcher.consumers_at(self._number_of(introduced.origin)))
-                keys = [key for key in dispatcher.consumers_of(connection) if key in here]
+                keys = dispatcher.consumers_of(connection, self._number_of(introduced.origin))
                 self._lose(dispatcher, keys, now)
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
