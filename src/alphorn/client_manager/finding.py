@@ -58,5 +58,7 @@ class Finding:
         listed = self._desk.directory.at(place)
         if listed is None and not answer.error and answer.destination is not None:
             listed = self._desk.directory.learn(place, answer.destination, answer.policy or Policy())
+        if listed is None:
+            self._desk.loose.forget(*parts_of(place))  # nobody had anything of what is not there, whatever was said
         for then in self._waiting.pop(place, []):
             then(listed)
