@@ -12,7 +12,7 @@ from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
 from alphorn.model.conversation import Done, Failed, Resolved, StatusAnswer
 from alphorn.model.errors import Error
-from alphorn.model.frame_kinds import Asked, ServerFrame
+from alphorn.model.frame_kinds import CONSUMERS_MAX, Asked, ServerFrame
 from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_BYTES_MAX
@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
     channel_bytes_max: int = 16 << 20  # that the bus has not taken; sessions are told to wait at a quarter
     sessions_max: int = 100_000  # of one connection,
-    consumers_max: int = 250_000  # those of its patterns included: one of all destinations there are is nothing special
+    consumers_max: int = CONSUMERS_MAX  # those of its patterns included, each of which may have a hundred thousand
     producers_max: int = 100_000
     patterns_max: int = 20_000
     requests_max: int = 100_000  # of one connection that wait for their answers,
