@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from alphorn.bus.config import Budget
 from alphorn.client_manager.desk import Settings
 from alphorn.model import link
+from alphorn.model.commands import NUMBER_MAX, USED_MAX
 from alphorn.model.commands import Retire as Retired
 from alphorn.model.conversation import (
+    AnyClientFrame,
+    Browse,
     CloseConsumer,
     CloseSession,
     CommitTransaction,
@@ -186,6 +190,35 @@ def test_limits_are_far_beyond_what_a_program_needs() -> None:
     assert settings.consumers_max >= 2 * 100_000, "one pattern of all destinations, and as much again"
     assert settings.patterns_max >= 2 * 10_000
     assert min(settings.sessions_max, settings.producers_max, settings.requests_max) >= 10 * 10_000
+
+
+def test_what_a_client_says_of_its_numbers_again_and_again_makes_no_entry_that_the_bus_does_not_take() -> None:
+    managing = Managing()
+    managing.commits = False
+    client = managing.connect()
+    client.say(*[Retire(NUMBER_MAX - number, list(range(1, USED_MAX))) for number in range(150)])
+    assert len(managing.waiting) > 1
+    assert max(len(order.payload) for order in managing.waiting) <= Budget().batch_bytes_max
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (Consume(11, 1, 1, 5, 10, selector="x" * 20_000), "InvalidSelector"),
+        (Consume(11, 1, 1, 5, 10, subscription="x" * 256), "Misuse"),
+        (ConsumePattern(11, 1, 1, "glob:*", 10, selector="x" * 20_000), "InvalidSelector"),
+        (ConsumePattern(11, 1, 1, "glob:*", 10, subscription="x" * 256), "Misuse"),
+        (Browse(11, 5, "x" * 20_000, 0, 1), "InvalidSelector"),
+    ],
+)
+def test_words_that_are_too_long_are_refused_at_the_door_and_not_kept(frame: AnyClientFrame, error: str) -> None:
+    managing = Managing()
+    client = managing.connect()
+    managing.link_down("mm1")
+    client.say(frame)
+    [failed] = client.take(Failed)
+    assert (failed.request, failed.error) == (11, error)
+    assert not managing.manager._desk.consumers
 
 
 class Unwalked(dict[int, Any]):

@@ -4,12 +4,26 @@ The limits are far beyond what programs need (desk.py). What goes beyond them is
 alone, and nothing else changes: it may go on when it has closed something, or has heard some of its answers.
 """
 
+from alphorn.client_manager.channel import POSITION_BYTES
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.model import conversation, log_conversation, moving_conversation
-from alphorn.model.conversation import AnyClientFrame, CommitTransaction, Consume, ConsumerClosed, Failed
-from alphorn.model.errors import Error, Misuse, PeerViolation, TransactionRolledBack
-from alphorn.model.log_conversation import Stage
+from alphorn.model.conversation import (
+    AnyClientFrame,
+    Browse,
+    CommitTransaction,
+    Consume,
+    ConsumePattern,
+    ConsumerClosed,
+    Failed,
+    Unsubscribe,
+)
+from alphorn.model.errors import Error, InvalidSelector, Misuse, PeerViolation, TransactionRolledBack
+from alphorn.model.log_conversation import NoteReader, PublishStaged, Stage
+
+SELECTOR_CHARACTERS_MAX = 16 << 10  # none that Message Managers understand has more
+NAME_CHARACTERS_MAX = 255  # of a subscription, as they say
+_ATTEMPT_BYTES = 40
 
 # What is counted until it is answered, as each is: once, while its client is there. Consumers, and what is said of
 # their messages, have bounds of their own.
@@ -62,9 +76,18 @@ def too_many(count: int, maximum: int, what: str) -> Misuse | None:
     return Misuse(f"this connection has {count} {what}, and may have no more; close some, or open another connection")
 
 
+def overlong(frame: Consume | ConsumePattern | Browse) -> Error | None:
+    """What is wrong with a frame whose words would be kept until somebody finds them too long; None for nothing."""
+    if len(frame.selector) > SELECTOR_CHARACTERS_MAX:
+        return InvalidSelector(f"a selector has at most {SELECTOR_CHARACTERS_MAX} characters; this one is longer")
+    if not isinstance(frame, Browse) and len(frame.subscription) > NAME_CHARACTERS_MAX:
+        return Misuse(f"names of subscriptions have at most {NAME_CHARACTERS_MAX} characters; choose a shorter one")
+    return None
+
+
 def may_consume(desk: Desk, connection: Connection, frame: Consume) -> bool:
     """Whether a consumer begins; otherwise its client has been told."""
-    error = too_many(len(connection.consumers), desk.settings.consumers_max, "consumers")
+    error = too_many(len(connection.consumers), desk.settings.consumers_max, "consumers") or overlong(frame)
     if error is None:
         return True
     name, reason = type(error).__name__, str(error)
@@ -74,11 +97,18 @@ def may_consume(desk: Desk, connection: Connection, frame: Consume) -> bool:
 
 
 def _size_of(frame: AnyClientFrame) -> int:
-    """Bytes of messages, which stay here until the answer comes."""
-    if isinstance(frame, Stage):
-        return len(frame.blob)
-    if isinstance(frame, CommitTransaction):
-        return sum(len(publish.blob) for publish in frame.publishes)
+    """Bytes that stay here until the answer comes, about, where they may be many."""
+    match frame:
+        case Stage():
+            return len(frame.blob)
+        case CommitTransaction():
+            return sum(len(publish.blob) for publish in frame.publishes)
+        case PublishStaged():
+            return _ATTEMPT_BYTES * len(frame.attempts)
+        case NoteReader():
+            return len(frame.name) + POSITION_BYTES * len(frame.destinations)
+        case Unsubscribe():
+            return len(frame.name)
     return 0
 
 

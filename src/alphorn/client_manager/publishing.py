@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Batch, Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.finding import Finding
@@ -142,8 +143,9 @@ class Publishing:
             else:
                 self._forget(connection, number, producer)
         connection.numbered = len(connection.producers)
+        numbers = sorted(used)
         for channel in self._desk.channels:
-            channel.want(commands.Retire(connection.id, frame.through, sorted(used)))
+            channel.want(commands.Retire(connection.id, frame.through, numbers), size=bytes_of(numbers))
 
     def _forget_ended(self, connection: Connection, number: int, producer: Producer) -> None:
         if producer.session not in connection.sessions and not producer.is_under_way:

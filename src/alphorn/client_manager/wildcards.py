@@ -21,13 +21,13 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
-from alphorn.client_manager.limits import too_many
+from alphorn.client_manager.limits import overlong, too_many
 from alphorn.client_manager.moving import Moving
 from alphorn.model import link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
 from alphorn.model.destinations import Destination, Policy
-from alphorn.model.errors import InvalidDestination, Misuse, PeerViolation
+from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse, PeerViolation
 from alphorn.model.joining import consume_for, number_for
 from alphorn.model.pattern_index import PatternIndex, matcher_of
 from alphorn.model.patterns import parse_pattern
@@ -106,10 +106,10 @@ class Wildcards:
             return
         try:
             count = len(self._by_stream.get(connection.stream, ()))
-            if too := too_many(count, desk.settings.patterns_max, "consumers of patterns"):
-                raise too
+            if wrong := too_many(count, desk.settings.patterns_max, "consumers of patterns") or overlong(frame):
+                raise wrong
             watch = _Watch(connection, frame, len(desk.channels))
-        except (InvalidDestination, Misuse) as error:
+        except (InvalidDestination, InvalidSelector, Misuse) as error:
             desk.fail(connection.stream, frame.request, error)
             return
         self._watches[key] = watch
