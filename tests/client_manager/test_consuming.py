@@ -465,7 +465,7 @@ def test_a_subscription_that_is_more_than_the_bus_takes_is_refused_and_nobody_el
     ordered = len(managing.entries)
     client.consume(place, selector="a" * (5 << 20))
     [failed] = client.take(Failed)
-    assert (failed.error, "at most" in failed.reason) == ("Misuse", True)
+    assert (failed.error, "at most" in failed.reason) == ("InvalidSelector", True)
     managing.link_up("mm2", is_primary=True, epoch=2)
     assert len(managing.entries) == ordered
     assert not {client.stream, other.stream} & set(managing.hung)

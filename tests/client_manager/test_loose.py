@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.model import commands, link
-from alphorn.model.conversation import Acknowledge, CloseConsumer, Done, Failed, Return
+from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed, Return
 from tests.client_manager.managing import Client, Managing, attached, batch, consuming
 
 
@@ -48,6 +48,17 @@ def test_what_a_program_was_never_handed_is_not_loose() -> None:
     managing.commits = False
     client.say(Return(9, 1, [1, 1], is_unseen=True), CloseConsumer(10, 1, [3, 4]))
     assert _settled(managing) == [(5, 0, [2, 2])]
+
+
+def test_what_a_client_said_it_had_of_nothing_that_is_there_is_forgotten_when_the_primary_says_so() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(*[Consume(number, 1, number, number, 10, held=[1, 1]) for number in (7, 8)])
+    asked = [frame for _, frame in managing.asked if isinstance(frame, link.Name)]
+    client.close()
+    for frame in asked:
+        managing.tell(link.Answered(frame.request, 0, "InvalidDestination", "there is no such destination"))
+    assert _settled(managing) == []
 
 
 def test_what_a_client_still_has_when_it_comes_back_is_not_loose() -> None:

@@ -197,6 +197,8 @@ def test_whatever_a_client_says_others_are_served_and_replicas_agree(steps: list
     for step in steps:
         stranger.do(step)
     assert bystander.is_served()
+    meeting.pass_time(6.0)
+    assert not any(connection.asked for connection in meeting.manager._desk.connections.values()), "all are answered"
     meeting.check_replicas()
     meeting.close(stranger.stream)
     meeting.pass_time(61.0)

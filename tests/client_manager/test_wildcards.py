@@ -1,5 +1,7 @@
 """Consumers of patterns: what joins, what the primary hears of it, and what survives."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from alphorn.client_manager import wildcards
@@ -393,6 +395,27 @@ def test_many_names_are_compared_in_several_turns_and_what_comes_meanwhile_is_no
         managing.turn()
     found |= joined(client)
     assert sorted(found) == ["queue:a", *(f"queue:a{number}" for number in range(3, 10))]
+
+
+class Unwalked(dict[int, int]):
+    """What has joined, which may be looked up and not gone through."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("what joins must not cost by the number of those that have joined")
+
+    values = items = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.requirement("WLD-4")
+def test_what_joins_costs_nothing_by_the_number_of_those_that_have_joined() -> None:
+    managing = Watching("queue:a.1")
+    client = managing.connect()
+    wish(client, "glob:a.*")
+    managing.list_all()
+    [watch] = managing.manager._wildcards._watches.values()
+    watch.joined = Unwalked(watch.joined)
+    managing.tell(link.Advertised(1, [(7, parse_destination("queue:a.7"))]))
+    assert list(joined(client)) == ["queue:a.1", "queue:a.7"]
 
 
 def test_what_is_advertised_is_not_to_be_had_before_its_creator_is_answered() -> None:

@@ -5,7 +5,9 @@ from random import Random
 
 import pytest
 
-from alphorn.io.streams import LENGTH_BYTES, FrameStream, read_buffer
+from alphorn.doors.tunnel import Tunnel
+from alphorn.io.streams import FRAMES_MAX, LENGTH_BYTES, FrameStream, read_buffer
+from alphorn.io.tunnel import TunnelStream
 
 
 class Reading:
@@ -163,3 +165,106 @@ async def _queue_frames() -> None:
     stream.close("done")
     assert await received == framed(b"one", b"two", b"three")
     server.close()
+
+
+class Poured:
+    """A peer pours out frames at once; the other end notes how many it gets in each pass of the loop."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.passes: list[int] = []
+        self.pauses_at = 0  # frames
+        self.is_paused = asyncio.Event()
+        self.reasons: list[str] = []
+        self.stream: FrameStream | None = None
+        self.is_closed = asyncio.Event()
+
+    def on_frames(self, stream: FrameStream, frames: list[memoryview]) -> None:
+        self.stream = stream
+        self.frames.extend(map(bytes, frames))
+        self.passes[-1] += len(frames)
+        if self.pauses_at and len(self.frames) >= self.pauses_at:
+            stream.pause_reading()
+            self.is_paused.set()
+
+    def on_closed(self, stream: FrameStream, reason: str) -> None:
+        self.reasons.append(reason)
+        self.is_closed.set()
+
+    def note_pass(self) -> None:
+        self.passes.append(0)
+        asyncio.get_running_loop().call_soon(self.note_pass)
+
+    async def pour(self, data: bytes, *, is_tunnelled: bool = False) -> None:
+        """Serves somebody who says all of this and goes."""
+        loop = asyncio.get_running_loop()
+        choices = {"on_frames": self.on_frames, "on_closed": self.on_closed, "frame_bytes_max": 1000}
+        self.note_pass()
+
+        def serve() -> FrameStream:
+            return TunnelStream(Tunnel.to_client(), **choices) if is_tunnelled else FrameStream(**choices)
+
+        def call() -> FrameStream:
+            plain = {"on_frames": lambda *_: None, "on_closed": lambda *_: None, "frame_bytes_max": 1000}
+            return TunnelStream(Tunnel.to_server("here"), **plain) if is_tunnelled else FrameStream(**plain)
+
+        server = await loop.create_server(serve, "127.0.0.1", 0)
+        _, calling = await loop.create_connection(call, *server.sockets[0].getsockname())
+        calling.send(data)
+        while calling._waiting:  # a tunnel is open when hands are shaken
+            calling.flush()
+            await asyncio.sleep(0)
+        calling.close("all is said")
+        if not self.pauses_at:
+            await self.is_closed.wait()
+        server.close()
+
+
+@pytest.mark.parametrize("is_tunnelled", [False, True])
+def test_very_many_frames_are_handed_over_in_several_passes_and_others_get_their_turns(is_tunnelled: bool) -> None:
+    bodies = [b"%d" % number for number in range(20 * FRAMES_MAX + 7)]
+    poured = Poured()
+    asyncio.run(poured.pour(framed(*bodies), is_tunnelled=is_tunnelled))
+    assert poured.frames == bodies
+    assert max(poured.passes) <= FRAMES_MAX
+    assert len(poured.reasons) == 1, "the end is noticed after the last frame"
+
+
+def test_an_owner_that_takes_nothing_gets_no_frame_that_has_come_before() -> None:
+    asyncio.run(_pause_with_frames_left())
+
+
+async def _pause_with_frames_left() -> None:
+    bodies = [b"%d" % number for number in range(5 * FRAMES_MAX)]
+    poured = Poured()
+    poured.pauses_at = 2 * FRAMES_MAX
+    await poured.pour(framed(*bodies))
+    await poured.is_paused.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert poured.frames == bodies[: 2 * FRAMES_MAX]
+    assert poured.stream is not None
+    poured.pauses_at = 0
+    poured.stream.resume_reading()
+    poured.stream.resume_reading()
+    await poured.is_closed.wait()
+    assert poured.frames == bodies
+    assert max(poured.passes) <= FRAMES_MAX
+
+
+def test_frames_that_are_left_when_the_owner_closes_are_not_handed_over() -> None:
+    asyncio.run(_close_with_frames_left())
+
+
+async def _close_with_frames_left() -> None:
+    poured = Poured()
+    on_frames = poured.on_frames
+
+    def close(stream: FrameStream, frames: list[memoryview]) -> None:
+        on_frames(stream, frames)
+        stream.close("enough")
+
+    poured.on_frames = close  # type: ignore[method-assign]
+    await poured.pour(framed(*[b"x"] * 5 * FRAMES_MAX))
+    assert len(poured.frames) == FRAMES_MAX
+    assert poured.reasons == ["enough"]

@@ -1,12 +1,16 @@
 """Who gets which messages in the plain case: ranges, room, turns, acknowledgement and return."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from alphorn.message_manager.topic import SEGMENTS_MIN
-from alphorn.model.commands import DeleteDestination, Return, SetPolicy, Unsubscribe
+from alphorn.model.commands import DeleteDestination, Return, SetPolicy, Unsubscribe, connection_of
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse
 from alphorn.model.link import DeliveredRun
+from alphorn.model.messages import Packed
 from alphorn.model.ranges import RangeSet
 from tests.message_manager.stage import Stage, first_time, key
 
@@ -14,6 +18,43 @@ from tests.message_manager.stage import Stage, first_time, key
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
+
+
+class Unwalked(dict[Any, Any]):
+    """Consumers that may be looked up, and not gone through."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_refuse, range(1))
+
+    values = items = __iter__  # type: ignore[assignment]
+
+
+def _refuse(_: int) -> None:
+    raise AssertionError("a consumer that comes or goes must not cost by the number of others")
+
+
+def test_a_consumer_that_comes_or_goes_costs_nothing_by_the_number_of_others(stage: Stage) -> None:
+    queue = stage.queue()
+    stage.publish(queue, 10)
+    stage.attach("a", queue, prefetch=1)
+    outlet, places = stage.dispatcher._outlets[queue][0], stage.dispatcher._places
+    outlet.consumers, places._outlets = Unwalked(outlet.consumers), Unwalked(places._outlets)
+    stage.attach("b", queue, prefetch=2)
+    stage.attach("b", queue, prefetch=2, held=[2, 3])
+    assert stage.dispatcher.consumers_of(connection_of(key("b")), 1) == [key("b")]
+    assert stage.dispatcher.detach(key("b")) != []
+
+
+def test_what_one_of_many_with_the_same_selector_leaves_behind_others_still_get(stage: Stage) -> None:
+    queue = stage.queue()
+    for name in "abc":
+        stage.attach(name, queue, prefetch=1, selector="x = 1")
+    stage.attach("a", queue, prefetch=1)
+    stage.detach("b")
+    stage.publish(queue, [Packed("body", {"x": 1}), Packed("body"), Packed("body", {"x": 1})])
+    assert stage.deliver() == {"c": first_time(1, 1), "a": first_time(2, 2)}
+    stage.detach("c")
+    assert [consumer["selector"] for consumer in stage.state(queue)["consumers"]] == [""]
 
 
 @pytest.mark.requirement("MM-3", "MM-10")

@@ -10,6 +10,7 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Directory, Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
+from alphorn.client_manager.limits import overlong
 from alphorn.client_manager.machine import Logged
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.naming import Fail, Naming
@@ -263,6 +264,9 @@ class Administration:
         """Looks into a queue without consuming."""
         if not 0 <= parts_of(frame.place)[0] < len(self._desk.channels):
             raise PeerViolation(f"no destination has the place {frame.place}; resolve its name first")
+        if error := overlong(frame):
+            self._desk.fail(connection.stream, frame.request, error)
+            return
         find = partial(self._finding.find, frame.place, partial(self._browse, connection, frame))
         self._moving.when(frame.place, find)
 

@@ -142,6 +142,7 @@ class Consumer:
         "place",
         "postponed",
         "prefetch",
+        "recovers_later",
         "recovery",
         "request",
         "returning",
@@ -171,6 +172,7 @@ class Consumer:
         self.held = RangeSet()
         self.settling = RangeSet()  # acknowledged, and not yet heard from the log
         self.returning = RangeSet()  # given back, and not yet heard from the log
+        self.recovers_later = False  # its client wants everything again, when it is attached
         self.recovery: RangeSet | None = None  # what came unseen by its program while everything comes back
         self.attaching = 0  # the request by which it attaches, until that is answered
         self.has_returned = False  # something came back meanwhile, which the primary may believe it holds
@@ -235,15 +237,30 @@ class Consumer:
         return claimed.flat()
 
 
+class Members:
+    """What belongs to one session of a connection, so that its end costs by that alone."""
+
+    __slots__ = ("consumers", "producers", "watches")
+
+    def __init__(self) -> None:
+        self.consumers: dict[int, Consumer] = {}
+        self.producers: dict[int, Producer] = {}
+        self.watches: set[int] = set()  # numbers of its patterns
+
+
 class Connection:
     """One client."""
 
     __slots__ = (
+        "_members",
+        "asked",
+        "asked_bytes",
         "client_id",
         "consumers",
         "id",
         "is_slow_told",
         "is_writable",
+        "numbered",
         "on_hold",
         "places",
         "producers",
@@ -268,6 +285,56 @@ class Connection:
         self.places: dict[int, None] = {}  # of destinations that it knows and is told of, first comes first
         self.under_way: dict[int, int] = {}  # session → bytes that are not answered
         self.on_hold: set[int] = set()  # sessions that were told to wait
+        self.numbered = 0  # producers that the logs may know, since the client said which it uses
+        self.asked: dict[int, int] = {}  # requests that wait for their answers → bytes of messages in them
+        self.asked_bytes = 0
+        self._members: dict[int, Members] = {}  # by session, of those that have any
+
+    def answer(self, request: int) -> None:
+        """A request waits no more."""
+        self.asked_bytes -= self.asked.pop(request, 0)
+
+    def of_session(self, session: int) -> Members:
+        """What belongs to a session; to look at."""
+        return self._members.get(session) or Members()
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """A consumer begins."""
+        self.consumers[consumer.number] = consumer
+        self._members.setdefault(consumer.session, Members()).consumers[consumer.number] = consumer
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """A consumer has ended, or was none of these."""
+        if self.consumers.get(consumer.number) is consumer:
+            del self.consumers[consumer.number]
+            del self._members[consumer.session].consumers[consumer.number]
+            self._tidy(consumer.session)
+
+    def add_producer(self, number: int, producer: Producer) -> None:
+        """A producer begins, or goes on here."""
+        self.numbered += 1
+        self.producers[number] = producer
+        self._members.setdefault(producer.session, Members()).producers[number] = producer
+
+    def remove_producer(self, number: int) -> None:
+        """A producer is forgotten."""
+        producer = self.producers.pop(number)
+        del self._members[producer.session].producers[number]
+        self._tidy(producer.session)
+
+    def add_watch(self, session: int, number: int) -> None:
+        """A pattern begins."""
+        self._members.setdefault(session, Members()).watches.add(number)
+
+    def remove_watch(self, session: int, number: int) -> None:
+        """A pattern has ended."""
+        self._members[session].watches.discard(number)
+        self._tidy(session)
+
+    def _tidy(self, session: int) -> None:
+        members = self._members[session]
+        if not (members.consumers or members.producers or members.watches):
+            del self._members[session]
 
     def describe(self) -> dict[str, object]:
         """For people."""

@@ -13,6 +13,7 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.limits import may_consume
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.outflow import Outflow
 from alphorn.client_manager.runs import delivered, pairs_of
@@ -57,12 +58,17 @@ class Consuming:
 
     def on_consume(self, connection: Connection, frame: Consume) -> None:
         """A consumer begins, or goes on after a reconnection."""
+        if not may_consume(self._desk, connection, frame):
+            return
         consumer = self._open(connection, frame)
         begin = partial(self._begin, connection, consumer, frame)
         self._moving.when(consumer.place, partial(self._finding.find, consumer.place, begin))
 
     def join(self, connection: Connection, frame: Consume, listed: Listed, on_begun: Callable[[], None]) -> None:
         """A consumer begins that no client asked for by itself; refused, it is closed. `on_begun` is called once."""
+        if not may_consume(self._desk, connection, frame):
+            on_begun()
+            return
         consumer = self._open(connection, frame)
         consumer.on_begun = on_begun
         self._begin(connection, consumer, frame, listed)
@@ -91,7 +97,8 @@ class Consuming:
         consumer.prefetch = min(max(1, frame.prefetch), PREFETCH_MAX)
         consumer.request = frame.request
         consumer.held = RangeSet(held)
-        connection.consumers[number] = desk.consumers[key] = consumer
+        desk.consumers[key] = consumer
+        connection.add_consumer(consumer)
         return consumer
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Consume, listed: Listed | None) -> None:
@@ -297,7 +304,7 @@ class Consuming:
             detach()
 
     def _forget(self, connection: Connection, consumer: Consumer) -> None:
-        connection.consumers.pop(consumer.number, None)
+        connection.remove_consumer(consumer)
         self._desk.consumers.pop(consumer.key, None)
         self._desk.loose.let_go(consumer)
         consumer.waiting.clear()

@@ -14,6 +14,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
+from alphorn.client_manager.limits import admit, too_many
 from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
     Closed,
@@ -209,7 +210,7 @@ class ClientManager:
                 self._on_hello(stream, frame)
             elif isinstance(frame, conversation.Hello):
                 raise PeerViolation("this connection has said hello before")
-            else:
+            elif admit(self._desk, connection, frame):
                 self._handlers[type(frame)](connection, frame)
         except PeerViolation as error:
             self._desk.reply(stream, conversation.Goodbye(type(error).__name__, str(error)))
@@ -310,13 +311,15 @@ class ClientManager:
         self._hang_up(connection.stream, "the client said goodbye")
 
     def _open_session(self, connection: Connection, frame: conversation.OpenSession) -> None:
+        if error := too_many(len(connection.sessions), self._desk.settings.sessions_max, "sessions"):
+            raise PeerViolation(str(error))  # nobody waits for an answer to this
         connection.sessions.add(frame.session)
 
     def _close_session(self, connection: Connection, frame: conversation.CloseSession) -> None:
         connection.sessions.discard(frame.session)
         self._wildcards.close_session(connection, frame.session)
         self._publishing.close_session(connection, frame.session)
-        ending = [consumer for consumer in connection.consumers.values() if consumer.session == frame.session]
+        ending = list(connection.of_session(frame.session).consumers.values())
         left = len(ending)
 
         def on_ended() -> None:

@@ -10,14 +10,15 @@ from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
-from alphorn.model.conversation import Failed
+from alphorn.model.conversation import Done, Failed, Resolved, StatusAnswer
 from alphorn.model.errors import Error
-from alphorn.model.frame_kinds import Asked, ServerFrame
+from alphorn.model.frame_kinds import CONSUMERS_MAX, Asked, ServerFrame
 from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 LATER_S = 0.05
+_ANSWERS = frozenset((Done, Failed, Resolved, StatusAnswer))
 
 
 class KnownNode(msgspec.Struct, frozen=True):
@@ -49,6 +50,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
     session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
     channel_bytes_max: int = 16 << 20  # that the bus has not taken; sessions are told to wait at a quarter
+    sessions_max: int = 100_000  # of one connection,
+    consumers_max: int = CONSUMERS_MAX  # those of its patterns included, each of which may have a hundred thousand
+    producers_max: int = 100_000
+    patterns_max: int = 20_000
+    requests_max: int = 100_000  # of one connection that wait for their answers,
+    requests_bytes_max: int = 32 << 20  # and the messages in them
 
 
 class Desk:
@@ -105,6 +112,8 @@ class Desk:
 
     def reply(self, stream: int, frame: ServerFrame) -> None:
         """Says something to a client."""
+        if type(frame) in _ANSWERS and (connection := self.connections.get(stream)) is not None:
+            connection.answer(frame.request)  # type: ignore[attr-defined]
         self.outbox.append(Reply(stream, frame))
 
     def fail(self, stream: int, request: int, error: Error) -> None:

@@ -60,5 +60,7 @@ class Finding:
             directory = self._desk.directory
             name = directory.called(parts_of(place)[0], answer.destination)
             listed = directory.learn(place, name, answer.policy or Policy())
+        if listed is None:
+            self._desk.loose.forget(*parts_of(place))  # nobody had anything of what is not there, whatever was said
         for then in self._waiting.pop(place, []):
             then(listed)

@@ -54,6 +54,7 @@ class Moving:
         "_followed",
         "_redirects",
         "_reports",
+        "_sources",
         "_turn",
         "_under_way",
         "on_moved",
@@ -63,6 +64,7 @@ class Moving:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._redirects: dict[int, Redirect] = {}  # by old place
+        self._sources: dict[int, list[int]] = {}  # by where they go: old places
         self._under_way: dict[int, set[int]] = {}  # by place: turns of what was ordered and not heard of yet
         self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
@@ -91,11 +93,15 @@ class Moving:
         """Whether the destination of this place has set out for another one, or is there."""
         return place in self._redirects
 
-    def leads_to(self, place: int, target: int) -> bool:
-        """Whether the destination of this place is, or is to be, at that one."""
-        while place != target and (redirect := self._redirects.get(place)) is not None:
-            place = redirect.place
-        return place == target
+    def places_before(self, place: int) -> set[int]:
+        """The places where the destination of this one has been, or still is."""
+        found: set[int] = set()
+        unfollowed = [place]
+        while unfollowed:
+            sources = self._sources.get(unfollowed.pop(), ())
+            unfollowed += [source for source in sources if source not in found]
+            found.update(sources)
+        return found - {place}
 
     def when(self, place: int, then: Then, size: int = 0) -> None:
         """Goes on at once, or when a destination on its way is there."""
@@ -201,6 +207,7 @@ class Moving:
         redirect = self._redirects.get(place)
         if redirect is None:
             redirect = self._redirects[place] = Redirect(place_of(home.channel, home.number), home.begun_at)
+            self._sources.setdefault(redirect.place, []).append(place)
             consumers = [each for each in self._desk.consumers.values() if each.place == place and each.is_attached]
             for consumer in consumers:
                 self.hold(redirect, consumer)

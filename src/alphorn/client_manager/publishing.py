@@ -10,10 +10,12 @@ from functools import partial
 
 import msgspec
 
+from alphorn.client_manager.channel import bytes_of
 from alphorn.client_manager.connection import Batch, Connection, Producer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
+from alphorn.client_manager.limits import too_many
 from alphorn.client_manager.moving import Moving
 from alphorn.model import commands, errors
 from alphorn.model.conversation import (
@@ -32,6 +34,7 @@ from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, check_plain, count_
 
 Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
 Counted = commands.Publish | commands.Fragment | commands.Abandon
+UNRETIRED_FACTOR = 4  # times so many as may be open: logs know those that were closed until the client says so
 
 
 class Publishing:
@@ -62,7 +65,9 @@ class Publishing:
         It is the primary's answer that decides where the command `is_judged`, and where the log may say otherwise. What
         is not let in is postponed, and not ordered.
         """
-        producer = self._producer_of(connection, frame)
+        producer = self._producer_of(connection, frame, count)
+        if producer is None:
+            return
         size = 0 if isinstance(command, commands.Abandon) else len(command.blob)
         if not self._let_in(connection, producer, frame, size):
             return
@@ -120,8 +125,7 @@ class Publishing:
 
         The log keeps their counters: what would come again is recognised there, as after a reconnection.
         """
-        ended = [(number, each) for number, each in connection.producers.items() if each.session == session]
-        for number, producer in ended:
+        for number, producer in list(connection.of_session(session).producers.items()):
             self._forget_ended(connection, number, producer)
 
     def on_retire(self, connection: Connection, frame: Retire) -> None:
@@ -138,8 +142,10 @@ class Publishing:
                 used.add(number)
             else:
                 self._forget(connection, number, producer)
+        connection.numbered = len(connection.producers)
+        numbers = sorted(used)
         for channel in self._desk.channels:
-            channel.want(commands.Retire(connection.id, frame.through, sorted(used)))
+            channel.want(commands.Retire(connection.id, frame.through, numbers), size=bytes_of(numbers))
 
     def _forget_ended(self, connection: Connection, number: int, producer: Producer) -> None:
         if producer.session not in connection.sessions and not producer.is_under_way:
@@ -147,17 +153,23 @@ class Publishing:
 
     def _forget(self, connection: Connection, number: int, producer: Producer) -> None:
         if connection.producers.get(number) is producer:
-            del connection.producers[number]
+            connection.remove_producer(number)
             if self._flow.reason_at(producer.place):
                 self._flow.report([producer.place])  # one less waits there
 
-    def _producer_of(self, connection: Connection, frame: Sent) -> Producer:
-        """Who sends this; raises `PeerViolation` where its counter was before."""
+    def _producer_of(self, connection: Connection, frame: Sent, count: int) -> Producer | None:
+        """Who sends this, None where there are too many; raises `PeerViolation` where its counter was before."""
         producer = connection.producers.get(frame.producer)
         if producer is None:
-            is_first = frame.counter == 1
-            producer = Producer(frame.counter, is_proven=is_first, session=frame.session)
-            connection.producers[frame.producer] = producer
+            maximum = self._desk.settings.producers_max
+            is_less = connection.numbered < UNRETIRED_FACTOR * maximum
+            known = len(connection.producers) if is_less else connection.numbered
+            if error := too_many(known, maximum, "producers"):
+                refused = Refused(frame.producer, frame.counter, count, type(error).__name__, str(error))
+                self._desk.reply(connection.stream, refused)
+                return None
+            producer = Producer(frame.counter, is_proven=frame.counter == 1, session=frame.session)
+            connection.add_producer(frame.producer, producer)
         if frame.counter < producer.expected:
             raise PeerViolation(
                 f"producer {frame.producer} sent counter {frame.counter} where {producer.expected} comes next"

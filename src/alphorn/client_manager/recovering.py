@@ -40,13 +40,18 @@ class Recovering:
         seen = RangeSet(pairs_of(frame.seen))
         if consumer is None:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {frame.consumer} is not open"))
-        elif consumer.is_attached:
+        elif consumer.is_attached or consumer.recovers_later:
             self._begin(connection, consumer, frame, seen)
         else:
-            consumer.postponed.append(lambda: self._begin(connection, consumer, frame, seen))
+            consumer.recovers_later = True
+            consumer.postponed.append(lambda: self._begin_late(connection, consumer, frame, seen))
+
+    def _begin_late(self, connection: Connection, consumer: Consumer, frame: Recover, seen: RangeSet) -> None:
+        consumer.recovers_later = False
+        self._begin(connection, consumer, frame, seen)
 
     def _begin(self, connection: Connection, consumer: Consumer, frame: Recover, seen: RangeSet) -> None:
-        if consumer.recovery is not None:
+        if consumer.recovery is not None or consumer.recovers_later:
             self._desk.fail(connection.stream, frame.request, Misuse(f"consumer {consumer.number} recovers already"))
             return
         if seen.difference(consumer.held):

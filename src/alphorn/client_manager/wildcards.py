@@ -21,12 +21,13 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
+from alphorn.client_manager.limits import overlong, too_many
 from alphorn.client_manager.moving import Moving
 from alphorn.model import link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
 from alphorn.model.destinations import Destination, Policy
-from alphorn.model.errors import InvalidDestination, PeerViolation
+from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse, PeerViolation
 from alphorn.model.joining import consume_for, number_for
 from alphorn.model.pattern_index import PatternIndex, matcher_of
 from alphorn.model.patterns import parse_pattern
@@ -104,12 +105,16 @@ class Wildcards:
             self._find(connection, frame, unknown)
             return
         try:
+            count = len(self._by_stream.get(connection.stream, ()))
+            if wrong := too_many(count, desk.settings.patterns_max, "consumers of patterns") or overlong(frame):
+                raise wrong
             watch = _Watch(connection, frame, len(desk.channels))
-        except InvalidDestination as error:
+        except (InvalidDestination, InvalidSelector, Misuse) as error:
             desk.fail(connection.stream, frame.request, error)
             return
         self._watches[key] = watch
         self._by_stream.setdefault(connection.stream, set()).add(frame.watch)
+        connection.add_watch(frame.session, frame.watch)
         self._index.add(key, watch.pattern)
         for channel in range(len(desk.channels)):
             if channel not in self._asked:
@@ -169,9 +174,8 @@ class Wildcards:
 
     def close_session(self, connection: Connection, session: int) -> None:
         """A session ends; its consumers are ended with it."""
-        for watch in self._of(connection):
-            if watch.frame.session == session:
-                self._end(watch)
+        for number in sorted(connection.of_session(session).watches):
+            self._end(self._watches[connection.stream, number])
 
     def on_closed(self, connection: Connection) -> None:
         """A client is gone: nobody waits for its consumers."""
@@ -190,6 +194,7 @@ class Wildcards:
         self._by_stream[key[0]].discard(key[1])
         if not self._by_stream[key[0]]:
             del self._by_stream[key[0]]
+        watch.connection.remove_watch(watch.frame.session, watch.frame.watch)
         self._index.remove(key)
         self._pages = deque(page for page in self._pages if page[0] is not watch)
         if not self._watches:
@@ -315,7 +320,7 @@ class Wildcards:
     def _join(self, watch: _Watch, place: int, destination: Destination, turn: Turn | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""
         place = self._moving.current(place)
-        for known in [known for known in watch.joined if known != place and self._moving.leads_to(known, place)]:
+        for known in self._moving.places_before(place) & watch.joined.keys():
             watch.joined[place] = watch.joined.pop(known)  # it came from another channel, and its consumer follows
         if place in watch.joined:
             return

@@ -1,8 +1,9 @@
 """Streams of frames over TCP: four bytes of length, then the frame. Read big, hand over many, write once per turn.
 
-The owner gets all frames of one read at a time, as views that end with the call: what is kept must be copied. A peer
-that announces a frame larger than allowed is disconnected at once. What a peer only announces takes no memory: the
-buffer for a frame grows with what has come of it.
+The owner gets all frames of one read at a time, as views that end with the call: what is kept must be copied. Of very
+many it gets the rest in the loop's next passes, and no more is read meanwhile: a peer that pours out small frames costs
+others no more than its share. A peer that announces a frame larger than allowed is disconnected at once. What a peer
+only announces takes no memory: the buffer for a frame grows with what has come of it.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import cast
 from alphorn.doors.native import oversized
 
 LENGTH_BYTES = 4
+FRAMES_MAX = 500  # handed over in one pass of the loop: a read of a megabyte may have a hundred thousand
 _READ_BYTES = 1 << 20
 _BUSY_BYTES = 256 << 10  # a peer that sends so much at a time is read big
 _ROOM_BYTES = 64 << 10  # beyond an incomplete frame, for the beginning of the next ones
@@ -58,6 +60,9 @@ class FrameStream(asyncio.BufferedProtocol):
         self._part_bytes = 0
         self._waiting: list[bytes | memoryview] = []
         self._reason = "the peer closed the connection"
+        self._is_behind = False  # frames have come that the owner is still to get
+        self._is_paused = False  # the owner takes nothing at the moment
+        self._next: asyncio.Handle | None = None  # hands over more
         self.is_open = False
         self.is_writable = True
 
@@ -79,10 +84,16 @@ class FrameStream(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio calls it: so many bytes came."""
         source, end = (self._shared, nbytes) if self._part is None else (self._part, self._part_bytes + nbytes)
-        view = memoryview(source)
+        view, is_busy = memoryview(source)[:end], nbytes >= _BUSY_BYTES
+        if self._is_behind:  # what a tunnel has unwrapped comes all the same
+            self._keep(view, LENGTH_BYTES, has_given=False, is_busy=is_busy)
+        else:
+            self._hand_over(view, is_busy=is_busy)
+
+    def _hand_over(self, view: memoryview, *, is_busy: bool) -> None:
         frames: list[memoryview] = []
-        start, wanted = 0, LENGTH_BYTES
-        while end - start >= LENGTH_BYTES:
+        start, wanted, end = 0, LENGTH_BYTES, len(view)
+        while end - start >= LENGTH_BYTES and len(frames) < FRAMES_MAX:
             wanted = LENGTH_BYTES + int.from_bytes(view[start : start + LENGTH_BYTES], "big")
             if wanted - LENGTH_BYTES > self._frame_bytes_max or end - start < wanted:
                 break
@@ -94,7 +105,36 @@ class FrameStream(asyncio.BufferedProtocol):
         if wanted - LENGTH_BYTES > self._frame_bytes_max:
             self._on_oversized(self, oversized(wanted - LENGTH_BYTES, self._frame_bytes_max))
             return
-        self._keep(view[start:end], wanted, has_given=start > 0, is_busy=nbytes >= _BUSY_BYTES)
+        self._keep(view[start:end], wanted, has_given=start > 0, is_busy=is_busy)
+        if len(frames) == FRAMES_MAX and self._part is not None:
+            self._is_behind = True
+            self._regulate()
+
+    def _go_on(self) -> None:
+        """Hands over more of what has come, where the owner still takes it."""
+        self._next = None
+        if self._is_paused or self._is_over:
+            return
+        self._is_behind = False
+        assert self._part is not None
+        self._hand_over(memoryview(self._part)[: self._part_bytes], is_busy=False)
+        if not self._is_behind:
+            self._regulate()
+
+    def _regulate(self) -> None:
+        """Reads from the network only where the owner takes what comes, and has all that came before."""
+        if self._is_over:
+            return
+        if self._is_paused or self._is_behind:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+        if self._is_behind and not self._is_paused and self._next is None:
+            self._next = asyncio.get_running_loop().call_soon(self._go_on)
+
+    @property
+    def _is_over(self) -> bool:
+        return not self.is_open or self._transport.is_closing()
 
     def _keep(self, rest: memoryview, wanted: int, *, has_given: bool, is_busy: bool) -> None:
         """Remembers an incomplete frame. The owner has had its frames: views into the old buffer are over.
@@ -150,13 +190,13 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Takes nothing more from the peer until `resume_reading`."""
-        if self.is_open:
-            self._transport.pause_reading()
+        self._is_paused = True
+        self._regulate()
 
     def resume_reading(self) -> None:
         """Goes on."""
-        if self.is_open:
-            self._transport.resume_reading()
+        self._is_paused = False
+        self._regulate()
 
     def close(self, reason: str) -> None:
         """Sends what is queued and closes; `on_closed` gets the reason."""

@@ -40,8 +40,7 @@ class TunnelStream(FrameStream):
         self._write_output()
         for piece in pieces:
             self._feed(memoryview(piece))
-        if self._tunnel.state is TunnelState.CLOSED:
-            self.close(self._tunnel.reason)
+        self._end_if_closed()
 
     def _feed(self, piece: memoryview) -> None:
         """Cuts frames out of the stream, as if the network had brought it so."""
@@ -51,6 +50,15 @@ class TunnelStream(FrameStream):
             room[:count] = piece[:count]
             super().buffer_updated(count)
             piece = piece[count:]
+
+    def _hand_over(self, view: memoryview, *, is_busy: bool) -> None:
+        super()._hand_over(view, is_busy=is_busy)
+        self._end_if_closed()
+
+    def _end_if_closed(self) -> None:
+        """The other end has said goodbye; before that it may have said what the owner is still to get."""
+        if self._tunnel.state is TunnelState.CLOSED and not self._is_behind:
+            self.close(self._tunnel.reason)
 
     def flush(self) -> None:
         """Writes what was queued, in one message."""

@@ -6,13 +6,14 @@ consumer is away until it is attached again. After a minute the connection is fo
 """
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 HOLD_S = 5.0
 RESUME_S = 60.0
 
 
 class Absent:
-    """Who is away, and until when."""
+    """Who is away, and until when: in the order of these times, so that of very many only the first are looked at."""
 
     __slots__ = ("_connections", "_consumers")
 
@@ -22,6 +23,7 @@ class Absent:
 
     def lose(self, connection: bytes, now: float) -> None:
         """A connection is gone."""
+        self._connections.pop(connection, None)
         self._connections[connection] = now + RESUME_S
 
     def lose_consumers(self, consumers: Iterable[bytes], now: float) -> None:
@@ -39,18 +41,20 @@ class Absent:
 
     def overdue_consumers(self, now: float) -> list[bytes]:
         """Takes out and gives the consumers that are given up."""
-        late = [consumer for consumer, until in self._consumers.items() if until <= now]
-        for consumer in late:
-            del self._consumers[consumer]
-        return late
+        return _take_due(self._consumers, now)
 
     def overdue_connections(self, now: float) -> list[bytes]:
         """Takes out and gives the connections that are forgotten."""
-        late = [connection for connection, until in self._connections.items() if until <= now]
-        for connection in late:
-            del self._connections[connection]
-        return late
+        return _take_due(self._connections, now)
 
     def next_deadline(self) -> float:
         """When the next of them is given up."""
-        return min([*self._consumers.values(), *self._connections.values()], default=float("inf"))
+        never = float("inf")
+        return min(next(iter(self._consumers.values()), never), next(iter(self._connections.values()), never))
+
+
+def _take_due(until: dict[bytes, float], now: float) -> list[bytes]:
+    due = [name for name, _ in takewhile(lambda item: item[1] <= now, until.items())]
+    for name in due:
+        del until[name]
+    return due

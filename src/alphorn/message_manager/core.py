@@ -22,6 +22,7 @@ from alphorn.message_manager.effects import Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.farewells import Farewells
 from alphorn.message_manager.flow import FlowControl
+from alphorn.message_manager.lengthy import Lengthy, Question
 from alphorn.message_manager.machine import (
     Asked,
     Break,
@@ -72,12 +73,12 @@ class MessageManager:
         self._about = about
         self._clock = Clock(wall_ms)
         self._read = read
-        self._reading = Reading(self._entry)
         self._origin = b""
         self._epoch = 0
         self._dispatcher: Dispatcher | None = None
         self.flow = FlowControl(about.name, self._tell, self._log)
         self._picture = Picture(about, self.flow)
+        self._lengthy = Lengthy(self._picture, Reading(self._entry), read)
         self._links: dict[int, link.Introduce | None] = {}
         self._attached: dict[int, set[bytes]] = {}  # by link: consumers that attached since the introduction
         self._link_of: dict[bytes, int] = {}  # by the Client Manager's origin
@@ -175,10 +176,10 @@ class MessageManager:
 
     def next_deadline(self) -> float:
         """When something is due, as far as it is known now."""
+        if self._lengthy or (self._dispatcher is not None and self._dispatcher.has_more):
+            return 0.0
         if self._dispatcher is None:
             return _NEVER
-        if self._dispatcher.has_more:
-            return 0.0
         deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), self._awaited.next_deadline())
         deadline = min(deadline, self._doubts.next_deadline())
         if not self._dispatcher.missing:
@@ -187,6 +188,9 @@ class MessageManager:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
+        if self._lengthy:
+            number, answers = self._lengthy.answer_one(self.engine, self._dispatcher, self._epoch, self._links)
+            self._outbox += [Tell(number, answer) for answer in answers]
         if self._dispatcher is not None:
             self._advertising.release(is_complete=not self._dispatcher.missing)
             for delivery in self._dispatcher.take_deliveries():
@@ -295,12 +299,8 @@ class MessageManager:
         if isinstance(frame, link.Fetch):
             applied = [each for each in frame.sequences if each <= self.engine.sequence]  # others may not be committed
             self._outbox.append(Supply(number, frame.request, applied))
-        elif isinstance(frame, link.Describe):
-            known = [introduced for introduced in self._links.values() if introduced is not None]
-            read = self._reading.messages
-            self._tell(number, self._picture.answer(frame, self.engine, self._dispatcher, self._epoch, known, read))
-        elif (answer := self._reading.answer(self.engine, frame)) is not None:
-            self._tell(number, answer)
+        elif isinstance(frame, Question):
+            self._lengthy.add(number, frame)
         elif self._dispatcher is not None:
             self._early.add(number, frame)
             self._serve_early(now)
@@ -330,8 +330,7 @@ class MessageManager:
                 self._presence.enter(connection, number)
                 self._absent.back(connection)
             case link.ConnectionLost(connection) if introduced is not None:
-                here = set(dispatcher.consumers_at(self._number_of(introduced.origin)))
-                keys = [key for key in dispatcher.consumers_of(connection) if key in here]
+                keys = dispatcher.consumers_of(connection, self._number_of(introduced.origin))
                 self._lose(dispatcher, keys, now)
                 if self._presence.leave(connection, number):
                     self._absent.lose(connection, now)
@@ -350,7 +349,7 @@ class MessageManager:
             case link.Pause(request, consumer):
                 dispatcher.pause(consumer)
                 self._tell(number, link.Answered(request))
-            case link.Look() | link.Locate() | link.Name() | link.LocateFragments() | link.AskPending():
+            case link.Locate() | link.Name() | link.LocateFragments() | link.AskPending():
                 self._attempt(number, frame, lambda: answer_question(self.engine, frame, self._read))
             case link.FindSubscription() | link.Claim():
                 self._attempt(number, frame, lambda: self._claim(dispatcher, frame))
@@ -431,6 +430,7 @@ class MessageManager:
         self._untold.settle(number)
         self._advertising.lose(number)
         self._early.forget(number)
+        self._lengthy.forget(number)
         if introduced is None:
             return
         self._awaited.on_broken(introduced.origin, now)

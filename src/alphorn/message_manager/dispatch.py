@@ -37,6 +37,7 @@ from alphorn.message_manager.filters import Budget
 from alphorn.message_manager.grace import Grace
 from alphorn.message_manager.moves import Lent, Moves
 from alphorn.message_manager.outlet import Outlet
+from alphorn.message_manager.places import Places
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.selector import Selector, parse
 from alphorn.message_manager.slowness import Slowness
@@ -98,7 +99,7 @@ class Dispatcher:
         self._engine = engine
         self._contents = Contents(read)
         self._outlets: dict[int, dict[int, Outlet]] = {}  # destination → subscription →
-        self._places: dict[bytes, Outlet] = {}  # consumer → where it is attached
+        self._places = Places()
         self._dirty: dict[Outlet, None] = {}  # to be looked at
         self._stalled: dict[Outlet, None] = {}  # to be looked at again when something else is
         self._notices: list[tuple[int, Detached | link.Lapsed]] = []
@@ -157,8 +158,7 @@ class Dispatcher:
         understood = _understand(selector) if subscription == 0 else None
         claimed = _check_held(held, prefetch)
         outlet = self._outlet(destination, subscription, source)
-        others = [key for key in outlet.consumers if key != consumer]
-        if outlet.is_single and others:
+        if outlet.is_single and any(key != consumer for key in outlet.consumers):
             raise Misuse(
                 f"subscription {subscription} of destination {destination} has an active consumer and is not shared; "
                 "close that one first, or share the subscription"
@@ -176,20 +176,20 @@ class Dispatcher:
 
         `seen` are the positions that its program was given; None where nobody can tell, so that all of them count.
         """
-        outlet = self._places.pop(consumer, None)
+        outlet = self._places.pop(consumer)
         if outlet is None:
             return []
         commands = outlet.detach(outlet.consumers[consumer], seen)
         self._settle(outlet)
         return commands
 
-    def consumers_of(self, connection: bytes) -> list[bytes]:
-        """The attached consumers of a connection."""
-        return [key for key in self._places if connection_of(key) == connection]
+    def consumers_of(self, connection: bytes, client_manager: int) -> list[bytes]:
+        """The attached consumers of a connection that are reached through a Client Manager."""
+        return self._places.reached(client_manager, [connection])
 
     def consumers_at(self, client_manager: int) -> list[bytes]:
         """The attached consumers that are reached through a Client Manager."""
-        return [key for key, outlet in self._places.items() if outlet.consumers[key].client_manager == client_manager]
+        return self._places.reached(client_manager, self._places)
 
     def users(self, destination: int, subscription: int, besides: bytes = b"") -> list[bytes]:
         """The consumers that are attached there, but for this one."""
@@ -374,7 +374,7 @@ class Dispatcher:
         if earlier is not None:
             earlier.abandon(earlier.consumers[key])
             self._settle(earlier)
-        self._places[key] = outlet
+        self._places.put(key, outlet)
         return Consumer(key)
 
     def _settle_all(self, outlets: list[Outlet]) -> None:
@@ -403,7 +403,7 @@ class Dispatcher:
         if outlet is None:
             return
         for key, consumer in outlet.consumers.items():
-            del self._places[key]
+            self._places.pop(key)
             self._notices.append((consumer.client_manager, Detached(key, InvalidDestination.__name__, reason)))
         self._drop(outlet)
 
@@ -443,7 +443,7 @@ class Dispatcher:
             self._grace.forget(place)
         for outlet in list(self._outlets.get(number, {}).values()):
             for key in outlet.consumers:
-                del self._places[key]
+                self._places.pop(key)
             self._drop(outlet)
 
     def _land(self, number: int) -> None:

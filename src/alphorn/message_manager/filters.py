@@ -40,6 +40,7 @@ class Filter:
         "ring",
         "selector",
         "unseen",
+        "users",
     )
 
     def __init__(
@@ -57,7 +58,8 @@ class Filter:
         self.ready = Ready()
         self.unseen = Ready()
         self.refused = RangeSet()
-        self.ring: dict[Consumer, None] = {}  # those with room, in the order of their turns
+        self.users = 0  # attached consumers
+        self.ring: dict[Consumer, None] = {}  # those of them with room, in the order of their turns
         self.is_stalled = False  # what comes next cannot be read now
         self.is_unfinished = False  # the budget did not suffice to find out what comes next
 

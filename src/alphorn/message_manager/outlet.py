@@ -8,7 +8,8 @@ known who holds what after a change of primary (`withheld`), and, where only one
 what its predecessor held has not come back (`_leaving`).
 """
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, pairwise
 from typing import Any
 
 from alphorn.message_manager.backlog import within
@@ -91,12 +92,13 @@ class Outlet:
 
     def attach(self, consumer: Consumer, selector: Selector | None, held: RangeSet) -> None:
         """A consumer comes, or comes again; what it held and does not name is free, and may have been given out."""
-        is_new = consumer.key not in self.consumers
+        is_new, before = consumer.key not in self.consumers, consumer.selector
         if not is_new:
             self._supply.unseat(consumer)
         self.consumers[consumer.key] = consumer
-        consumer.selector = self._supply.open(selector, self._free(0, POSITION_MAX), self._holders)
-        self._supply.close({other.selector for other in self.consumers.values()})
+        consumer.selector = self._supply.open(selector, lambda: self._free(0, POSITION_MAX), self._holders)
+        if not is_new:
+            self._supply.close(before)
         again, consumer.again = consumer.again, None
         if again:
             self._again[consumer] = again = again.difference(held)
@@ -349,8 +351,8 @@ class Outlet:
         }
 
     @property
-    def _holders(self) -> list[Consumer]:
-        return [*self.consumers.values(), *self._leaving]
+    def _holders(self) -> Iterator[Consumer]:
+        return chain(self.consumers.values(), self._leaving)  # there may be very many, and mostly nobody looks
 
     def _free(self, first: int, last: int) -> list[Range]:
         """Those of these that may be given out and are with nobody."""
@@ -363,7 +365,7 @@ class Outlet:
         consumer.is_attached = False
         if self._active is consumer:
             self._active = None
-        self._supply.close({other.selector for other in self.consumers.values()})
+        self._supply.close(consumer.selector)
 
     def _lock(self, consumer: Consumer, first: int, last: int) -> None:
         self._supply.withdraw(first, last)

@@ -334,6 +334,7 @@ def _extend(positions: RangeSet, columns: list[list[int]]) -> None:
 
 def _complete(state: State) -> None:
     """What follows from what was read."""
+    state.writers.settle()
     state.transactions.restore()
     for number in sorted(state.destinations):
         destination = state.destinations[number]

@@ -8,7 +8,7 @@ Messages of a group whose owner has no room are parked with the owner, so that t
 `PARKED_MAX`, which is how far a look beyond them goes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from alphorn.message_manager.backlog import Backlog
@@ -74,21 +74,26 @@ class Supply:
         """Whether there is nothing that anybody here could get."""
         return not self._parked and not any(self._filters.values())
 
-    def open(self, selector: Selector | None, free: Iterable[Range], holders: Iterable[Consumer]) -> str:
-        """A filter for this selector, with all that is free and not parked with one of the holders; gives its name."""
+    def open(self, selector: Selector | None, free: Callable[[], Iterable[Range]], holders: Iterable[Consumer]) -> str:
+        """One more uses the filter of this selector; gives its name.
+
+        A new one has all that is free and not parked with one of the holders.
+        """
         name = "" if selector is None else selector.text
         if name not in self._filters:
             made = self._filters[name] = self._make_filter(selector)
-            for first, last in free:
+            for first, last in free():
                 for stretch in ranked(first, last, self.backlog.priorities):
                     made.add(stretch)
             for stretch in [stretch for holder in holders for stretch in holder.parked]:
                 made.remove(stretch.first, stretch.last)
+        self._filters[name].users += 1
         return name
 
-    def close(self, used: set[str]) -> None:
-        """Forgets the filters that nobody uses."""
-        for name in self._filters.keys() - used:
+    def close(self, name: str) -> None:
+        """One less uses this filter; without any it is forgotten."""
+        self._filters[name].users -= 1
+        if not self._filters[name].users:
             del self._filters[name]
 
     def seat(self, consumer: Consumer) -> None:

@@ -12,6 +12,7 @@ and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 import msgspec
 
@@ -60,6 +61,11 @@ class Writer:
             parts[part.part] = part
             self.parts += 1
 
+    @property
+    def due_ms(self) -> int:
+        """When something of it is forgotten, of one that a Tick has seen."""
+        return self.used_ms + (STAGED_IDLE_MS if self.staged else WRITER_IDLE_MS)
+
     def has_published(self, batch: int, destination: int, came_at: int) -> bool:
         """Whether a destination has a batch or a later one; `came_at` is the log entry that brought it, 0 for none.
 
@@ -92,12 +98,17 @@ class Writer:
 
 
 class Writers:
-    """All writers of a channel, whoever was heard of last at the end."""
+    """All writers of a channel, whoever was heard of last at the end; those that no Tick has seen are the last.
 
-    __slots__ = ("_by_name",)
+    When something is forgotten next is asked in every turn, so it is not worked out each time: nothing can be due
+    before `_due_ms`, which Ticks and checkpoints set.
+    """
+
+    __slots__ = ("_by_name", "_due_ms")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Writer] = {}
+        self._due_ms: int | None = None
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -149,20 +160,28 @@ class Writers:
 
     def on_tick(self, now_ms: int) -> None:
         """Forgets what was silent too long."""
+        fresh = list(takewhile(lambda writer: writer.used_ms < 0, reversed(self._by_name.values())))
+        for writer in fresh:
+            writer.used_ms = now_ms
+        if self._due_ms is not None and self._due_ms <= now_ms:
+            self._forget_idle(now_ms)
+            self.settle()
+        elif fresh:
+            first = min(writer.due_ms for writer in fresh)
+            self._due_ms = first if self._due_ms is None else min(self._due_ms, first)
+
+    def _forget_idle(self, now_ms: int) -> None:
         for name, writer in list(self._by_name.items()):
-            if writer.used_ms < 0:
-                writer.used_ms = now_ms
-            elif writer.used_ms + WRITER_IDLE_MS <= now_ms:
+            if writer.used_ms + WRITER_IDLE_MS <= now_ms:
                 del self._by_name[name]
-            elif writer.staged and writer.used_ms + STAGED_IDLE_MS <= now_ms:
+            elif writer.used_ms + STAGED_IDLE_MS <= now_ms:
                 writer.staged.clear()
                 writer.parts = 0
 
+    def settle(self) -> None:
+        """All of them are as they stay for now: after a Tick, or as a checkpoint had them."""
+        self._due_ms = min((writer.due_ms for writer in self._by_name.values() if writer.used_ms >= 0), default=None)
+
     def next_idle(self) -> int | None:
-        """When something is forgotten next."""
-        dues = [
-            writer.used_ms + (STAGED_IDLE_MS if writer.staged else WRITER_IDLE_MS)
-            for writer in self._by_name.values()
-            if writer.used_ms >= 0
-        ]
-        return min(dues, default=None)
+        """When something may be forgotten next, at the earliest."""
+        return self._due_ms

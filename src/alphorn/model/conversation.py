@@ -7,7 +7,11 @@ Numbers that a client chooses mean something on its connection only. A destinati
 every Client Manager while the destination lives. Positions are flat pairs (first, last, first, last).
 """
 
-from alphorn.model.frame_kinds import ClientFrame, ServerFrame
+from typing import Annotated
+
+from msgspec import Meta
+
+from alphorn.model.frame_kinds import CONSUMERS_MAX, ITEMS_MAX, ClientFrame, ServerFrame
 from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
 from alphorn.model.moving_conversation import Drain, Move
 
@@ -61,7 +65,7 @@ class CloseSession(ClientFrame, frozen=True, array_like=True, gc=False, tag=4):
 
     request: int
     session: int
-    unseen: dict[int, list[int]] = {}
+    unseen: Annotated[dict[int, list[int]], Meta(max_length=CONSUMERS_MAX)] = {}
 
 
 class Publish(ClientFrame, frozen=True, array_like=True, gc=False, tag=5):
@@ -178,8 +182,9 @@ class CommitTransaction(ClientFrame, frozen=True, array_like=True, gc=False, tag
     request: int
     session: int
     counter: int  # of the session's transactions; begins with 1
-    publishes: list[Publish]
-    consumed: list[tuple[int, int, list[int]]]  # consumer, place of its destination, positions
+    publishes: Annotated[list[Publish], Meta(max_length=ITEMS_MAX)]
+    # Consumer, place of its destination, positions.
+    consumed: Annotated[list[tuple[int, int, list[int]]], Meta(max_length=ITEMS_MAX)]
 
 
 class SendFragment(ClientFrame, frozen=True, array_like=True, gc=False, tag=40):
@@ -246,7 +251,8 @@ class ClosePattern(ClientFrame, frozen=True, array_like=True, gc=False, tag=51):
 
     request: int
     watch: int
-    unseen: dict[int, list[int]] = {}  # consumer → positions that the program was never handed
+    # Consumer → positions that the program was never handed.
+    unseen: Annotated[dict[int, list[int]], Meta(max_length=CONSUMERS_MAX)] = {}
 
 
 class Recover(ClientFrame, frozen=True, array_like=True, gc=False, tag=16):

@@ -3,9 +3,11 @@
 Frames and tags are those of the native door (model/conversation.py).
 """
 
+from typing import Annotated
+
 import msgspec
 
-from alphorn.model.frame_kinds import ClientFrame, ServerFrame
+from alphorn.model.frame_kinds import ITEMS_MAX, ClientFrame, ServerFrame
 
 
 class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
@@ -39,7 +41,8 @@ class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62)
     channel: int
     writer: str
     batch: int
-    attempts: list[tuple[int, int, int, int]]  # partition, attempt, parts, messages
+    # Partition, attempt, parts, messages.
+    attempts: Annotated[list[tuple[int, int, int, int]], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
 class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):
