@@ -258,10 +258,20 @@ class Broker:
             self._unconfirmed.append(lambda: stream.send(c.Confirmed(frame.producer, last)))
 
     def on_sendfragment(self, stream: Stream, frame: c.SendFragment) -> None:
-        self.counters.setdefault(key_of(stream.connection, frame.producer), RangeSet()).add(
-            frame.counter, frame.counter
-        )
+        self._count(stream, frame)
+        queue = self._at(frame.place)
+        if queue.name in self.refusals:
+            stream.send(c.Refused(frame.producer, frame.counter, 1, *self.refusals[queue.name]))
+        else:
+            stream.send(c.Confirmed(frame.producer, frame.counter))
+
+    def on_abandonstream(self, stream: Stream, frame: c.AbandonStream) -> None:
+        self._count(stream, frame)
         stream.send(c.Confirmed(frame.producer, frame.counter))
+
+    def on_retire(self, stream: Stream, frame: c.Retire) -> None:
+        for number in set(range(1, frame.through + 1)) - set(frame.used):
+            self.counters.pop(key_of(stream.connection, number), None)
 
     def on_consume(self, stream: Stream, frame: c.Consume) -> None:
         queue = self._at(frame.place)
@@ -362,6 +372,11 @@ class Broker:
             self._end_holder(key)
 
     # Inside.
+
+    def _count(self, stream: Stream, frame: c.SendFragment | c.AbandonStream) -> None:
+        seen = self.counters.setdefault(key_of(stream.connection, frame.producer), RangeSet())
+        assert frame.counter == 1 or frame.counter - 1 in seen, "a gap between counters"
+        seen.add(frame.counter, frame.counter)
 
     def queue(self, name: str) -> Queue:
         if name not in self.queues:

@@ -105,6 +105,30 @@ def test_a_refused_fragment_ends_the_body() -> None:
     assert lane.is_idle
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_refusal_of_the_body_before_is_not_told_of_the_next(is_finished: bool) -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"one")
+    if is_finished:
+        finish(lane)
+    else:
+        lane.abandon()
+    for _ in range(2):
+        script.said()
+    script.hear(c.Refused(lane.number, 1, 1, "InvalidDestination", "it is gone"))
+    lane.begin(PLACE)
+    lane.add(b"two")
+    script.hear(c.Refused(lane.number, 2, 1, "Unavailable", "it was given up"))
+    assert lane.refusal is None
+    counter = finish(lane)
+    for _ in range(2):
+        script.said()
+    assert lane.outcome(counter) is False
+    script.hear(c.Confirmed(lane.number, counter))
+    assert lane.outcome(counter) is True
+
+
 def test_an_abandoned_body_is_said_once_and_another_follows() -> None:
     script = Script()
     lane = lane_of(script)
@@ -158,6 +182,32 @@ def test_that_a_body_is_given_up_is_said_also_while_its_destination_takes_nothin
     assert [(type(frame), frame.counter) for frame in said] == [(c.AbandonStream, counter) for counter in (1, 2, 3)]
     script.hear(c.Confirmed(lane.number, 3))
     assert lane.confirmed == lane.counter
+
+
+def test_a_message_that_waits_for_room_when_nobody_waits_for_it_any_more_never_leaves() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"a")
+    script.hear(c.Flow([PLACE], "the store is full"))
+    finish(lane)
+    lane.abandon()
+    assert not lane.is_stuck
+    script.hear(c.Flow([PLACE], ""))
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [type(frame) for frame in said if not isinstance(frame, c.OpenSession)] == [c.AbandonStream] * 3
+
+
+def test_a_lane_is_stuck_while_a_message_that_left_is_postponed() -> None:
+    script = Script()
+    lane = lane_of(script)
+    counter = finish(lane)
+    assert not lane.is_stuck
+    script.said()
+    lane.abandon()
+    script.hear(c.Flow([PLACE], "the store is full"), c.Postponed(lane.number, counter))
+    assert lane.is_stuck
+    script.hear(c.Flow([PLACE], ""))
+    assert not lane.is_stuck
 
 
 def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:

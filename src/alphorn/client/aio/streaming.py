@@ -42,11 +42,6 @@ class BodySending:
         self.lane = lane
         self.channel = channel  # each has one, of which it knows the counters without gaps
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether another body may be sent here."""
-        return self.lane.is_open and self.lane.refusal is None
-
     async def send(
         self,
         readable: Any,
@@ -63,14 +58,14 @@ class BodySending:
             now_ms = time.time_ns() // 1_000_000
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             await precede()
+            counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
+            self._line.schedule()
+            await self._await(lambda: lane.outcome(counter) is not False)
         except BaseException:
             if lane.is_open:
                 lane.abandon()
                 self._line.schedule()
             raise
-        counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
-        self._line.schedule()
-        await self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(self._line.core.connection, counter))
 
     async def _send_body(self, read: Callable[[int], Awaitable[Any]]) -> None:

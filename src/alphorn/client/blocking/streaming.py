@@ -42,11 +42,6 @@ class BodySending:
         self.lane = lane
         self.channel = channel  # each has one, of which it knows the counters without gaps
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether another body may be sent here."""
-        return self.lane.is_open and self.lane.refusal is None
-
     def send(
         self, readable: Any, place: int, sending: Sending, fields: dict[str, Any], precede: Callable[[], None]
     ) -> StreamReceipt:
@@ -62,14 +57,14 @@ class BodySending:
             now_ms = time.time_ns() // 1_000_000
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             precede()
+            counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
+            self._await(lambda: lane.outcome(counter) is not False)
         except BaseException:
             with line.lock:
                 if lane.is_open:
                     lane.abandon()
                     line.wake()
             raise
-        counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
-        self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(line.core.connection, counter))
 
     def _send_filled(self, read_into: Callable[[memoryview], Any]) -> None:
