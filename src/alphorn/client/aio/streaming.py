@@ -127,16 +127,26 @@ class BodyReader:
         return piece
 
     async def read(self, size: int = -1) -> bytes:
-        """At most so many bytes, at least one before the end; all the rest where no size is given."""
+        """At most so many bytes, at least one before the end; all the rest where no size is given.
+
+        Cancelled, it has read nothing.
+        """
         if size < 0:
-            pieces = []
-            while piece := await self.read(FRAGMENT_BYTES):
-                pieces.append(piece)
-            return b"".join(pieces)
+            return await self._read_all()
         if not self._rest and self._reading is not None and size:
             self._rest = memoryview(await self._next(self._reading))
         taken, self._rest = self._rest[:size], self._rest[size:]
         return bytes(taken)
+
+    async def _read_all(self) -> bytes:
+        pieces: list[bytes] = []
+        try:
+            while piece := await self.read(FRAGMENT_BYTES):
+                pieces.append(piece)
+        except BaseException:
+            self._rest = memoryview(b"".join(pieces))
+            raise
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Ends reading; the message stays as it is."""
