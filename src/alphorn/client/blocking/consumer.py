@@ -222,18 +222,24 @@ class Browser:
         line, core = self._line, self._line.core
         line.check()
         seen: list[tuple[Inbox, Answer | Error]] = []
-        with line.lock:
-            line.changed.wait_for(lambda: not core.is_browsing)
+
+        def begin() -> bool:
+            if core.is_browsing:
+                return False  # another thread was faster
             core.browse(
                 self._destination,
                 lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
                 lambda inbox, answer: seen.append((inbox, answer)),
             )
-            line.wake()
-            line.changed.wait_for(lambda: seen)
-            inbox, answer = seen[0]
-            if isinstance(answer, Error):
-                raise again(answer)
-            taken = inbox.take(1 << 31)
-            inbox.close()
+            return True
+
+        while not line.change(begin):
+            line.changed.wait_for(lambda: not core.is_browsing)
+        line.wake()
+        line.changed.wait_for(lambda: seen)
+        inbox, answer = seen[0]
+        if isinstance(answer, Error):
+            raise again(answer)
+        taken = line.change(partial(inbox.take, 1 << 31))
+        inbox.close()
         return taken, answer.number if isinstance(answer, Done) else 0

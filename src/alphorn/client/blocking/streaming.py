@@ -60,10 +60,9 @@ class BodySending:
             counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
             self._await(lambda: lane.outcome(counter) is not False)
         except BaseException:
-            with line.lock:
-                if lane.is_open:
-                    lane.abandon()
-                    line.wake()
+            if lane.is_open:
+                line.change(lane.abandon)
+                line.wake()
             raise
         return StreamReceipt(lane.id_of(line.core.connection, counter))
 
@@ -156,12 +155,11 @@ class BodyReader(io.RawIOBase):
     def _next(self) -> bytes:
         line, reading = self._line, self._reading
         line.check_thread()
-        with line.lock:
-            reading.ask()
-            if line.is_asleep:
-                line.wake()
-            line.changed.wait_for(lambda: reading.is_ready)
-            piece = reading.take()
+        line.change(reading.ask)
+        if line.is_asleep:
+            line.wake()
+        line.changed.wait_for(lambda: reading.is_ready)
+        piece = line.change(reading.take)
         if line.is_asleep:
             line.wake()
         return piece
