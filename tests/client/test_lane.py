@@ -18,7 +18,7 @@ PIECE = bytes(FRAGMENT_BYTES)
 
 def lane_of(script: Script) -> Lane:
     lane = script.core.open_lane(script.core.open_session(AckMode.AUTO).number)
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     return lane
 
 
@@ -117,7 +117,7 @@ def test_a_refusal_of_the_body_before_is_not_told_of_the_next(is_finished: bool)
     for _ in range(2):
         script.said()
     script.hear(c.Refused(lane.number, 1, 1, "InvalidDestination", "it is gone"))
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     lane.add(b"two")
     script.hear(c.Refused(lane.number, 2, 1, "Unavailable", "it was given up"))
     assert lane.refusal is None
@@ -136,7 +136,7 @@ def test_an_abandoned_body_is_said_once_and_another_follows() -> None:
     assert not lane.wants_packing, "nothing was begun"
     lane.add(b"one")
     lane.abandon()
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     lane.add(b"new")
     frames = [frame for _ in range(3) for frame in script.said()]
     assert [type(frame) for frame in frames][-2:] == [c.AbandonStream, c.SendFragment]
@@ -166,6 +166,17 @@ def test_fragments_wait_while_their_destination_takes_nothing_and_are_sent_again
     assert fragments(script.said()) == []
     script.hear(c.Confirmed(lane.number, 1), c.Flow([PLACE], ""))
     assert fragments([frame for _ in range(2) for frame in script.said()]) == [(2, 1, b"b"), (3, 2, b"c")]
+
+
+def test_a_body_that_begins_while_its_session_is_on_hold_waits_as_well() -> None:
+    script = Script()
+    lane = lane_of(script)
+    script.hear(c.Hold(lane.session, "too much of this session is under way"))
+    script.core.begin_body(lane, PLACE)
+    lane.add(b"a")
+    assert fragments(script.said()) == []
+    script.hear(c.Hold(lane.session, ""))
+    assert fragments(script.said()) == [(1, 0, b"a")]
 
 
 @pytest.mark.requirement("FC-4")
@@ -218,7 +229,7 @@ def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
     script.said()
     script.said()
     script.hear(c.Flow([PLACE], "full"), c.Postponed(lane.number, 2))
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     lane.add(b"b")
     lane.abandon()
     assert script.said() == []
@@ -261,7 +272,7 @@ def test_a_lane_keeps_no_buffers_between_bodies() -> None:
     while script.core.has_output:
         script.said()
     script.hear(c.Confirmed(lane.number, counter))
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     assert lane.buffer() is not first
 
 

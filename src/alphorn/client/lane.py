@@ -98,7 +98,6 @@ class Lane:
         """Another body, for this destination; what became of the one before is over."""
         self.place = place
         self.refusal = None
-        self.blocked = self.blocked_places.get(place, "")
         self._index = self._size = 0
         self._before = self.counter  # of the last frame of the body before
         self._digest = xxhash.xxh3_128()

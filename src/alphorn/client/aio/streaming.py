@@ -52,7 +52,7 @@ class BodySending:
     ) -> StreamReceipt:
         """Reads all there is and sends it as one message; `precede` waits for what must be committed before it."""
         lane = self.lane
-        lane.begin(place)
+        self._line.core.begin_body(lane, place)
         try:
             await self._send_body(_awaitable(check_readable(readable)))
             now_ms = time.time_ns() // 1_000_000

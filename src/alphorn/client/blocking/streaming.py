@@ -47,7 +47,7 @@ class BodySending:
     ) -> StreamReceipt:
         """Reads all there is and sends it as one message; `precede` waits for what must be committed before it."""
         line, lane = self._line, self.lane
-        line.change(partial(lane.begin, place))
+        line.change(partial(line.core.begin_body, lane, place))
         try:
             read, read_into = check_readable(readable), into_of(readable)
             if read_into is None:
