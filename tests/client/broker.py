@@ -15,10 +15,12 @@ from alphorn.doors.native import VERSION, decode_client, encode
 from alphorn.io.streams import FrameStream
 from alphorn.model import conversation as c
 from alphorn.model.commands import key_of
+from alphorn.model.messages import Flag, headers_of
 from alphorn.model.ranges import RangeSet
 
 _decode_batch = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode_batch = msgspec.msgpack.Encoder().encode
+GIVEN_UP = "Unavailable", "it belongs to a body that was given up; send it again from the beginning"
 
 
 class Stored:
@@ -86,6 +88,9 @@ class Broker:
         self.is_welcoming = True
         self.forgets = False
         self.known: set[tuple[int, int]] = set()  # like Client Managers, each port knows only what it was asked for
+        self.sealed: dict[tuple[bytes, int], list[bytes]] = {}  # fragments by the message that they are the body of
+        self._pieces: dict[bytes, list[bytes]] = {}  # those of bodies that are not whole yet
+        self._transactions: dict[tuple[bytes, int], tuple[int, list[str]]] = {}  # of each session the last, and why not
         self._unconfirmed: list[Callable[[], None]] = []
         self._cuts: dict[str, int] = {}
         self._next_connection = 1
@@ -236,33 +241,67 @@ class Broker:
         stream.send(c.Done(frame.request))
 
     def on_publish(self, stream: Stream, frame: c.Publish) -> None:
-        queue = self._at(frame.place)
-        key = key_of(stream.connection, frame.producer)
-        seen = self.counters.setdefault(key, RangeSet())
-        if queue.name in self.refusals:
-            seen.add(frame.counter, frame.counter + frame.count - 1)
-            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *self.refusals[queue.name]))
+        refusal, last = self.refusals.get(self._at(frame.place).name), frame.counter + frame.count - 1
+        if frame.flags & Flag.STREAM:
+            [header], pieces = headers_of(frame.blob), self._pieces.get(key_of(stream.connection, frame.producer), [])
+            if header.stream is not None and header.stream.fragments != len(pieces):
+                refusal = refusal or GIVEN_UP
+        if refusal is not None:
+            self._count(stream, frame, frame.count)
+            stream.send(c.Refused(frame.producer, frame.counter, frame.count, *refusal))
             return
-        raws = _decode_batch(frame.blob)
-        assert len(raws) == frame.count
-        for counter, raw in enumerate(raws, frame.counter):
-            if counter not in seen:
-                assert counter == 1 or counter - 1 in seen, "a gap between counters"
-                seen.add(counter, counter)
-                queue.stored[queue.next_position] = Stored(bytes(raw), key, counter, frame.timestamp)
-                queue.available.add(queue.next_position)
-                queue.next_position += 1
-        last = frame.counter + frame.count - 1
+        self._store(stream, frame)
         if self.is_confirming:
             stream.send(c.Confirmed(frame.producer, last))
         else:
             self._unconfirmed.append(lambda: stream.send(c.Confirmed(frame.producer, last)))
 
+    def on_committransaction(self, stream: Stream, frame: c.CommitTransaction) -> None:
+        session = stream.connection, frame.session
+        counter, why_not = self._transactions.get(session, (0, []))
+        if frame.counter > counter:
+            names = [self._at(publish.place).name for publish in frame.publishes]
+            why_not = [self.refusals[name][1] for name in names if name in self.refusals]
+            self._transactions[session] = frame.counter, why_not
+            for publish in frame.publishes:
+                if publish.counter > 1:  # those before may have been rolled back, which no server hears of
+                    self._seen(stream, publish).add(1, publish.counter - 1)
+                if why_not:
+                    self._count(stream, publish, publish.count)
+                else:
+                    self._store(stream, publish)
+            for consumer, _, positions in frame.consumed:
+                self._settle(self.holders[key_of(stream.connection, consumer)], positions, is_done=not why_not)
+        answer = c.Failed(frame.request, "TransactionRolledBack", why_not[0]) if why_not else c.Done(frame.request)
+        if self.is_confirming:
+            stream.send(answer)
+        else:
+            self._unconfirmed.append(lambda: stream.send(answer))
+
     def on_sendfragment(self, stream: Stream, frame: c.SendFragment) -> None:
-        self.counters.setdefault(key_of(stream.connection, frame.producer), RangeSet()).add(
-            frame.counter, frame.counter
-        )
+        pieces = self._pieces.setdefault(key_of(stream.connection, frame.producer), [])
+        refusal = self.refusals.get(self._at(frame.place).name)
+        if self._count(stream, frame) and not refusal:
+            if frame.index in (0, len(pieces)):
+                pieces[frame.index :] = [bytes(frame.blob)]
+            else:
+                refusal = GIVEN_UP
+        if refusal is None:
+            stream.send(c.Confirmed(frame.producer, frame.counter))
+        else:
+            pieces.clear()
+            stream.send(c.Refused(frame.producer, frame.counter, 1, *refusal))
+
+    def on_abandonstream(self, stream: Stream, frame: c.AbandonStream) -> None:
+        self._count(stream, frame)
         stream.send(c.Confirmed(frame.producer, frame.counter))
+
+    def on_readfragment(self, stream: Stream, frame: c.ReadFragment) -> None:
+        stream.send(c.FragmentRead(frame.request, memoryview(self.sealed[frame.producer, frame.counter][frame.index])))
+
+    def on_retire(self, stream: Stream, frame: c.Retire) -> None:
+        for number in set(range(1, frame.through + 1)) - set(frame.used):
+            self.counters.pop(key_of(stream.connection, number), None)
 
     def on_consume(self, stream: Stream, frame: c.Consume) -> None:
         queue = self._at(frame.place)
@@ -289,10 +328,7 @@ class Broker:
         stream.send(c.Done(frame.request))
 
     def on_acknowledge(self, stream: Stream, frame: c.Acknowledge) -> None:
-        holder = self.holders[key_of(stream.connection, frame.consumer)]
-        for position in positions_of(frame.positions) & holder.held:
-            holder.held.discard(position)
-            del holder.queue.stored[position]
+        self._settle(self.holders[key_of(stream.connection, frame.consumer)], frame.positions)
         stream.send(c.Done(frame.request))
 
     def on_return(self, stream: Stream, frame: c.Return) -> None:
@@ -364,6 +400,36 @@ class Broker:
             self._end_holder(key)
 
     # Inside.
+
+    def _count(self, stream: Stream, frame: c.Publish | c.SendFragment | c.AbandonStream, count: int = 1) -> range:
+        """Which of a producer's counters are new."""
+        seen = self._seen(stream, frame)
+        assert frame.counter == 1 or frame.counter - 1 in seen, "a gap between counters"
+        first = next((each for each in range(frame.counter, frame.counter + count) if each not in seen), 0)
+        seen.add(frame.counter, frame.counter + count - 1)
+        return range(first or frame.counter + count, frame.counter + count)
+
+    def _seen(self, stream: Stream, frame: c.Publish | c.SendFragment | c.AbandonStream) -> RangeSet:
+        return self.counters.setdefault(key_of(stream.connection, frame.producer), RangeSet())
+
+    def _store(self, stream: Stream, frame: c.Publish) -> None:
+        queue, key = self._at(frame.place), key_of(stream.connection, frame.producer)
+        raws = _decode_batch(frame.blob)
+        assert len(raws) == frame.count
+        for counter in self._count(stream, frame, frame.count):
+            raw = bytes(raws[counter - frame.counter])
+            queue.stored[queue.next_position] = Stored(raw, key, counter, frame.timestamp)
+            queue.available.add(queue.next_position)
+            queue.next_position += 1
+            self.sealed[key, counter] = self._pieces.pop(key, [])
+
+    def _settle(self, holder: Holder, positions: list[int], *, is_done: bool = True) -> None:
+        for position in positions_of(positions) & holder.held:
+            if is_done:
+                holder.held.discard(position)
+                del holder.queue.stored[position]
+            else:
+                self._give_back(holder, position)
 
     def queue(self, name: str) -> Queue:
         if name not in self.queues:

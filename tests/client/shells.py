@@ -113,7 +113,7 @@ def await_waiting(connection: Any) -> None:
 
 def number_waiting(connection: Any) -> int:
     line = getattr(connection, "inner", connection)._line
-    return len(line._waiting if hasattr(line, "_waiting") else line.changed._waiters)
+    return len(line._waiting if hasattr(line, "_waiting") else line.changed)
 
 
 @contextmanager

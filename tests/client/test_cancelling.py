@@ -1,56 +1,11 @@
 """Whoever is cancelled while a connection ends leaves nothing behind: no task, no stream, no message that is held."""
 
 import asyncio
-from collections.abc import Coroutine, Generator
 from itertools import count
-from typing import Any
 
 import alphorn
 from tests.client.broker import Broker
-
-WAIT_S = 10
-
-
-class Cancelled:
-    """Awaits something, and cancels the task that does so where it waits for the so-manieth time."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], number: int) -> None:
-        self._work, self._left = work, number
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step, value = self._work.send, None
-        while True:
-            try:
-                waited = step(value)  # type: ignore[arg-type]
-            except StopIteration as end:
-                return end.value
-            self._left -= 1
-            if self._left == 0:
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-            try:
-                step, value = self._work.send, (yield waited)
-            except BaseException as error:
-                step, value = self._work.throw, error  # type: ignore[assignment]
-
-
-async def cancel(work: Coroutine[Any, Any, Any], number: int) -> bool:
-    """Whether it waited so often that it was cancelled."""
-
-    async def run() -> None:
-        await Cancelled(work, number)
-
-    task = asyncio.create_task(run())
-    await asyncio.wait([task], timeout=WAIT_S)
-    assert task.done(), "it still waits"
-    return task.cancelled()
-
-
-async def others() -> list[str]:
-    """Tasks that are not the test's own, once those that were cancelled have ended."""
-    await asyncio.sleep(0)
-    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+from tests.client.cancelling import WAIT_S, cancel, others
 
 
 async def holding(broker: Broker, queue: str) -> alphorn.aio.Connection:

@@ -206,6 +206,12 @@ def test_an_interrupted_wait_for_the_end_of_a_session_is_taken_up_again(broker: 
     assert broker.bodies("queue:q") == [0, 1, 2]
 
 
+def test_a_program_hears_that_its_connection_is_closed(broker: Broker) -> None:
+    events: list[str] = []
+    alphorn.connect(broker.url, on_event=lambda name, detail: events.append(name)).close()
+    assert events == ["connected", "disconnected", "closed"]
+
+
 def test_closing_a_session_whose_connection_another_closes_meanwhile_is_no_failure(
     broker: Broker, connect: Connect
 ) -> None:

@@ -18,7 +18,7 @@ PIECE = bytes(FRAGMENT_BYTES)
 
 def lane_of(script: Script) -> Lane:
     lane = script.core.open_lane(script.core.open_session(AckMode.AUTO).number)
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     return lane
 
 
@@ -105,6 +105,30 @@ def test_a_refused_fragment_ends_the_body() -> None:
     assert lane.is_idle
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_refusal_of_the_body_before_is_not_told_of_the_next(is_finished: bool) -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"one")
+    if is_finished:
+        finish(lane)
+    else:
+        lane.abandon()
+    for _ in range(2):
+        script.said()
+    script.hear(c.Refused(lane.number, 1, 1, "InvalidDestination", "it is gone"))
+    script.core.begin_body(lane, PLACE)
+    lane.add(b"two")
+    script.hear(c.Refused(lane.number, 2, 1, "Unavailable", "it was given up"))
+    assert lane.refusal is None
+    counter = finish(lane)
+    for _ in range(2):
+        script.said()
+    assert lane.outcome(counter) is False
+    script.hear(c.Confirmed(lane.number, counter))
+    assert lane.outcome(counter) is True
+
+
 def test_an_abandoned_body_is_said_once_and_another_follows() -> None:
     script = Script()
     lane = lane_of(script)
@@ -112,7 +136,7 @@ def test_an_abandoned_body_is_said_once_and_another_follows() -> None:
     assert not lane.wants_packing, "nothing was begun"
     lane.add(b"one")
     lane.abandon()
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     lane.add(b"new")
     frames = [frame for _ in range(3) for frame in script.said()]
     assert [type(frame) for frame in frames][-2:] == [c.AbandonStream, c.SendFragment]
@@ -144,6 +168,17 @@ def test_fragments_wait_while_their_destination_takes_nothing_and_are_sent_again
     assert fragments([frame for _ in range(2) for frame in script.said()]) == [(2, 1, b"b"), (3, 2, b"c")]
 
 
+def test_a_body_that_begins_while_its_session_is_on_hold_waits_as_well() -> None:
+    script = Script()
+    lane = lane_of(script)
+    script.hear(c.Hold(lane.session, "too much of this session is under way"))
+    script.core.begin_body(lane, PLACE)
+    lane.add(b"a")
+    assert fragments(script.said()) == []
+    script.hear(c.Hold(lane.session, ""))
+    assert fragments(script.said()) == [(1, 0, b"a")]
+
+
 @pytest.mark.requirement("FC-4")
 def test_that_a_body_is_given_up_is_said_also_while_its_destination_takes_nothing() -> None:
     script = Script()
@@ -160,6 +195,32 @@ def test_that_a_body_is_given_up_is_said_also_while_its_destination_takes_nothin
     assert lane.confirmed == lane.counter
 
 
+def test_a_message_that_waits_for_room_when_nobody_waits_for_it_any_more_never_leaves() -> None:
+    script = Script()
+    lane = lane_of(script)
+    lane.add(b"a")
+    script.hear(c.Flow([PLACE], "the store is full"))
+    finish(lane)
+    lane.abandon()
+    assert not lane.is_stuck
+    script.hear(c.Flow([PLACE], ""))
+    said = [frame for _ in range(3) for frame in script.said()]
+    assert [type(frame) for frame in said if not isinstance(frame, c.OpenSession)] == [c.AbandonStream] * 3
+
+
+def test_a_lane_is_stuck_while_a_message_that_left_is_postponed() -> None:
+    script = Script()
+    lane = lane_of(script)
+    counter = finish(lane)
+    assert not lane.is_stuck
+    script.said()
+    lane.abandon()
+    script.hear(c.Flow([PLACE], "the store is full"), c.Postponed(lane.number, counter))
+    assert lane.is_stuck
+    script.hear(c.Flow([PLACE], ""))
+    assert not lane.is_stuck
+
+
 def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
     script = Script()
     lane = lane_of(script)
@@ -168,7 +229,7 @@ def test_giving_up_a_body_leaves_the_message_before_it_alone() -> None:
     script.said()
     script.said()
     script.hear(c.Flow([PLACE], "full"), c.Postponed(lane.number, 2))
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     lane.add(b"b")
     lane.abandon()
     assert script.said() == []
@@ -211,7 +272,7 @@ def test_a_lane_keeps_no_buffers_between_bodies() -> None:
     while script.core.has_output:
         script.said()
     script.hear(c.Confirmed(lane.number, counter))
-    lane.begin(PLACE)
+    script.core.begin_body(lane, PLACE)
     assert lane.buffer() is not first
 
 

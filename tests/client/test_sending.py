@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import alphorn
+from alphorn.client.packing import pack_body
 from alphorn.model.conversation import Publish, SendFragment
 from alphorn.model.messages import BATCH_BYTES_MAX
 from tests.client.broker import Broker
 from tests.client.shells import Call, Connect, await_waiting
+from tests.client.test_core import Script
 
 BODIES = ["text", b"\x00bytes", None, {"id": 1, "tags": ["a", 2.5, None, True]}, [], "", 2**63, -(2**63), 1.5, False]
 
@@ -239,6 +241,25 @@ def test_a_message_above_the_limit_is_too_large_and_nothing_is_sent(broker: Brok
             with pytest.raises(alphorn.MessageTooLarge, match="send_stream"):
                 send(b"x" * BATCH_BYTES_MAX)
         producer.send(b"x" * (BATCH_BYTES_MAX - 100), wait=True)
+
+
+def test_a_refusal_that_comes_while_a_program_asks_for_an_outcome_does_not_disturb_it() -> None:
+    script = Script()
+    outbox = script.producer()
+    for _ in range(2):
+        outbox.add_plain(pack_body("x"))
+        script.said()
+
+    class Slow(int):
+        """While a program's thread compares it, the I/O thread is told of a refusal."""
+
+        def __ge__(self, other: int) -> bool:
+            outbox.on_refused(2, 1, alphorn.Blocked("full"))
+            return super().__ge__(other)
+
+    outbox.on_refused(1, 1, alphorn.Blocked("full"))
+    assert outbox.outcome(Slow(2)) is False, "it was not known when it was asked"
+    assert isinstance(outbox.outcome(2), alphorn.Blocked)
 
 
 def test_a_refused_message_fails_its_receipt_and_is_not_told_twice(broker: Broker, connect: Connect) -> None:

@@ -171,6 +171,29 @@ def test_a_second_commit_while_one_is_under_way_is_refused(script: Transacted) -
         transactions.roll_back(script.core, script.session)
 
 
+def test_that_a_transaction_was_not_done_dooms_the_next_one_until_the_program_has_heard_it(script: Transacted) -> None:
+    for is_told in (False, True):
+        script.send("x")
+        frame = script.commit_frame()
+        script.hear(c.Failed(frame.request, "TransactionRolledBack", "queue:q is full"))
+        if is_told:
+            transactions.note_told(script.session)
+        script.said()
+        script.send("y")
+        script.commit()
+        assert ("CommitTransaction" in kinds(script.said())) is is_told
+    assert [isinstance(outcome, TransactionRolledBack) for outcome in script.outcomes] == [True, True, True]
+
+
+def test_rolling_back_ends_what_dooms_a_transaction(script: Transacted) -> None:
+    script.send("x")
+    frame = script.commit_frame()
+    script.hear(c.Failed(frame.request, "TransactionRolledBack", "queue:q is full"))
+    transactions.roll_back(script.core, script.session)
+    script.send("y")
+    assert script.commit_frame().publishes[0].counter == 2
+
+
 def test_the_outcome_is_unknown_when_the_library_gives_up(script: Transacted) -> None:
     script.send("x")
     script.commit_frame()

@@ -107,6 +107,7 @@ class Core:
         self._outboxes = Outboxes(self.sessions, self._whereabouts, self.next_number)
         self.open_outbox = self._outboxes.open
         self.open_lane = self._outboxes.open_lane
+        self.begin_body = self._outboxes.begin_body
         self.close_outbox = self._outboxes.close
         self.unknown_outcomes = self._outboxes.unknown_outcomes
         self._inboxes: dict[int, Inbox] = {}

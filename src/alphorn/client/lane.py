@@ -80,7 +80,7 @@ class Lane:
         self.counter = 0  # of the newest frame
         self.confirmed = 0  # through this counter everything is answered
         self.failure: Error | None = None  # of the connection
-        self.refusal: Error | None = None  # of the body
+        self.refusal: Error | None  # of the body
         self.blocked = ""  # why nothing is sent at the moment
         self.blocked_places: Mapping[int, str] = {}  # of the connection
         self.is_open = True
@@ -95,9 +95,9 @@ class Lane:
     # For who sends a body.
 
     def begin(self, place: int) -> None:
-        """Another body, for this destination."""
+        """Another body, for this destination; what became of the one before is over."""
         self.place = place
-        self.blocked = self.blocked_places.get(place, "")
+        self.refusal = None
         self._index = self._size = 0
         self._before = self.counter  # of the last frame of the body before
         self._digest = xxhash.xxh3_128()
@@ -112,6 +112,11 @@ class Lane:
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
         return not self._under_way
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a message that nobody waits for any more waits for room; the next body would wait behind it."""
+        return bool(self._waiting) and not self.wants_packing
 
     def buffer(self) -> bytearray:
         """For the next piece of the body, which `room` shows the place of; `add_from` gives it back."""
@@ -148,7 +153,7 @@ class Lane:
         return self.counter
 
     def abandon(self) -> None:
-        """The body will not be finished. Of its fragments that may not leave now, only the counters do."""
+        """The body is given up, unless its message has left. Of its frames that may not leave now only counters do."""
         if self.blocked:
             for place, sent in enumerate(self._waiting):
                 if sent.counter > self._before:
@@ -201,11 +206,12 @@ class Lane:
             self._waiting.appendleft(self._sent.pop())
 
     def on_refused(self, counter: int, count: int, error: Error) -> None:
-        """This was not taken, and so the body is not."""
+        """This was not taken, and so the body is not; what becomes of one before it, nobody waits for any more."""
         kept = deque(sent for sent in self._sent if not counter <= sent.counter < counter + count)
         self._under_way -= sum(sent.size for sent in self._sent) - sum(sent.size for sent in kept)
         self._sent = kept
-        self.refusal = self.refusal or error
+        if counter > self._before:
+            self.refusal = self.refusal or error
         self._move()
 
     def on_vanished(self) -> None:

@@ -278,10 +278,11 @@ class Outbox:
             return UnknownOutcome(
                 f"message {counter} of this producer was sent too long ago to tell; ask receipts sooner"
             )
-        for refusal in self._refusals:
+        is_answered = counter <= self.confirmed  # first: the other side notes a refusal before it counts as an answer
+        for refusal in tuple(self._refusals):
             if refusal.first <= counter <= refusal.last:
                 return refusal.error
-        if counter <= self.confirmed:
+        if is_answered:
             return True
         if self.failure is None:
             return False
@@ -291,7 +292,7 @@ class Outbox:
 
     def take_refusal(self) -> Error | None:
         """The first refusal that the program has not heard of; it hears of all of them now."""
-        fresh = [refusal for refusal in self._refusals if not refusal.is_told]
+        fresh = [refusal for refusal in tuple(self._refusals) if not refusal.is_told]
         for refusal in fresh:
             refusal.is_told = True
         return fresh[0].error if fresh else None
@@ -311,7 +312,7 @@ class Outbox:
 
     def note_told(self, counter: int) -> None:
         """The program has heard what became of this message."""
-        for refusal in self._refusals:
+        for refusal in tuple(self._refusals):
             if refusal.first <= counter <= refusal.last:
                 refusal.is_told = True
 

@@ -50,6 +50,11 @@ class Outboxes:
         self._enter(lane)
         return lane
 
+    def begin_body(self, lane: Lane, place: int) -> None:
+        """Begins to send another large body."""
+        lane.begin(place)
+        self._pauses.apply([lane])
+
     def close(self, outbox: Outbox | Lane) -> None:
         """Ends sending. What is part of a transaction leaves with that; what else is not confirmed is given up."""
         outbox.is_open = False

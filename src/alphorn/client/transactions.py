@@ -4,6 +4,9 @@ What producers send waits in their outboxes; what consumers were handed stays he
 which is repeated on another stream until its answer comes: so a client that was cut off finds out what became of it.
 `roll_back` drops what waits and gives back what is held; servers need not hear of the rest.
 
+Whoever commits may be interrupted and not hear the answer. A transaction that was not done dooms the next one, which
+may rest on it, unless the program has heard so.
+
 A consumer or producer that the program closes before the transaction is over leaves with it. A consumer that the
 server closes takes its messages along: then the transaction can only be rolled back.
 """
@@ -18,6 +21,7 @@ from alphorn.client.flow import SessionState
 from alphorn.client.inbox import Inbox
 from alphorn.client.outbox import Outbox
 from alphorn.client.pattern_inbox import PatternInbox
+from alphorn.client.refusals import again
 from alphorn.doors.native import LENGTH_BYTES
 from alphorn.model.conversation import CommitTransaction, Done, Resolve, Return
 from alphorn.model.errors import Error, Misuse, TransactionRolledBack, UnknownOutcome
@@ -47,7 +51,7 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
             f"a transaction of {size} bytes is too large; at most {BATCH_BYTES_MAX} go at once, so commit more often"
         )
     if transaction.doom is not None:
-        error = TransactionRolledBack(str(transaction.doom))
+        error = again(transaction.doom)
         roll_back(core, session)
         on_answer(error)
         return
@@ -69,11 +73,18 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
         for inbox in session.inboxes.values() if error is not None else ():
             inbox.recover()
         _end(core, session)
+        transaction.doom = error
         on_answer(answer if error is None else error)
 
     transaction.is_committing = True
     counter = transaction.counter
     core.request(lambda request: CommitTransaction(request, session.number, counter, publishes, consumed), on_committed)
+
+
+def note_told(session: SessionState) -> None:
+    """The program has heard why its transaction was not done; the next one knows nothing of it."""
+    assert session.transaction is not None
+    session.transaction.doom = None
 
 
 def _find_again(core: "Core", session: SessionState, stale: list[Outbox], then: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """Receiving with asyncio: `Consumer` and `Browser`."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alphorn.client.aio.line import AsyncLine
@@ -95,16 +96,25 @@ class Consumer:
         self._listening.add(self._inbox, callback)
 
     async def close(self) -> None:
-        """Ends receiving: in automatic modes what was handed out is acknowledged, everything else comes back."""
-        await self._listening.remove(self._inbox)
-        if not self._inbox.is_open or self._line.core.failure is not None:
-            return
+        """Ends receiving: in automatic modes what was handed out is acknowledged, everything else comes back.
 
-        def wish(on_answer: OnAnswer) -> None:
+        Cancelled while a callback runs, it does not wait for that: its message comes back as well.
+        """
+        try:
+            await self._listening.remove(self._inbox)
+        except BaseException:
+            if self._is_receiving:
+                self._inbox.unhand(is_closing=True)
+                self._line.core.close_inbox(self._inbox, lambda answer: None)
+                self._line.schedule()
+            raise
+        if self._is_receiving:
             self._inbox.finish()
-            self._line.core.close_inbox(self._inbox, on_answer)
+            await self._line.await_answer(partial(self._line.core.close_inbox, self._inbox))
 
-        await self._line.await_answer(wish)
+    @property
+    def _is_receiving(self) -> bool:
+        return self._inbox.is_open and self._line.core.failure is None
 
     async def _take(self, maximum: int, timeout: float | None) -> list[Message]:
         self._check()

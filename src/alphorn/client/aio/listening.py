@@ -50,6 +50,12 @@ class Listening:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    def cancel(self) -> None:
+        """Ends the task, and the callback that runs: its message comes back."""
+        self._callbacks.clear()
+        if self._task is not None:
+            self._task.cancel()
+
     async def _run(self) -> None:
         while True:
             inbox = self._next()

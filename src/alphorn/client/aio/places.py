@@ -2,8 +2,9 @@
 
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.choices import DestinationLike, check_destination
+from alphorn.client.temporary import Making
 from alphorn.model.conversation import Resolve
-from alphorn.model.destinations import TEMPORARY
+from alphorn.model.errors import Error
 
 
 class Places:
@@ -27,9 +28,15 @@ class Places:
         return self._line.core.remember_place(name, answer)
 
     async def make_temporary(self, kind: str) -> str:
-        """Creates a destination that lives as long as the connection."""
-        core = self._line.core
-        name = f"{kind}:{TEMPORARY}{core.connection.hex()}.{core.next_number()}"
-        answer = await self._line.ask(lambda request: Resolve(request, name, is_temporary=True))
-        core.remember_place(name, answer)
-        return name
+        """Creates a destination that lives as long as the connection; cancelled, it leaves none without a name."""
+        making = Making(self._line.core, kind)
+        try:
+            answer = await self._line.await_answer(making.ask)
+        except Error:
+            raise
+        except BaseException:
+            making.give_up()
+            self._line.schedule()
+            raise
+        self._line.core.remember_place(making.name, answer)
+        return making.name

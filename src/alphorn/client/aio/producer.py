@@ -231,8 +231,7 @@ class Producer:
             self._outbox.on_vanished()  # the server says so too, in a moment; the next one looks for it all the same
             raise
         finally:
-            if sending.is_usable:
-                self._streams.append(sending)
+            self._give_sending_back(sending)
 
     async def try_send(self, body: Any, **fields: Any) -> Receipt | None:
         """Like `send`, but gives None at once, with nothing sent, when the producer is blocked."""
@@ -330,10 +329,17 @@ class Producer:
     def _take_sending(self, channel: int) -> BodySending:
         """One that sends no body at the moment; there are as many as were ever used at once."""
         for sending in self._streams:
-            if sending.channel == channel:
+            if sending.channel == channel and not sending.lane.is_stuck:
                 self._streams.remove(sending)
                 return sending
         return BodySending(self._line, self._line.core.open_lane(self._outbox.session), channel)
+
+    def _give_sending_back(self, sending: BodySending) -> None:
+        """Where a body was refused the cluster may have lost count of the lane, and would refuse the next one too."""
+        if self._outbox.is_open and sending.lane.refusal is None:
+            self._streams.append(sending)
+        else:
+            self._line.core.close_outbox(sending.lane)
 
     async def _await_confirmed(self, counter: int) -> None:
         outbox = self._outbox

@@ -4,12 +4,13 @@ import asyncio
 import datetime
 import time
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from alphorn.client import transactions
+from alphorn.client import temporary, transactions
 from alphorn.client.aio.consumer import Browser, Consumer
 from alphorn.client.aio.line import AsyncLine
 from alphorn.client.aio.listening import Listening
@@ -34,7 +35,7 @@ from alphorn.client.packing import check_text
 from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
 from alphorn.client.requests import OnAnswer
-from alphorn.model.conversation import Administer, Consume, Unsubscribe
+from alphorn.model.conversation import Consume, Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Blocked, Error, InvalidDestination, Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT
@@ -70,7 +71,17 @@ class Session:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        log_given_up(await self._end(until=give_up_at(time.monotonic(), is_failed=kind is not None)))
+        try:
+            log_given_up(await self._end(until=give_up_at(time.monotonic(), is_failed=kind is not None)))
+        except asyncio.CancelledError:
+            if not self._line.is_closed:  # nobody else would end it, and it would keep what its consumers hold
+                self._line.start_task(self._end_unheard(), "alphorn-session")
+            raise
+
+    async def _end_unheard(self) -> None:
+        self._listening.cancel()
+        with suppress(Error):
+            log_given_up(await self._end(until=give_up_at(time.monotonic(), is_failed=True)))
 
     def __await__(self) -> Generator[Any, None, "Session"]:
         """Lets `await connection.session()` be written as well: a session is there at once."""
@@ -211,19 +222,33 @@ class Session:
 
         Raises `TransactionRolledBack` when nothing was done: what was received comes again, with `delivery_count`
         raised. A lost connection is no reason: the outcome is found out on the next one. Raises `UnknownOutcome` only
-        when the library had to give up, and `Misuse` in a session that is not transacted. Cancelled, it goes on: wait
-        for the outcome by closing the session.
+        when the library had to give up, and `Misuse` in a session that is not transacted. Cancelled, it goes on: who
+        ends the session's next transaction waits for that, and `commit` raises what became of it if it was not done.
         """
-        self._check_transacted("there is nothing to commit")
+        await self._begin_to_end("there is nothing to commit")
         line, state = self._line, self._state
         now_ms = time.time_ns() // 1_000_000
-        await line.await_answer(lambda on_answer: transactions.commit(line.core, state, now_ms, on_answer))
+        try:
+            await line.await_answer(lambda on_answer: transactions.commit(line.core, state, now_ms, on_answer))
+        except Error:
+            transactions.note_told(state)
+            raise
 
     async def rollback(self) -> None:
         """Drops what this session sent since the last commit; what it received comes again, `delivery_count` raised."""
-        self._check_transacted("recover() returns what is not acknowledged")
+        await self._begin_to_end("recover() returns what is not acknowledged")
         transactions.roll_back(self._line.core, self._state)
         self._line.schedule()
+
+    async def _begin_to_end(self, hint: str) -> None:
+        """A transaction whose end was cancelled is over before the next one ends."""
+        self._check_transacted(hint)
+        await self._await_committed()
+
+    async def _await_committed(self) -> None:
+        transaction, core = self._state.transaction, self._line.core
+        if transaction is not None:
+            await self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
 
     async def unsubscribe(self, name: str) -> None:
         """Ends a named subscription; what it had not consumed is let go."""
@@ -299,10 +324,8 @@ class Session:
                     return None
 
     def _delete(self, queue: str) -> None:
-        """A reply queue that nobody reads any more is deleted; nobody waits for that."""
-        core = self._line.core
-        core.places.pop(queue, None)
-        core.request(lambda request: Administer(request, "delete", queue, b""), lambda answer: None, forgives=True)
+        """A reply queue that nobody reads any more is deleted."""
+        temporary.delete(self._line.core, queue)
         self._line.schedule()
 
     async def close(self) -> None:
@@ -343,9 +366,7 @@ class Session:
                 producer._take_no_more()
 
     async def _close_parts(self, until: float | None) -> int:
-        if (transaction := self._state.transaction) is not None:
-            core = self._line.core
-            await self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
+        await self._await_committed()
         self._take_no_more()
         producers = [producer for producer in self._producers if not producer._is_closed]
         flushing = Flushing(outbox for producer in producers for outbox in producer._outboxes())

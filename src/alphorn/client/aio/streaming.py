@@ -42,11 +42,6 @@ class BodySending:
         self.lane = lane
         self.channel = channel  # each has one, of which it knows the counters without gaps
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether another body may be sent here."""
-        return self.lane.is_open and self.lane.refusal is None
-
     async def send(
         self,
         readable: Any,
@@ -57,20 +52,20 @@ class BodySending:
     ) -> StreamReceipt:
         """Reads all there is and sends it as one message; `precede` waits for what must be committed before it."""
         lane = self.lane
-        lane.begin(place)
+        self._line.core.begin_body(lane, place)
         try:
             await self._send_body(_awaitable(check_readable(readable)))
             now_ms = time.time_ns() // 1_000_000
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             await precede()
+            counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
+            self._line.schedule()
+            await self._await(lambda: lane.outcome(counter) is not False)
         except BaseException:
             if lane.is_open:
                 lane.abandon()
                 self._line.schedule()
             raise
-        counter = lane.finish(parcel.data, parcel.flags | sending.flags, now_ms)
-        self._line.schedule()
-        await self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(self._line.core.connection, counter))
 
     async def _send_body(self, read: Callable[[int], Awaitable[Any]]) -> None:
@@ -132,16 +127,26 @@ class BodyReader:
         return piece
 
     async def read(self, size: int = -1) -> bytes:
-        """At most so many bytes, at least one before the end; all the rest where no size is given."""
+        """At most so many bytes, at least one before the end; all the rest where no size is given.
+
+        Cancelled, it has read nothing.
+        """
         if size < 0:
-            pieces = []
-            while piece := await self.read(FRAGMENT_BYTES):
-                pieces.append(piece)
-            return b"".join(pieces)
+            return await self._read_all()
         if not self._rest and self._reading is not None and size:
             self._rest = memoryview(await self._next(self._reading))
         taken, self._rest = self._rest[:size], self._rest[size:]
         return bytes(taken)
+
+    async def _read_all(self) -> bytes:
+        pieces: list[bytes] = []
+        try:
+            while piece := await self.read(FRAGMENT_BYTES):
+                pieces.append(piece)
+        except BaseException:
+            self._rest = memoryview(b"".join(pieces))
+            raise
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Ends reading; the message stays as it is."""

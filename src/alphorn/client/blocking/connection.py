@@ -62,8 +62,9 @@ def connect(
     keep_freed_memory(CLIENT_KEPT_BYTES, CLIENT_MAPPED_BYTES_MIN)
     core = Core(**identity, on_event=lambda name, detail: line.note_event(name, detail))
     line = Line(target, core, context=context, connect_timeout=connect_timeout, reconnect_timeout=reconnect_timeout)
+    connection = Connection(line)  # first: who is interrupted when the line is up would leave it to nobody
     line.start(on_event)
-    return Connection(line)
+    return connection
 
 
 class Connection:

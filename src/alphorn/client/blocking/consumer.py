@@ -12,7 +12,7 @@ from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
 from alphorn.client.refusals import again
-from alphorn.client.requests import Answer
+from alphorn.client.requests import Answer, OnAnswer
 from alphorn.model.conversation import Browse, Done
 from alphorn.model.errors import Error, Misuse
 
@@ -114,16 +114,31 @@ class Consumer:
         self._listening.add(self._inbox, callback)
 
     def close(self) -> None:
-        """Ends receiving: in automatic modes what was handed out is acknowledged, everything else comes back."""
-        self._listening.remove(self._inbox)
-        if not self._inbox.is_open or self._line.core.failure is not None:
-            return
+        """Ends receiving: in automatic modes what was handed out is acknowledged, everything else comes back.
 
-        def wish(on_answer: Callable[[Answer | Error], None]) -> None:
-            self._inbox.finish()
-            self._line.core.close_inbox(self._inbox, on_answer)
+        Interrupted while a callback runs, it does not wait for that: its message comes back as well.
+        """
+        try:
+            self._listening.remove(self._inbox)
+        except BaseException:
+            if self._is_receiving:
+                self._line.change(self._leave)
+                self._line.wake()
+            raise
+        if self._is_receiving:
+            self._line.await_answer(self._end)
 
-        self._line.await_answer(wish)
+    @property
+    def _is_receiving(self) -> bool:
+        return self._inbox.is_open and self._line.core.failure is None
+
+    def _leave(self) -> None:
+        self._inbox.unhand(is_closing=True)
+        self._line.core.close_inbox(self._inbox, lambda answer: None)
+
+    def _end(self, on_answer: OnAnswer) -> None:
+        self._inbox.finish()
+        self._line.core.close_inbox(self._inbox, on_answer)
 
     def _receive_open(self) -> Message | None:
         try:
@@ -207,18 +222,24 @@ class Browser:
         line, core = self._line, self._line.core
         line.check()
         seen: list[tuple[Inbox, Answer | Error]] = []
-        with line.lock:
-            line.changed.wait_for(lambda: not core.is_browsing)
+
+        def begin() -> bool:
+            if core.is_browsing:
+                return False  # another thread was faster
             core.browse(
                 self._destination,
                 lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
                 lambda inbox, answer: seen.append((inbox, answer)),
             )
-            line.wake()
-            line.changed.wait_for(lambda: seen)
-            inbox, answer = seen[0]
-            if isinstance(answer, Error):
-                raise again(answer)
-            taken = inbox.take(1 << 31)
-            inbox.close()
+            return True
+
+        while not line.change(begin):
+            line.changed.wait_for(lambda: not core.is_browsing)
+        line.wake()
+        line.changed.wait_for(lambda: seen)
+        inbox, answer = seen[0]
+        if isinstance(answer, Error):
+            raise again(answer)
+        taken = line.change(partial(inbox.take, 1 << 31))
+        inbox.close()
         return taken, answer.number if isinstance(answer, Done) else 0

@@ -20,9 +20,10 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from alphorn.client.blocking.intake import Intake
+from alphorn.client.blocking.intake import BUFFER_BYTES, Intake
 from alphorn.client.blocking.streaming import open_body
 from alphorn.client.blocking.tunnel import open_tunnel
+from alphorn.client.blocking.waiting import Waiting
 from alphorn.client.core import Core, State
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
@@ -30,11 +31,13 @@ from alphorn.client.refusals import again
 from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
-from alphorn.model.conversation import AnyClientFrame
+from alphorn.doors.native import encode
+from alphorn.model.conversation import AnyClientFrame, Close
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 
 ACKNOWLEDGE_S = 0.01
 FRAMES_PER_WRITE = 64
+GOODBYE_S = 1.0  # so long the Client Manager is heard out when a connection is broken off
 PUSH_S = 0.0005  # a program writes to the stream itself at most this often
 
 _log = logging.getLogger("alphorn.client")
@@ -59,11 +62,12 @@ class Line:
         self._path = target.path  # of the WebSocket that leads there; empty where none does
         self._context = context  # how that is sealed
         self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.changed = Waiting(self.lock)
         self.is_asleep = False
         self.is_idle = False
         self._stream: socket.socket | None = None  # while programs may write to it
         self._unsent: list[bytes | memoryview] = []  # taken from the core, and not in the stream yet
+        self._is_cut = False  # a program writes, or was interrupted while it did: nobody knows how far it came
         self._push_at = 0.0
         self.forks = FORKS.number
         self._on_event: OnEvent | None = None
@@ -75,6 +79,7 @@ class Line:
         self._welcome_by = 0.0  # and until when
         self._reconnect_timeout = reconnect_timeout
         self._is_ending = False
+        self._reason: Error = Unavailable("the connection is closed; connect again")  # for what is asked after its end
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="alphorn-io", daemon=True)
 
@@ -82,9 +87,12 @@ class Line:
         """Connects; raises what went wrong."""
         self._on_event = on_event
         self._give_up_at = time.monotonic() + self._give_up_s
-        self._thread.start()
-        with self.lock:
+        try:
+            self._thread.start()
             self.changed.wait_for(lambda: self.core.state is not State.CONNECTING)
+        except BaseException:
+            self._begin_to_end(Unavailable("connecting was interrupted; connect again"))
+            raise
         if self.core.failure is not None:
             self._thread.join()
             raise again(self.core.failure)
@@ -110,10 +118,7 @@ class Line:
 
     def wait_for(self, is_done: Callable[[], object], timeout: float | None) -> bool:
         """Waits until something holds, looked at whenever the server said something; False when the time is over."""
-        if is_done():
-            return True
-        with self.lock:
-            return bool(self.changed.wait_for(is_done, timeout))
+        return bool(is_done()) or self.changed.wait_for(is_done, timeout)
 
     def wake(self) -> None:
         """Lets the thread look for something to send."""
@@ -135,10 +140,12 @@ class Line:
             return
         self._push_at = time.monotonic() + PUSH_S
         frames: list[bytes | memoryview] = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=False))
+        self._is_cut = True
         try:
             self._unsent = _send(self._stream, frames)
         except OSError:
             self._unsent = frames  # the thread finds out what is wrong
+        self._is_cut = False
         if self._unsent:
             self.wake()
 
@@ -175,8 +182,7 @@ class Line:
         answers: list[Answer | Error] = []
         self.change(lambda: wish(answers.append))
         self.wake()
-        with self.lock:
-            self.changed.wait_for(lambda: answers)
+        self.changed.wait_for(lambda: answers)
         answer = answers[0]
         if isinstance(answer, Error):
             raise again(answer)
@@ -207,21 +213,28 @@ class Line:
             return self.core.unknown_outcomes()
 
     def close(self, reason: Misuse) -> None:
-        """Says goodbye and ends the thread."""
+        """Says goodbye and ends the thread; interrupted, that ends all the same."""
+        self._begin_to_end(reason)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            with self.lock:
+                self._finish()  # the thread may have ended before
+
+    def _begin_to_end(self, reason: Error) -> None:
         with self.lock:
             if not self._is_ending:
                 self.core.say_goodbye()
-                self._is_ending = True
+                self._reason, self._is_ending = reason, True
                 self.wake()
                 self.changed.notify_all()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        with self.lock:
-            self.core.fail(reason)
-            self.changed.notify_all()
-            if self._wake_fd >= 0:
-                os.close(self._wake_fd)
-                self._wake_fd = -1
+
+    def _finish(self) -> None:
+        """Under the lock: nothing comes any more."""
+        self.core.fail(self._reason)
+        self.changed.notify_all()
+        if self._wake_fd >= 0:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
 
     # In the thread.
 
@@ -245,15 +258,17 @@ class Line:
                 self.core.fail(Unavailable(f"the connection's I/O ended by an error of the library: {error!r}"))
         with self.lock:
             self.changed.notify_all()
+            if self._is_ending:
+                self._finish()
         self._tell_events()
 
     def _connect(self) -> socket.socket | None:
         """A stream to some Client Manager; None when it is over."""
         deadline = self._give_up_at
         while True:
+            pause = min(self._route.pause_s(), max(0.0, deadline - time.monotonic()))
+            self.changed.wait_for(lambda: self._is_ending, pause)
             with self.lock:
-                pause = min(self._route.pause_s(), max(0.0, deadline - time.monotonic()))
-                self.changed.wait_for(lambda: self._is_ending, pause)
                 if self._is_ending or self.core.failure is not None:
                     return None
                 if time.monotonic() >= deadline:
@@ -312,25 +327,39 @@ class Line:
         while True:
             now = time.monotonic()
             with self.lock:
-                if self.core.failure is not None:
-                    return str(self.core.failure)  # perhaps in the middle of a frame, which nothing may follow
-                if not self._unsent:
+                failure, is_last = self.core.failure, False
+                if failure is None and not self._unsent:
                     self.core.on_time(now)
                     with_wishes = now - told_at >= ACKNOWLEDGE_S
                     self._unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
+                    is_last = self._is_ending  # what was taken ends with the goodbye
                     if with_wishes and self._unsent:
                         told_at = now
+            if failure is not None:
+                self._say_last(stream)
+                return str(failure)
             if self._unsent:
                 self._unsent = _send(stream, self._unsent)
             if self.core.wants_reconnection:
                 return "the Client Manager does not answer, or sent us away"
-            if self._is_ending and not self._unsent:
+            if is_last and not self._unsent:
                 return "closed"
             if self.core.state is State.CONNECTING and now > welcome_by:
                 return "it said nothing"
             is_readable = self._sleep(poller, stream, told_at, welcome_by, is_full=bool(self._unsent))
             if is_readable and not self._receive(stream, intake):
                 return "the Client Manager closed the connection"
+
+    def _say_last(self, stream: socket.socket) -> None:
+        """The connection was broken off, and will not come back: others get at once what its consumers hold."""
+        if not self.core.connection or self._is_cut:
+            return
+        _send(stream, [*self._unsent, encode(Close())])
+        stream.shutdown(socket.SHUT_WR)
+        stream.settimeout(GOODBYE_S)
+        until = time.monotonic() + GOODBYE_S
+        while stream.recv(BUFFER_BYTES) and time.monotonic() < until:
+            pass  # a stream that is closed while more comes is reset, and what was said last may be lost
 
     def _sleep(
         self, poller: select.poll, stream: socket.socket, told_at: float, welcome_by: float, *, is_full: bool

@@ -39,8 +39,8 @@ class Listening:
         """Calls no more for this consumer; waits until a callback that runs has returned."""
         with self._line.lock:
             self._callbacks.pop(inbox, None)
-            if threading.current_thread() is not self._thread:
-                self._line.changed.wait_for(lambda: self._busy is not inbox)
+        if threading.current_thread() is not self._thread:
+            self._line.changed.wait_for(lambda: self._busy is not inbox)
 
     def close(self) -> None:
         """Ends the thread once the callback that runs has returned."""
@@ -55,12 +55,13 @@ class Listening:
     def _run(self) -> None:
         line = self._line
         while True:
+            line.changed.wait_for(lambda: self._is_ending or self._next() is not None)
             with line.lock:
-                line.changed.wait_for(lambda: self._is_ending or self._next() is not None)
                 if self._is_ending:
                     return
                 inbox = self._next()
-                assert inbox is not None
+                if inbox is None:
+                    continue  # it was closed a moment ago
                 callback = self._callbacks.pop(inbox)
                 failure = inbox.failure
                 if failure is None:

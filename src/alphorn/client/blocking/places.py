@@ -2,8 +2,9 @@
 
 from alphorn.client.blocking.line import Line
 from alphorn.client.choices import DestinationLike, check_destination
+from alphorn.client.temporary import Making
 from alphorn.model.conversation import Resolve
-from alphorn.model.destinations import TEMPORARY
+from alphorn.model.errors import Error
 
 
 class Places:
@@ -27,10 +28,17 @@ class Places:
         return self._line.core.remember_place(name, answer)
 
     def make_temporary(self, kind: str) -> str:
-        """Creates a destination that lives as long as the connection."""
-        core = self._line.core
-        with self._line.lock:
-            name = f"{kind}:{TEMPORARY}{core.connection.hex()}.{core.next_number()}"
-        answer = self._line.ask(lambda request: Resolve(request, name, is_temporary=True))
-        core.remember_place(name, answer)
-        return name
+        """Creates a destination that lives as long as the connection; interrupted, it leaves none without a name."""
+        line = self._line
+        with line.lock:
+            making = Making(line.core, kind)
+        try:
+            answer = line.await_answer(making.ask)
+        except Error:
+            raise
+        except BaseException:
+            line.change(making.give_up)
+            line.wake()
+            raise
+        line.core.remember_place(making.name, answer)
+        return making.name

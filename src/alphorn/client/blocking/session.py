@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from alphorn.client import transactions
+from alphorn.client import temporary, transactions
 from alphorn.client.blocking.consumer import Browser, Consumer
 from alphorn.client.blocking.line import Line
 from alphorn.client.blocking.listening import Listening
@@ -35,7 +35,7 @@ from alphorn.client.packing import check_text
 from alphorn.client.refusals import again
 from alphorn.client.replies import Replies
 from alphorn.client.requests import OnAnswer
-from alphorn.model.conversation import Administer, Consume, Unsubscribe
+from alphorn.model.conversation import Consume, Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.errors import Blocked, Error, InvalidDestination, Misuse
 from alphorn.model.messages import PRIORITY_DEFAULT
@@ -204,18 +204,33 @@ class Session:
 
         Raises `TransactionRolledBack` when nothing was done: what was received comes again, with `delivery_count`
         raised. A lost connection is no reason: the outcome is found out on the next one. Raises `UnknownOutcome` only
-        when the library had to give up, and `Misuse` in a session that is not transacted.
+        when the library had to give up, and `Misuse` in a session that is not transacted. Interrupted, it goes on: who
+        ends the session's next transaction waits for that, and `commit` raises what became of it if it was not done.
         """
-        self._check_transacted("there is nothing to commit")
+        self._begin_to_end("there is nothing to commit")
         line, state = self._line, self._state
         now_ms = time.time_ns() // 1_000_000
-        line.await_answer(lambda on_answer: transactions.commit(line.core, state, now_ms, on_answer))
+        try:
+            line.await_answer(lambda on_answer: transactions.commit(line.core, state, now_ms, on_answer))
+        except Error:
+            transactions.note_told(state)
+            raise
 
     def rollback(self) -> None:
         """Drops what this session sent since the last commit; what it received comes again, `delivery_count` raised."""
-        self._check_transacted("recover() returns what is not acknowledged")
+        self._begin_to_end("recover() returns what is not acknowledged")
         self._line.change(partial(transactions.roll_back, self._line.core, self._state))
         self._line.wake()
+
+    def _begin_to_end(self, hint: str) -> None:
+        """A transaction whose end was interrupted is over before the next one ends."""
+        self._check_transacted(hint)
+        self._await_committed()
+
+    def _await_committed(self) -> None:
+        transaction, core = self._state.transaction, self._line.core
+        if transaction is not None:
+            self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
 
     def unsubscribe(self, name: str) -> None:
         """Ends a named subscription; what it had not consumed is let go."""
@@ -283,14 +298,10 @@ class Session:
                     return None
 
     def _delete(self, queue: str) -> None:
-        """A reply queue that nobody reads any more is deleted; nobody waits for that."""
-        core = self._line.core
+        """A reply queue that nobody reads any more is deleted."""
         with self._line.lock:
-            if core.failure is None:
-                core.places.pop(queue, None)
-                core.request(
-                    lambda request: Administer(request, "delete", queue, b""), lambda answer: None, forgives=True
-                )
+            if self._line.core.failure is None:
+                temporary.delete(self._line.core, queue)
                 self._line.wake()
 
     def close(self) -> None:
@@ -334,9 +345,7 @@ class Session:
                 producer._take_no_more()
 
     def _close_parts(self, until: float | None) -> int:
-        if (transaction := self._state.transaction) is not None:
-            core = self._line.core
-            self._line.wait_for(lambda: not transaction.is_committing or core.failure is not None, None)
+        self._await_committed()
         self._take_no_more()
         producers = [producer for producer in self._producers if not producer._is_closed]
         flushing = Flushing(outbox for producer in producers for outbox in producer._outboxes())

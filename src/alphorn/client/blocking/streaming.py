@@ -42,17 +42,12 @@ class BodySending:
         self.lane = lane
         self.channel = channel  # each has one, of which it knows the counters without gaps
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether another body may be sent here."""
-        return self.lane.is_open and self.lane.refusal is None
-
     def send(
         self, readable: Any, place: int, sending: Sending, fields: dict[str, Any], precede: Callable[[], None]
     ) -> StreamReceipt:
         """Reads all there is and sends it as one message; `precede` waits for what must be committed before it."""
         line, lane = self._line, self.lane
-        line.change(partial(lane.begin, place))
+        line.change(partial(line.core.begin_body, lane, place))
         try:
             read, read_into = check_readable(readable), into_of(readable)
             if read_into is None:
@@ -62,14 +57,13 @@ class BodySending:
             now_ms = time.time_ns() // 1_000_000
             parcel = sending.parcel(place, None, now_ms=now_ms, stream=lane.streamed(), **fields)
             precede()
+            counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
+            self._await(lambda: lane.outcome(counter) is not False)
         except BaseException:
-            with line.lock:
-                if lane.is_open:
-                    lane.abandon()
-                    line.wake()
+            if lane.is_open:
+                line.change(lane.abandon)
+                line.wake()
             raise
-        counter = line.change(partial(lane.finish, parcel.data, parcel.flags | sending.flags, now_ms))
-        self._await(lambda: lane.outcome(counter) is not False)
         return StreamReceipt(lane.id_of(line.core.connection, counter))
 
     def _send_filled(self, read_into: Callable[[memoryview], Any]) -> None:
@@ -161,12 +155,11 @@ class BodyReader(io.RawIOBase):
     def _next(self) -> bytes:
         line, reading = self._line, self._reading
         line.check_thread()
-        with line.lock:
-            reading.ask()
-            if line.is_asleep:
-                line.wake()
-            line.changed.wait_for(lambda: reading.is_ready)
-            piece = reading.take()
+        line.change(reading.ask)
+        if line.is_asleep:
+            line.wake()
+        line.changed.wait_for(lambda: reading.is_ready)
+        piece = line.change(reading.take)
         if line.is_asleep:
             line.wake()
         return piece
