@@ -18,13 +18,20 @@ OLD = EPOCH
 
 
 class Standing:
-    """Member 1 of three stands for sequencer; nobody is heard. Numbers 1 to 3 are joins, committed."""
+    """Member 1 of three stands for sequencer; nobody is heard. Numbers 1 to 3 are joins, committed.
 
-    def __init__(self, config: GroupConfig | None = None, *log: Assignment, roles: Role | None = None) -> None:
+    Unless it has just started, `is_led=False`, a sequencer led it before.
+    """
+
+    def __init__(
+        self, config: GroupConfig | None = None, *log: Assignment, roles: Role | None = None, is_led: bool = True
+    ) -> None:
         self.bench = Bench(config or make_config(), roles=roles)
         self.bench.join(1, 2, 3)
         station = self.bench.station
         station.epoch = station.durable_epoch = OLD
+        if is_led:
+            station.ledger.confirm(OLD, 3)
         self.follower = Follower(station, durable=3, now=0.0)
         self.follower.known_committed = 3
         if log:

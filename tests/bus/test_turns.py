@@ -56,6 +56,31 @@ def test_one_that_holds_more_of_the_log_goes_before_one_of_better_rank() -> None
     assert turn(standing) >= TIMING.suspect_s + TIMING.rank_delay_s
 
 
+@pytest.mark.requirement("HA-6", "HA-8")
+def test_a_member_that_nobody_has_led_yet_waits_a_bounded_while_for_a_better_candidate_that_is_there() -> None:
+    standing = Standing(ranked(2, 1, 3), is_led=False)
+    hear(standing, 2, 3, 0.0)
+    first = TIMING.start_s + TIMING.rank_delay_s
+    assert first <= turn(standing) <= first + 0.5 * TIMING.rank_delay_s + 1e-3
+
+
+@pytest.mark.requirement("HA-6")
+def test_a_member_that_nobody_has_led_yet_waits_for_no_worse_candidate_and_for_none_that_never_spoke() -> None:
+    standing = Standing(ranked(2, 1, 3), is_led=False)
+    hear(standing, 3, 3, 0.0)
+    assert TIMING.suspect_s <= turn(standing) <= TIMING.suspect_s + TIMING.rank_delay_s
+
+
+@pytest.mark.requirement("HA-6")
+def test_a_member_that_nobody_has_led_yet_waits_for_a_better_candidate_only_while_that_speaks() -> None:
+    standing = Standing(ranked(2, 1, 3), is_led=False)
+    hear(standing, 2, 3, 0.0)
+    while standing.takeover.state is State.IDLE:
+        now = standing.takeover.next_deadline()
+        assert now < TIMING.start_s
+        standing.takeover.on_time(now)
+
+
 @pytest.mark.requirement("HA-6")
 def test_a_member_that_hears_no_sequencer_asks_after_a_time_limit_and_not_before() -> None:
     standing = Standing()
