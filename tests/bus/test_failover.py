@@ -56,6 +56,42 @@ def test_the_best_rank_leads_and_the_next_best_follows_it(first: str, second: st
 
 
 @pytest.mark.requirement("HA-8")
+@pytest.mark.parametrize("late_s", [0.06, 0.2, 0.7])
+def test_the_best_rank_leads_a_new_group_although_it_starts_last(late_s: float) -> None:
+    group = Group(make_config(servers=2, witnesses=1))
+    for name in ("S2", "W1"):
+        group[name].start(founding=True)
+    group.run(late_s)
+    group["S1"].start(founding=True)
+    group.run_until(lambda: group.primary is not None)
+    assert group.leader.name == "S1"
+
+
+@pytest.mark.requirement("HA-6")
+def test_a_new_group_whose_best_rank_does_not_come_is_led_by_the_next_best() -> None:
+    group = Group(make_config(servers=3))
+    for name in ("S3", "S2"):
+        group[name].start(founding=True)
+        group.run(0.01)
+    group.run_until(lambda: group.primary is not None, limit_s=2.0)
+    assert group.leader.name == "S2"
+
+
+@pytest.mark.requirement("HA-8")
+@pytest.mark.parametrize("late_s", [0.06, 0.2, 0.3])
+def test_after_the_death_of_all_the_best_rank_leads_again_although_it_starts_last(late_s: float) -> None:
+    group = Group(make_config(servers=2, witnesses=1)).found()
+    for node in group.nodes.values():
+        node.crash()
+    for name in ("S2", "W1"):
+        group.restart(name)
+    group.run(late_s)
+    group.restart("S1")
+    group.run_until(lambda: group.primary is not None)
+    assert group.leader.name == "S1"
+
+
+@pytest.mark.requirement("HA-8")
 def test_a_backup_of_better_rank_that_is_not_up_to_date_is_passed_over() -> None:
     group = founded()
     group.drop(lambda hop: hop.target == "S2" and hop.name in ("Data", "Repair", "Range", "CommitSubmit", "Commit",

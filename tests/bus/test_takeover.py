@@ -1,90 +1,14 @@
 """Takeover: a durable claim, a majority of promises, the best log adopted, and nothing cut that may be committed."""
 
-import msgspec
 import pytest
 
-from alphorn.bus.commit_server import CommitServer
-from alphorn.bus.config import GroupConfig, Role, Timing
-from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, epoch_counter, make_epoch
-from alphorn.bus.follower import Follower
-from alphorn.bus.frames import Absent, Fetch, NewEpoch, Prepare, Promise, Status
-from alphorn.bus.nack import Requests
-from alphorn.bus.receiver import Receiver
-from alphorn.bus.repair import Repairer
-from alphorn.bus.sequencer import Sequencer
-from alphorn.bus.takeover import State, Takeover
+from alphorn.bus.config import Role
+from alphorn.bus.entries import VoterAdded, VoterRemoved, epoch_counter, make_epoch
+from alphorn.bus.frames import Fetch, NewEpoch, Prepare, Promise
+from alphorn.bus.takeover import State
 from tests.bus.group import make_config
-from tests.bus.stations import EPOCH, Bench, batch_id, numbered, system
-
-TIMING = Timing()
-OLD = EPOCH
-
-
-class Standing:
-    """Member 1 of three stands for sequencer; nobody is heard. Numbers 1 to 3 are joins, committed."""
-
-    def __init__(self, config: GroupConfig | None = None, *log: Assignment, roles: Role | None = None) -> None:
-        self.bench = Bench(config or make_config(), roles=roles)
-        self.bench.join(1, 2, 3)
-        station = self.bench.station
-        station.epoch = station.durable_epoch = OLD
-        self.follower = Follower(station, durable=3, now=0.0)
-        self.follower.known_committed = 3
-        if log:
-            self.follower.adopt(3, list(log))
-        self.bench.settle()
-        commit_server = CommitServer(station, self.follower, is_returning=False, now=0.0)
-        self.sequencer = Sequencer(station, self.follower, 0.0)
-        self.repairer = Repairer(station, 0.0)
-        self.receiver = Receiver(station, self.follower, Requests(station), self.repairer, delivered=3)
-        self.takeover = Takeover(
-            station, self.follower, self.receiver, commit_server, self.sequencer, self.repairer, 0.0
-        )
-
-    def ask(self, now: float = 1.0) -> int:
-        """Claims an epoch, durably; gives it."""
-        self.takeover.ask(now)
-        self.bench.settle()
-        return self.bench.station.epoch
-
-    def promise(
-        self,
-        number: int,
-        *log: Assignment,
-        committed: int = 3,
-        epoch: int | None = None,
-        previous: int = 3,
-        is_granted: bool = True,
-        promised: int | None = None,
-    ) -> None:
-        epoch = self.bench.station.epoch if epoch is None else epoch
-        last_epoch = log[-1].epoch if log else OLD
-        body = Promise(
-            is_granted,
-            epoch,
-            promised or epoch,
-            1,
-            previous,
-            OLD,
-            committed,
-            previous + len(log),
-            last_epoch,
-            list(log),
-        )
-        self.takeover.on_promise(self.bench.frame(number, body, epoch), body, 1.0)
-
-    def promise_own(self) -> None:
-        ledger = self.bench.ledger
-        self.promise(1, *ledger.slice(3, ledger.last), committed=ledger.committed)
-
-    def deny(self, number: int, *counters: int) -> None:
-        body = Absent([batch_id(counter) for counter in counters])
-        self.takeover.on_absent(self.bench.frame(number, body, self.bench.station.epoch), body, 1.0)
-
-    @property
-    def log(self) -> list[Assignment]:
-        ledger = self.bench.ledger
-        return [assignment for assignment in ledger.slice(3, ledger.last) if not assignment.system]
+from tests.bus.standing import OLD, TIMING, Standing
+from tests.bus.stations import batch_id, numbered, system
 
 
 def test_a_claim_is_on_the_candidates_own_disk_before_it_is_said() -> None:
@@ -383,89 +307,6 @@ def test_the_new_epoch_is_announced_and_begins_after_the_adopted_log() -> None:
     standing.promise(2, numbered(1, OLD))
     assert [announced.last for _, announced in standing.bench.sent(NewEpoch)] == [4]
     assert (standing.sequencer.epoch, standing.sequencer.start) == (epoch, 5)
-
-
-def hear(standing: Standing, number: int, delivered: int, now: float) -> None:
-    body = Status(delivered, 0, 0, 0, 0, True, f"S{number}")
-    standing.takeover.on_status(standing.bench.frame(number, body), body, now)
-
-
-def turn(standing: Standing) -> float:
-    """When this member asks, if nobody speaks from now on."""
-    now = 0.0
-    while standing.takeover.state is State.IDLE and now < 5.0:
-        now = max(now + 1e-4, standing.takeover.next_deadline())
-        for number in (2, 3):
-            if number in standing.takeover._peers:
-                hear(standing, number, standing.takeover._peers[number][1], now)
-        standing.takeover.on_time(now)
-    return now
-
-
-def ranked(*ranks: int, lowest_rank_first: bool = True) -> GroupConfig:
-    config = make_config(lowest_rank_first=lowest_rank_first)
-    members = [msgspec.structs.replace(member, rank=rank) for member, rank in zip(config.members, ranks, strict=True)]
-    return msgspec.structs.replace(config, members=tuple(members))
-
-
-@pytest.mark.requirement("HA-8")
-@pytest.mark.parametrize(
-    ("ranks", "lowest_rank_first", "place"),
-    [((1, 2, 3), True, 0), ((3, 1, 2), True, 2), ((1, 2, 3), False, 2), ((3, 1, 2), False, 0), ((2, 1, 3), True, 1)],
-)
-def test_rank_decides_who_asks_first_lowest_or_highest(
-    ranks: tuple[int, int, int], place: int, *, lowest_rank_first: bool
-) -> None:
-    standing = Standing(ranked(*ranks, lowest_rank_first=lowest_rank_first))
-    for number in (2, 3):
-        hear(standing, number, 3, 0.0)
-    first = TIMING.suspect_s + place * TIMING.rank_delay_s
-    assert first <= turn(standing) <= first + 0.5 * TIMING.rank_delay_s + 1e-3
-
-
-@pytest.mark.requirement("HA-8")
-def test_one_that_holds_more_of_the_log_goes_before_one_of_better_rank() -> None:
-    standing = Standing(ranked(1, 2, 3))
-    standing.follower.known_committed = 9
-    hear(standing, 3, 9, 0.0)
-    assert turn(standing) >= TIMING.suspect_s + TIMING.rank_delay_s
-
-
-@pytest.mark.requirement("HA-6")
-def test_a_member_that_hears_no_sequencer_asks_after_a_time_limit_and_not_before() -> None:
-    standing = Standing()
-    standing.takeover.on_time(TIMING.suspect_s * 0.9)
-    assert standing.takeover.state is State.IDLE
-    assert TIMING.suspect_s <= turn(standing) <= TIMING.suspect_s + TIMING.rank_delay_s
-
-
-def test_a_member_that_hears_a_sequencer_does_not_ask() -> None:
-    standing = Standing()
-    for tick in range(1, 100):
-        now = tick * TIMING.suspect_s / 2
-        standing.follower.any_heard_at = now
-        standing.takeover.on_time(now)
-    assert standing.takeover.state is State.IDLE
-
-
-def test_the_sequencers_goodbye_spares_the_candidates_their_wait() -> None:
-    standing = Standing()
-    standing.bench.station.sequencer = 2
-    standing.follower.any_heard_at = 5.0
-    standing.follower.on_leave(2)
-    standing.takeover.hurry(5.0)
-    assert standing.takeover.next_deadline() <= 5.0
-    standing.takeover.on_time(5.0)
-    assert standing.takeover.state is State.PREPARING
-
-
-def test_one_that_retired_never_asks() -> None:
-    standing = Standing()
-    standing.takeover.retire()
-    standing.takeover.hurry(5.0)
-    standing.takeover.on_time(50.0)
-    assert standing.takeover.state is State.IDLE
-    assert standing.takeover.next_deadline() == float("inf")
 
 
 def test_a_member_whose_removal_is_open_in_its_own_log_does_not_ask_and_one_whose_addition_is_open_does() -> None:

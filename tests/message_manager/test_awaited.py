@@ -2,7 +2,7 @@
 
 import pytest
 
-from alphorn.message_manager.awaited import RETURN_S, UNLINKED_S
+from alphorn.message_manager.awaited import FIND_S, RETURN_S, UNLINKED_S
 from alphorn.message_manager.machine import ClientManagerLeft, Demoted, LinkClosed, Promoted
 from alphorn.model import link
 from tests.message_manager.test_core import CONNECTION, FIRST, ME, OTHER, QUEUE, SECOND, Serving
@@ -69,6 +69,42 @@ def test_clients_of_a_client_manager_whose_link_broke_before_the_change_have_had
     serving.ask(1, link.Settled())
     assert serving.delivered(1) == []
     serving.pass_time(RETURN_S / 2)
+    assert serving.delivered(1) == [(1, 2)]
+
+
+@pytest.mark.requirement("HA-9", "HA-20")
+def test_a_client_manager_that_never_found_a_replica_that_another_found_long_ago_is_not_waited_for() -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.receive(Demoted(2))
+    serving.introduce(1, FIRST)
+    serving.pass_time(FIND_S)
+    serving.receive(Promoted(3, ME, (FIRST, SECOND)))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.pass_time(0.0)
+    assert serving.delivered(1) == [(1, 2)], "the other one may have given it out before this replica started"
+
+
+@pytest.mark.requirement("HA-9", "HA-20")
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_client_manager_that_may_still_find_a_replica_is_waited_for(*, is_new: bool) -> None:
+    serving = Serving()
+    serving.publish(1)
+    serving.receive(Demoted(2))
+    serving.introduce(1, FIRST)
+    if is_new:  # the one through which clients may come back
+        serving.pass_time(FIND_S)
+        serving.receive(LinkClosed(1))
+        serving.introduce(1, FIRST)
+    serving.receive(Promoted(3, ME, (FIRST, SECOND)))
+    serving.introduce(1, FIRST, CONNECTION)
+    serving.attach(1)
+    serving.ask(1, link.Settled())
+    serving.pass_time(UNLINKED_S / 2)
+    assert serving.delivered(1) == []
+    serving.pass_time(UNLINKED_S / 2)
     assert serving.delivered(1) == [(1, 2)]
 
 

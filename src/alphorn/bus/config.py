@@ -113,6 +113,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     status_s: float = 0.1  # each member's own report of where it stands
     suspect_s: float = 0.2  # silence after which the sequencer is suspected
     rank_delay_s: float = 0.05  # further wait of each rank before it asks to be sequencer
+    start_s: float = 1.0  # at most this long after its start one that has followed nobody waits for a better candidate
     prepare_s: float = 0.1  # between two attempts of a candidate
     lease_s: float = 0.4  # a sequencer without a majority for this long steps down
     away_s: float = 0.5  # silence after which a data server leaves the in-sync set

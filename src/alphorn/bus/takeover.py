@@ -40,6 +40,7 @@ class Takeover:
     """One member's candidacy."""
 
     __slots__ = (
+        "_began_at",
         "_claimed",
         "_commit_server",
         "_denied",
@@ -83,6 +84,7 @@ class Takeover:
         self._is_retired = False
         self._sought = 0  # the first open number whose batch was missing when it last looked
         self._until = _NEVER
+        self._began_at = now
         self._due = now + station.timing.suspect_s
         self.state = State.IDLE
         self.epochs = 0
@@ -146,33 +148,45 @@ class Takeover:
         timing = self._station.timing
         # A sequencer behind this member's fence is not followed, but it is alive, and will ask for a higher epoch.
         silent_since = self._follower.any_heard_at + timing.suspect_s
-        turn = silent_since + timing.rank_delay_s * self._place(now)
+        place = self._place(now)
+        turn = silent_since + timing.rank_delay_s * (place + self._station.random.uniform(0, 0.5))
         if now < turn:
             self._due = turn
+        elif now < (patient_until := self._patient_until(place)):
+            self._due = min(patient_until, now + timing.status_s)
         elif self.may_ask and self._is_synchronised():
             self.ask(now)
         else:
             self._due = now + timing.suspect_s
 
+    def _patient_until(self, place: int) -> float:
+        """Where nobody has led this run yet, the whole group starts: who goes first may only be a little later."""
+        timing = self._station.timing
+        is_led = bool(self._station.ledger.confirmed_epoch)
+        return self._began_at + timing.start_s + timing.rank_delay_s * place if place and not is_led else -_NEVER
+
     def _is_synchronised(self) -> bool:
         station = self._station
         return self._follower.collected <= station.ledger.committed
 
-    def _place(self, now: float) -> float:
-        """How many candidates go first: those that hold more of the log, then those of better rank."""
+    def _place(self, now: float) -> int:
+        """How many candidates go first: those that hold more of the log, then those of better rank.
+
+        Before there is a log nobody holds more of it, and one that was never heard is still to start.
+        """
         station = self._station
         fresh = now - 4 * station.timing.status_s
         sign = 1 if station.config.lowest_rank_first else -1
         mine = (-station.ledger.committed, sign * station.rank, station.number)
-        members = station.ledger.state.members
+        unheard = (-_NEVER if station.ledger.last else now, 0)
         place = 0
-        for number, (heard_at, delivered) in self._peers.items():
-            member = members.get(number)
-            if member is None or number == station.number or heard_at < fresh:
+        for number, member in station.ledger.state.members.items():
+            heard_at, delivered = self._peers.get(number, unheard)
+            if number == station.number or not member.has(Role.SEQUENCER) or heard_at < fresh:
                 continue
             if (-delivered, sign * member.rank, number) < mine:
                 place += 1
-        return place + station.random.uniform(0, 0.5)
+        return place
 
     # --- asking ---
 

@@ -306,6 +306,7 @@ class MessageManager:
             self._serve_early(now)
         elif isinstance(frame, link.Introduce):  # the rest it will say to the primary
             self._links[number] = frame
+            self._awaited.on_linked(frame.origin, now)
 
     def _serve_early(self, now: float) -> None:
         """Serves what Client Managers said, in their order, as far as the log has come."""
