@@ -11,14 +11,14 @@ import pytest
 
 import alphorn
 import alphorn.testing
-from alphorn.io.local_cluster import FILE_NAME, LocalShape, lay_out, url_of, write_cluster_file
+from alphorn.io.local_cluster import END_OF_PORTS, FILE_NAME, LocalShape, lay_out, url_of, write_cluster_file
 from tests.node.fake_nodes import ROOT
 from tests.semantics.waiting import until
 
 pytestmark = pytest.mark.processes
 
 DEADLINE_S = 120
-PORT = 12_000 + os.getpid() % 100 * 80  # below the ports that the system gives out, and other tests' choice
+PORT = 12_000 + os.getpid() % 60 * END_OF_PORTS  # below the ports that the system gives out, and other tests' choice
 
 
 def command_line(*arguments: str) -> list[str]:
