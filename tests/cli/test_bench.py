@@ -1,8 +1,11 @@
 import json
+import os
 
 import pytest
 
+from alphorn.testing import limit
 from alphorn.testing.limit import run_limit
+from alphorn.testing.message_bench import limit as message_limit
 from tests.cli.commands import run
 
 pytestmark = pytest.mark.processes
@@ -38,3 +41,34 @@ def test_a_directory_that_is_not_there_is_one_sentence(tmp_path, capsys):
 def test_the_yardstick_cuts_batches_that_do_not_fit_a_datagram(tmp_path):
     result = run_limit(backups=1, size=65_536, seconds=0.1, directory=tmp_path)
     assert result.batches > 0
+
+
+class Told:
+    """A process of the yardstick, as far as it is looked at; it has delivered so much at each look."""
+
+    pid = os.getpid()
+
+    def __init__(self, *delivered: int) -> None:
+        self._looks = iter(enumerate(delivered))
+
+    def send(self, word: str) -> None:
+        pass
+
+    def recv(self) -> tuple[float, int]:
+        at, count = next(self._looks)
+        return float(at), count
+
+
+def test_a_yardstick_on_a_machine_that_stood_still_for_the_whole_run_is_measured_a_little_longer(monkeypatch):
+    monkeypatch.setattr(limit, "WARM_UP_S", 0.0)
+    clients = {"client-1": Told(5, 5, 9), "client-2": Told(5, 5, 7)}
+    result = limit._measure({name: (client, client) for name, client in clients.items()}, 1000, 0.0)
+    assert (result.batches, result.megabytes_per_s) == (2, 0.001)
+
+
+def test_the_yardstick_of_messages_begins_when_all_its_processes_are_ready(tmp_path, monkeypatch):
+    monkeypatch.setattr(message_limit.time, "sleep", lambda seconds: pytest.fail("how long a start takes is not known"))
+    places = message_limit.Places("239.198.77.7", f"127.{os.getpid() % 200 + 1}.7.13")
+    found = message_limit.run(places, str(tmp_path), messages=40, size=100, batch=4, window=2)
+    assert found["confirmed_per_s"] > 0
+    assert found["received_per_s"] > 0

@@ -13,7 +13,7 @@ DEADLINE_S = 120
 
 def test_a_demonstration_says_that_it_is_ready_and_stops_in_good_order(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("demo", "--seconds", "0.1", "--dir", "demo") == 0
+    assert run("demo", "--seconds", "0.001", "--dir", "demo") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("ready")]
     assert any("=primary,epoch=" in line for line in lines)  # whichever member was elected

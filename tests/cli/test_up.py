@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from alphorn.cli.up import describe_shape
-from alphorn.io.local_cluster import LocalShape, lay_out
+from alphorn.io.local_cluster import END_OF_PORTS, LocalShape, lay_out
 from tests.cli.commands import run
 from tests.cli.fake_up import command_line
 
 pytestmark = pytest.mark.processes
 
 DEADLINE_S = 60
-PORT = 20_000 + os.getpid() % 100 * 80  # below the ports that the system gives out
+PORT = 20_000 + os.getpid() % 100 * END_OF_PORTS  # below the ports that the system gives out
 
 
 class Started:

@@ -98,7 +98,7 @@ class Call:
             self._error = error
 
     def result(self) -> Any:
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "it still waits"
         if self._error is not None:
             raise self._error

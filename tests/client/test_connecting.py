@@ -107,7 +107,7 @@ def test_one_that_is_no_client_manager_is_given_up_with_what_is_wrong_and_no_war
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(alphorn.Unavailable, match=words):
-            connect(f"alphorn://127.0.0.1:{server.server_address[1]}", connect_timeout=0.2)
+            connect(f"alphorn://127.0.0.1:{server.server_address[1]}", connect_timeout=1.0)  # time to hear the answer
         server.shutdown()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 

@@ -63,7 +63,7 @@ def test_everything_is_read_in_order_from_a_backup(group: Group) -> None:
 def test_backups_alone_are_asked_where_that_is_wanted(group: Group) -> None:
     group.first.change = group.second.change = lambda told: None
     with pytest.raises(Unavailable, match=r"no backup of channel main .* primary \(is the primary\).*readFrom=any"):
-        group.read(group.reader(read_from="backup", timeout_s=0.3))
+        group.read(group.reader(read_from="backup", timeout_s=1.0))  # time to hear who is the primary
     assert group.primary.asked == []
 
 

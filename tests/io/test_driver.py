@@ -105,10 +105,12 @@ def test_a_deadline_between_two_milliseconds_is_waited_for_once(loop_name):
         owner.machine.deadline = deadline
         owner.machine.next_deadline = lambda: asked.append(loop.time()) or owner.machine.deadline
         owner.driver.start()
+        await until(lambda: owner.driver.turns > 0)
+        asked.clear()  # the timer is armed
         await until(lambda: bool(owner.machine.times))
 
         assert owner.machine.times[0] >= deadline
-        assert len([time for time in asked if deadline - 0.002 < time < deadline]) == 0
+        assert [time for time in asked if time < deadline] == []
         owner.driver.close()
 
     run(test, loop_name)

@@ -36,7 +36,7 @@ def test_each_line_is_an_object_with_time_level_node_event_and_fields(tmp_path):
     file = LogFile(tmp_path / "log.jsonl")
     task = LogTask("mm1", [file])
     task.say("info", "link_lost", {"to": "mm2", "attempts": 3})
-    assert task.close()
+    assert task.close(wait_s=30)
     (line,) = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
     assert line.pop("time").endswith("Z")
     assert line == {"level": "info", "node": "mm1", "event": "link_lost", "to": "mm2", "attempts": 3}
@@ -74,7 +74,7 @@ def test_what_is_no_unicode_is_escaped_and_the_log_goes_on():
     LogHandler([task]).emit(record("event=file_lost path=%s error=%r", "caf\udce9", OSError(2, "no", "\ud800")))
     assert place.entered.wait(30)
     task.say("info", "next", {})
-    assert task.close()
+    assert task.close(wait_s=30)
     assert place.values("event") == ["file_lost", "next"]
     assert place.lines[0]["path"] == "caf\\udce9"
 

@@ -473,7 +473,7 @@ def test_a_store_that_lingers_writes_what_came_meanwhile_in_one_go(tmp_path: Pat
         if token == 3:
             reached.set()
 
-    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=pytest.fail, linger_s=0.2)
+    store = Store(tmp_path / "store", on_durable=on_durable, on_failure=pytest.fail, linger_s=1.0)
     for token in (1, 2, 3):
         store.submit(Persist(token, [PutMeta(b"meta")], is_urgent=False))
     assert reached.wait(20)

@@ -246,6 +246,39 @@ def test_without_restarts_a_node_stays_down(tmp_path):
     run(test)
 
 
+def test_a_node_that_ends_instead_of_answering_is_not_waited_for(tmp_path):
+    async def test():
+        async with supervised(tmp_path, restarts=False) as (supervisor, _):
+            await supervisor.start()
+            node = supervisor.nodes["mm1"]
+            await node.until_started()
+            node.signal(signal.SIGSTOP)
+            asked = asyncio.ensure_future(node.describe(answer_s=1e6))
+            await asyncio.sleep(0)
+            node.signal(signal.SIGKILL)
+            with pytest.raises(Unavailable, match="node mm1 ended before it answered"):
+                await asked
+
+    run(test)
+
+
+def test_everybody_who_asks_a_node_at_once_is_answered(tmp_path):
+    async def test():
+        async with supervised(tmp_path, restarts=False) as (supervisor, _):
+            await supervisor.start()
+            node = supervisor.nodes["mm1"]
+            await node.until_started()
+            node.signal(signal.SIGSTOP)
+            with pytest.raises(Unavailable, match="does not answer within 0 s"):
+                await node.describe(answer_s=0.01)
+            asked = [asyncio.ensure_future(node.describe(answer_s=1e6)) for _ in range(3)]
+            await asyncio.sleep(0)
+            node.signal(signal.SIGCONT)
+            assert [described["mm1"]["name"] for described in await asyncio.gather(*asked)] == ["mm1"] * 3
+
+    run(test)
+
+
 def test_a_node_that_cannot_start_is_not_waited_for(tmp_path):
     async def test():
         async with supervised(tmp_path, does=[("mm1", "refuse")], restarts=False) as (supervisor, _):

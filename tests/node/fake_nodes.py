@@ -62,6 +62,9 @@ class FakeNode:
         with (Path(self._file.directory) / "stops").open("a") as stops:
             stops.write(f"{self._me.name}\n")
 
+    def die_at(self, step: str, count: int) -> None:
+        (Path(self._file.directory) / f"{self._me.name}.dies").write_text(f"{step} {count}")
+
     def describe(self) -> dict[str, object]:
         return {"name": self._me.name, "founding": self._founding}
 
@@ -87,7 +90,7 @@ class FakeNode:
                 "address": node.clients or node.link,
                 "channel": node.channel,
                 "role": "primary" if node.rank == 1 else "backup" if node.rank else "",
-                "epoch": "1.1",
+                "epoch": 1,
                 "lag": 0,
             }
             for node in self._file.nodes

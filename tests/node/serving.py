@@ -20,7 +20,7 @@ async def server(directory: Path, **shape: int) -> AsyncIterator[str]:
     runner = NodeRunner(file, [node.name for node in file.nodes])
     try:
         await runner.start(found=True)
-        await until_serving(file, deadline_s=20, whole=True)
+        await until_serving(file, deadline_s=60, whole=True)
         yield url_of(file)
     finally:
         await runner.stop()

@@ -6,7 +6,7 @@ import alphorn.aio
 from tests.io.loops import run
 from tests.node.serving import server
 
-WAIT_S = 10.0
+WAIT_S = 60.0  # only what hangs meets it
 QUEUES = [f"queue:{number}" for number in range(20)]
 
 

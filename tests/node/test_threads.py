@@ -42,7 +42,7 @@ def test_tasks_run_in_one_thread_and_more_sessions_need_no_more_threads(tmp_path
                 session = await connection.session()
                 producer = await session.producer(f"queue:{number}")
                 await (await producer.send(number)).result()
-                message = await (await session.consumer(f"queue:{number}")).receive(timeout=10)
+                message = await (await session.consumer(f"queue:{number}")).receive(timeout=60)
                 assert message.body == number
             assert {thread.name for thread in threading.enumerate()} == before
             assert any(name.startswith("store") for name in before), "what waits for the disk has a thread of its own"

@@ -73,9 +73,9 @@ def test_messages_cross_between_client_managers_and_a_takeover_disturbs_one_chan
         with alphorn.connect(doors[0]) as here, alphorn.connect(doors[1]) as there:
             cross(here, there)
             cross(there, here)
+            lost, kept = running.primary("channel-1"), running.primary("channel-2")
             running.wait_in_sync()
-            kept = running.primary("channel-2")
-            running.kill(running.primary("channel-1"))
+            running.kill(lost)
             cross(here, there)
             assert running.primary("channel-2") == kept
             assert {each["channel"] for each in here.destinations.list()} == {"channel-1", "channel-2"}

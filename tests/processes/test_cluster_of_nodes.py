@@ -11,13 +11,14 @@ import pytest
 
 import alphorn
 import alphorn.testing
-from alphorn.io.local_cluster import FILE_NAME, LocalShape, lay_out, url_of, write_cluster_file
+from alphorn.io.local_cluster import END_OF_PORTS, FILE_NAME, LocalShape, lay_out, url_of, write_cluster_file
 from tests.node.fake_nodes import ROOT
+from tests.semantics.waiting import until
 
 pytestmark = pytest.mark.processes
 
 DEADLINE_S = 120
-PORT = 12_000 + os.getpid() % 100 * 80  # below the ports that the system gives out, and other tests' choice
+PORT = 12_000 + os.getpid() % 60 * END_OF_PORTS  # below the ports that the system gives out, and other tests' choice
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -76,10 +77,18 @@ def roles(cluster: alphorn.testing.Cluster) -> dict[str, str]:
     return {node["name"]: node["role"] for node in cluster.status()["nodes"] if node["kind"] == "message_manager"}
 
 
-def copies(cluster: alphorn.testing.Cluster) -> tuple[int, int]:
-    """How many there are of what is committed, and how many there should be."""
-    (channel,) = cluster.status()["channels"]
-    return channel["copies"], channel["copies_wanted"]
+def backup_of(cluster: alphorn.testing.Cluster) -> str:
+    """The one that is not primary, when there are two."""
+    primary = cluster.primary()
+    (backup,) = [name for name in cluster.message_managers if name != primary]
+    return backup
+
+
+def until_copies(cluster: alphorn.testing.Cluster, there: int, wanted: int) -> None:
+    """Waits until there are so many of what is committed, of so many as there should be; a primary tells."""
+    until(
+        lambda: [(each["copies"], each["copies_wanted"]) for each in cluster.status()["channels"]] == [(there, wanted)]
+    )
 
 
 def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
@@ -88,7 +97,8 @@ def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
         producer = session.producer("queue:orders")
         producer.send_many([str(number) for number in range(500)])
         producer.flush(timeout=DEADLINE_S)
-        (primary,) = [name for name, role in roles(cluster).items() if role == "primary"]
+        primary = cluster.primary()
+        cluster.wait_in_sync()
         cluster.kill(primary)
         producer.send_many([str(number) for number in range(500, 1000)])
         producer.flush(timeout=DEADLINE_S)
@@ -100,16 +110,15 @@ def test_a_primary_that_is_killed_loses_nothing_and_comes_back():
             received += [message.body for message in messages]
         assert received == [str(number) for number in range(1000)]
         assert roles(cluster)[primary] == "unreachable"
-        assert copies(cluster) == (1, 2)
+        until_copies(cluster, 1, 2)
         cluster.restart(primary)
-        cluster.wait_in_sync()
-        assert copies(cluster) == (2, 2)
-        assert sorted(roles(cluster).values()) == ["backup", "primary"]
+        until_copies(cluster, 2, 2)
+        until(lambda: sorted(roles(cluster).values()) == ["backup", "primary"])
 
 
 def test_the_state_is_told_while_a_message_manager_is_frozen():
     with alphorn.testing.cluster() as cluster:
-        (backup,) = [name for name, role in roles(cluster).items() if role == "backup"]
+        backup = backup_of(cluster)
         cluster.kill(backup, signal.SIGSTOP)
         try:
             assert roles(cluster)[backup] == "unreachable"
@@ -122,7 +131,7 @@ def test_a_backup_that_lost_its_disk_is_told_the_log_by_the_others():
         producer = connection.session().producer("queue:orders")
         producer.send_many(["x"] * 100)
         producer.flush(timeout=DEADLINE_S)
-        (backup,) = [name for name, role in roles(cluster).items() if role == "backup"]
+        backup = backup_of(cluster)
         cluster.kill(backup)
         shutil.rmtree(cluster.directory / backup)
         cluster.restart(backup)
@@ -153,12 +162,11 @@ def test_several_message_managers_share_a_process(tmp_path):
     with subprocess.Popen(command_line(*arguments), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("alphorn: mm1 runs, pid ")
-        with alphorn.connect(url_of(file)) as connection:
+        with alphorn.connect(url_of(file), connect_timeout=DEADLINE_S) as connection:
             producer = connection.session().producer("queue:orders")
             producer.send("x")
             producer.flush(timeout=DEADLINE_S)
-            while None in (pids := [node["pid"] for node in connection.status()["nodes"]]):
-                pass  # the backup is about to be linked
-            assert pids == [process.pid] * 3
+            # The backup is about to be linked.
+            until(lambda: [node["pid"] for node in connection.status()["nodes"]] == [process.pid] * 3)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0

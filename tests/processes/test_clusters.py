@@ -72,6 +72,24 @@ def test_a_node_that_is_killed_stays_down_until_it_is_started_again():
         assert cluster.describe("mm2")["mm2"] == {"name": "mm2", "founding": False}
 
 
+def test_a_node_that_is_told_to_die_at_a_step_has_heard_it():
+    with alphorn.testing.cluster() as cluster:
+        cluster.die_at("mm2", "prepared", 3)
+        assert (cluster.directory / "mm2.dies").read_text() == "prepared 3"
+        cluster.kill("mm2")
+        with pytest.raises(Unavailable, match="node mm2 does not run; start it first"):
+            cluster.die_at("mm2", "prepared")
+
+
+def test_a_primary_is_waited_for_while_there_is_none_and_not_without_end(monkeypatch):
+    with alphorn.testing.cluster() as cluster:
+        assert cluster.primary() == "mm1"
+        cluster.kill("mm1")
+        monkeypatch.setattr(cluster, "_deadline_s", 0.1)
+        with pytest.raises(Unavailable, match="channel-1 has no primary after 0 s; its nodes' logs are in"):
+            cluster.primary()
+
+
 def test_without_a_client_manager_the_state_cannot_be_asked_for():
     with alphorn.testing.cluster() as cluster:
         cluster.kill("cm1", signal.SIGTERM)

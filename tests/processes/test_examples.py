@@ -47,7 +47,7 @@ def test_a_program_on_a_page_for_readers_runs_as_it_stands(page: str, place: int
 def run_to_its_end(*arguments: str, url: str) -> None:
     environment = {**os.environ, "ALPHORN_URL": url}
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -21,8 +21,12 @@ HUGE = 200 << 20
 GROWTH_MAX = 100 << 20
 
 
-def server_of(connection):
-    return connection._line.core.server
+def strike(cluster: Cluster, connection, who: str) -> str:
+    """Kills the Client Manager of a connection or the primary, when it may be lost; gives its name."""
+    victim = connection._line.core.server if who == "client manager" else cluster.primary()
+    cluster.wait_in_sync()
+    cluster.kill(victim)
+    return victim
 
 
 def resident_bytes(cluster: Cluster) -> dict[str, int]:
@@ -60,14 +64,14 @@ def make_cluster():
 def test_a_stream_goes_on_when_a_node_in_its_way_dies(cluster, who):
     source = Source(LARGE)
     with cluster.connect() as connection, connection.session() as session:
-        victim = server_of(connection) if who == "client manager" else cluster.primary()
-        source._at = {LARGE // 2: lambda: cluster.kill(victim)}
+        victims = []
+        source._at = {LARGE // 2: lambda: victims.append(strike(cluster, connection, who))}
         session.producer(QUEUE).send_stream(source)
         consumer = session.consumer(QUEUE)
         [message] = take(consumer, 1)
         assert digest_of(message) == source.digest.digest()
         assert is_quiet(consumer)
-    cluster.restart(victim)
+    cluster.restart(*victims)
     cluster.wait_in_sync()
 
 
@@ -79,10 +83,9 @@ def test_a_body_is_read_on_when_a_node_in_its_way_dies(cluster, who):
         session.producer(QUEUE).send_stream(source)
         consumer = session.consumer(QUEUE)
         [message] = take(consumer, 1)
-        victim = server_of(connection) if who == "client manager" else cluster.primary()
         with message.open() as body:
             data = body.read(LARGE // 2)
-            cluster.kill(victim)
+            victim = strike(cluster, connection, who)
             data += body.read()
         assert hashlib.sha256(data).digest() == source.digest.digest()
         message.acknowledge()

@@ -6,6 +6,7 @@ import pytest
 
 import alphorn
 import alphorn.testing
+from tests.semantics.waiting import WAIT_S
 
 
 @pytest.mark.requirement("LOG-1", "LOG-2", "WKD-1")
@@ -14,7 +15,7 @@ def test_log_lines_of_every_node_are_in_its_file_and_on_the_log_topic() -> None:
         consumer = connection.session().consumer("topic:_LOG", start="earliest")
         seen: set[str] = set()
         while seen < {"cm1", "mm1", "mm2"}:
-            message = consumer.receive(timeout=20)
+            message = consumer.receive(timeout=WAIT_S)
             assert message is not None, f"only {sorted(seen)} were heard"
             line = json.loads(message.body)
             assert {"time", "level", "node", "event"} <= set(line)

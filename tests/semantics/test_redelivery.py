@@ -9,6 +9,8 @@ from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take
 
 pytestmark = pytest.mark.processes
 
+IN_TIME_S = 3.0  # much more than a message takes to a consumer that waits for it
+
 
 @pytest.mark.requirement("API-9")
 def test_a_rejected_message_comes_before_what_follows_it(connection, queue):
@@ -39,25 +41,33 @@ def test_counts_grow_with_every_delivery(connection, queue):
 
 def test_a_rejected_message_waits_as_long_as_it_was_told(connection, queue):
     with connection.session(ack="individual") as session:
-        send(session, queue, ["later", "now"])
+        send(session, queue, ["in an hour", "soon", "now"])
         consumer = session.consumer(queue, prefetch=1)
-        [later] = take(consumer, 1)
-        later.reject(delay=0.3)
-        assert bodies(take(consumer, 1)) == ["now"]
-        session.acknowledge()
-        [again] = take(consumer, 1)
-        assert (again.body, again.delivery_count) == ("later", 2)
+        for body, delay in (("in an hour", 3600.0), ("soon", 0.3)):
+            [message] = take(consumer, 1)
+            assert message.body == body
+            message.reject(delay=delay)
+        found = []
+        for _ in range(2):
+            [message] = take(consumer, 1)
+            message.acknowledge()
+            found.append((message.body, message.delivery_count))
+        assert sorted(found) == [("now", 1), ("soon", 2)]
+        assert is_quiet(consumer)
 
 
 def test_the_policy_says_how_long_a_returned_message_waits(connection, queue):
-    connection.destinations.create(queue, redelivery_delay=0.3)
+    soon = f"{queue} soon"
+    for name, delay in ((queue, 3600.0), (soon, 0.3)):
+        connection.destinations.create(name, redelivery_delay=delay)
     with connection.session(ack="individual") as session:
-        send(session, queue, ["later", "now"])
-        consumer = session.consumer(queue, prefetch=1)
-        take(consumer, 1)[0].reject()
-        assert bodies(take(consumer, 1)) == ["now"]
-        session.acknowledge()
-        assert bodies(take(consumer, 1)) == ["later"]
+        for name in (queue, soon):
+            send(session, name, ["returned", "next"])
+            with session.consumer(name, prefetch=1) as consumer:
+                take(consumer, 1)[0].reject()
+    with connection.session() as session:
+        assert bodies(drain(session, queue)) == ["next"]
+        assert sorted(bodies(take(session.consumer(soon), 2))) == ["next", "returned"]
 
 
 @pytest.mark.requirement("DMQ-1", "DMQ-3", "WKD-1")
@@ -196,15 +206,17 @@ def test_nobody_sends_to_the_dead_letter_queue_itself(connection, other, queue):
     assert bodies(drain(other.session(), queue)) == ["fine"]
 
 
-@pytest.mark.parametrize(("policy", "fields"), [({"ttl": 2.0}, {}), ({}, {"ttl": 2.0})], ids=["queue", "message"])
+@pytest.mark.parametrize(
+    ("policy", "fields"), [({"ttl": IN_TIME_S}, {}), ({}, {"ttl": IN_TIME_S})], ids=["queue", "message"]
+)
 def test_what_was_received_in_time_is_consumed_and_what_was_not_handed_out_in_time_is_dead(
     connection, queue, policy, fields
 ):
     own = f"{queue} dead"
     connection.destinations.create(queue, dead_letter=own.removeprefix("queue:"), **policy)
     with connection.session(ack="individual") as session, connection.session() as watching:
-        send(session, queue, ["in hand", "returned", "prefetched", "prefetched too"], **fields)
         consumer, dead_letters = session.consumer(queue), watching.consumer(own)
+        send(session, queue, ["in hand", "returned", "prefetched", "prefetched too"], **fields)
         in_hand, returned = take(consumer, 2)
         dead = take(dead_letters, 2)
         assert bodies(dead) == ["prefetched", "prefetched too"]
@@ -223,9 +235,9 @@ def test_a_transaction_consumes_what_was_received_in_time(connection, queue):
     own = f"{queue} dead"
     connection.destinations.create(queue, dead_letter=own.removeprefix("queue:"))
     with connection.session(transacted=True) as session, connection.session() as watching:
-        send(watching, queue, ["in hand", "prefetched"], ttl=2.0)
-        take(session.consumer(queue), 1)
-        dead_letters = watching.consumer(own)
+        consumer, dead_letters = session.consumer(queue), watching.consumer(own)
+        send(watching, queue, ["in hand", "prefetched"], ttl=IN_TIME_S)
+        take(consumer, 1)
         assert bodies(take(dead_letters, 1)) == ["prefetched"]
         session.commit()
         assert is_quiet(dead_letters)

@@ -184,7 +184,7 @@ def test_a_slow_consumer_leaves_messages_to_others(connection, other, queue):
 @pytest.mark.requirement("API-9", "MM-11")
 def test_a_client_that_vanishes_leaves_its_messages_to_others(door, other, queue):
     """Goal: what a killed program held comes back. Method: a bare client that hangs up without a word."""
-    send(other.session(), queue, ["one", "two"])
+    other.session().producer(queue).send_many(["one", "two"], wait=True)  # one batch, which is given out as a whole
     with RawClient(door) as vanishing:
         vanishing.hello()
         vanishing.consume(queue)

@@ -5,13 +5,14 @@ import hashlib
 import io
 import os
 import random
+from functools import partial
 
 import pytest
 
 import alphorn
 from alphorn.client.lane import FRAGMENT_BYTES
 from tests.semantics.pouring import PIECE, Source, digest_of
-from tests.semantics.waiting import WAIT_S, bodies, is_quiet, send, take
+from tests.semantics.waiting import WAIT_S, bodies, is_quiet, send, take, until
 
 pytestmark = pytest.mark.processes
 
@@ -22,6 +23,12 @@ PART = 1_000
 def streams_of(cluster, name):
     """What a Message Manager knows of bodies in fragments."""
     return cluster.describe(name)[name]["message_manager"]["engine"]["streams"]
+
+
+def until_everywhere(cluster, is_so):
+    """Waits until this is so of what every Message Manager knows."""
+    for name in cluster.message_managers:
+        until(partial(streams_of, cluster, name), is_so)
 
 
 @pytest.mark.requirement("API-17", "VLM-1", "VLM-4", "VLM-8")
@@ -149,16 +156,15 @@ def test_two_streams_of_one_producer_do_not_mix(connection, queue):
 
 @pytest.mark.requirement("VLM-3", "VLM-6", "VLM-8")
 def test_the_beginning_is_on_every_message_manager_before_the_end_was_read(cluster, connection, queue):
-    seen = {}
+    looks = []
 
     def look():
-        for name in cluster.message_managers:
-            seen[name] = streams_of(cluster, name)["open_bytes"]
+        until_everywhere(cluster, lambda streams: streams["open_bytes"] > LARGE // 2)
+        looks.append("before the end")
 
     with connection.session() as session:
         session.producer(queue).send_stream(Source(LARGE, at={LARGE - PIECE: look}))
-    assert len(seen) == 2
-    assert all(size > LARGE // 2 for size in seen.values()), seen
+    assert looks == ["before the end"]
 
 
 def test_nobody_sees_a_message_whose_stream_fails_and_the_producer_goes_on(cluster, connection, queue):
@@ -185,7 +191,7 @@ def test_a_client_that_ends_in_the_middle_leaves_nothing(connect, cluster, conne
     with pytest.raises(alphorn.Error):
         leaving.session().producer(queue).send_stream(Source(LARGE, at={LARGE // 2: leave}))
     assert is_quiet(connection.session().consumer(queue))
-    assert [streams_of(cluster, name)["open"] for name in cluster.message_managers] == [0, 0]
+    until_everywhere(cluster, lambda streams: streams["open"] == 0)
 
 
 def test_a_stream_to_a_deleted_destination_is_refused_and_the_next_one_creates_it_anew(connection, queue):

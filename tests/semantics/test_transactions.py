@@ -15,7 +15,7 @@ from alphorn.model.conversation import CommitTransaction, Done, Failed, Goodbye,
 from alphorn.testing.spreading import spread
 from alphorn.testing.transfer_chaos import run_transfers
 from tests.semantics.raw_client import SESSION, RawClient
-from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take
+from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take, until
 
 pytestmark = pytest.mark.processes
 
@@ -330,7 +330,7 @@ def test_a_client_finds_out_what_its_transaction_came_to_when_its_client_manager
     name = repr(connection).split()[3]
     cluster.die_at(name, step)
     session.commit()
-    assert not cluster.nodes[name]
+    until(lambda: not cluster.nodes[name])
     cluster.restart(name)
     cluster.wait_in_sync()
     assert look(other, *queues) == [[step], [step]]

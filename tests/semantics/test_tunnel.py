@@ -104,9 +104,9 @@ def test_a_reverse_proxy_is_no_obstacle_and_its_restart_loses_nothing(connect_by
         send(session, f"queue:{place}", ["after"])
         assert bodies(take(consumer, 1)) == ["after"]
         assert is_quiet(consumer)
-        assert "resumed" in events.messages
-    assert len(running.requests) == 2, "the addresses that Client Managers know of each other are not tried"
-    assert running.requests[0] == "GET /alphorn HTTP/1.1"
+        events.until_heard("resumed")
+    assert len(running.requests) >= 2, "the addresses that Client Managers know of each other are not tried"
+    assert set(running.requests) == {"GET /alphorn HTTP/1.1"}
 
 
 def certificate(directory, host: str) -> tuple[str, str]:

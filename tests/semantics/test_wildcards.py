@@ -1,14 +1,12 @@
 """Consumers of patterns over real processes: what joins, what is never missed, and what survives."""
 
 import asyncio
-import os
-import signal
 
 import pytest
 
 import alphorn
 import alphorn.testing
-from tests.semantics.waiting import WAIT_S, Gathered, bodies, is_quiet, send, take
+from tests.semantics.waiting import WAIT_S, Gathered, bodies, is_quiet, send, take, until
 
 pytestmark = pytest.mark.processes
 
@@ -199,15 +197,14 @@ def test_a_subscription_to_a_pattern_that_another_uses_is_refused(connect, name)
 @pytest.mark.requirement("API-10", "API-12", "WLD-4")
 def test_a_consumer_of_a_pattern_goes_on_through_another_client_manager(connect, other, name):
     events = Gathered()
-    client = connect(on_event=lambda event, detail: events((event, detail)))
+    client = connect(on_event=lambda event, detail: events(event))
     session = client.session(ack="individual")
     send(session, f"queue:{name}.a", ["held", "later"])
     consumer = session.consumer(alphorn.glob(f"{name}.*"), prefetch=1)
     [held] = take(consumer, 1)
     client._line.core.wants_reconnection = True
     client._line.wake()
-    while [event for event, _ in events.messages].count("resumed") < 1:
-        events.until(len(events.messages) + 1)
+    events.until_heard("resumed")
     held.acknowledge()
     assert [(m.body, m.delivery_count) for m in take(consumer, 1)] == [("later", 1)]
     send(other.session(), f"topic:{name}.new", ["new"])
@@ -269,10 +266,14 @@ def test_patterns_reach_over_all_channels_and_survive_the_loss_of_a_primary():
         for place in names:
             send(session, place, [place])
         assert sorted(bodies(take(consumer, 6))) == names
-        channels = {found["name"]: found["channel"] for found in client.destinations.list()}
-        assert len({channels[place] for place in names}) == 2, "both channels have some of them"
-        primary = next(node for node in client.status()["nodes"] if node["role"] == "primary")
-        os.kill(primary["pid"], signal.SIGKILL)
+        # Both channels have some of them, and so say their primaries.
+        until(
+            lambda: {each["channel"] for each in client.destinations.list() if each["name"] in names},
+            lambda found: len(found) == 2,
+        )
+        primary = cluster.primary()
+        cluster.wait_in_sync()
+        cluster.kill(primary)
         more = [f"topic:p.{letter}" for letter in "ghijkl"]
         for place in [*names, *more]:
             send(session, place, [place])

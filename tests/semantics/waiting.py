@@ -1,9 +1,18 @@
 """Waiting with a bound, and nothing else: who waits in vain gets a failed test, not a hanging one."""
 
 import threading
+import time
 
-WAIT_S = 10.0
+WAIT_S = 60.0  # only what hangs meets it
 QUIET_S = 0.2  # for what must not come
+
+
+def until(look, is_so=bool):
+    """What a look shows as soon as it is so. Each look asks the cluster, whose state follows what was done to it."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so(found := look()):
+        assert time.monotonic() < deadline, found
+    return found
 
 
 def send(session, destination, bodies, **fields):
@@ -58,3 +67,7 @@ class Gathered:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.messages) >= count, WAIT_S)
             return list(self.messages)
+
+    def until_heard(self, message) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: message in self.messages, WAIT_S), self.messages

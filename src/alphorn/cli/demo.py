@@ -88,9 +88,9 @@ async def _run(console: Console, folder: Path, seconds: float) -> None:
         await _started_or(stop, group)
         if not stop.is_set():
             _introduce(console, group)
-            if seconds:
-                loop.call_later(seconds, end)
             await group.members[LOADER].start_load(TRAFFIC)
+            if seconds:
+                loop.call_later(seconds, end)  # counted from here on, so that there is always something to see
             await _watch(console, group, stop)
         console.print("stopping all members in good order")
     console.print("stopped")

@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class NodeProcess:
         self._command = command
         self._tasks = tasks
         self._process: asyncio.subprocess.Process | None = None
-        self._described: asyncio.Future[dict[str, object]] | None = None
+        self._asked: deque[asyncio.Future[dict[str, object]]] = deque()  # in the order of the answers
         self._started_at = 0.0
         self._starting = asyncio.Lock()
 
@@ -84,6 +85,7 @@ class NodeProcess:
         assert not self.pid, f"{self.name} runs already"
         self.starts += 1
         self._has_started = asyncio.Event()
+        self._asked = deque()
         self._process, self.reason = None, ""
         self._started_at = time.monotonic()
         async with self._starting:
@@ -93,7 +95,8 @@ class NodeProcess:
                 self.reason = str(refusal_of("node", self.directory.folder, error) or error)
                 self._has_started.set()
                 return
-        self._tasks.start(self._listen(self._process, self._has_started), name=f"listen to {self.name}")
+        listening = self._listen(self._process, self._has_started, self._asked)
+        self._tasks.start(listening, name=f"listen to {self.name}")
 
     async def _start_process(self) -> asyncio.subprocess.Process:
         with self.directory.standard_error.open("ab") as log:
@@ -143,13 +146,18 @@ class NodeProcess:
 
     async def describe(self, *, answer_s: float = ANSWER_S) -> dict[str, object]:
         """The node's whole printable state; raises `Unavailable`."""
-        self._described = asyncio.get_running_loop().create_future()
         self._say(NodeDescribe())
+        described: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+        asked = self._asked
+        asked.append(described)
         try:
             async with asyncio.timeout(answer_s):
-                return await self._described
+                return await described
         except TimeoutError:
             raise Unavailable(f"node {self.name} (pid {self.pid}) does not answer within {answer_s:.0f} s") from None
+        finally:
+            if described in asked:  # nobody answered
+                asked.remove(described)
 
     def die_at(self, step: str, count: int) -> None:
         """For tests: lets the process kill itself at a step of a transaction; raises `Unavailable`."""
@@ -181,7 +189,12 @@ class NodeProcess:
         lines = data.decode(errors="replace").strip().splitlines()
         return lines[-1].removeprefix("alphorn: ") if lines else ""
 
-    async def _listen(self, process: asyncio.subprocess.Process, has_started: asyncio.Event) -> None:
+    async def _listen(
+        self,
+        process: asyncio.subprocess.Process,
+        has_started: asyncio.Event,
+        asked: deque[asyncio.Future[dict[str, object]]],
+    ) -> None:
         """Hears all that it says: a process whose output nobody takes stands still when the pipe is full."""
         assert process.stdout is not None
         is_over = False
@@ -198,10 +211,13 @@ class NodeProcess:
                 case NodeFailed(reason):
                     self.reason = reason
                 case NodeDescribed(state):
-                    if self._described is not None and not self._described.done():
-                        self._described.set_result(state)
+                    if asked and not (described := asked.popleft()).done():
+                        described.set_result(state)
         await process.wait()
         has_started.set()
+        for described in asked:
+            if not described.done():
+                described.set_exception(Unavailable(f"node {self.name} ended before it answered"))
 
 
 class Supervisor:

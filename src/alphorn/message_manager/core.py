@@ -89,8 +89,7 @@ class MessageManager:
         self._presence = Presence()
         self._doubts = Doubts()
         self._advertising = Advertising(self.engine, self._tell, self._log)
-        self._claims = Claims()
-        self._early = Early()
+        self._claims, self._early = Claims(), Early()
         self._outbox: list[Output] = []
         self._orders = Orders()
         self._order = self._orders.want
@@ -264,8 +263,7 @@ class MessageManager:
         self._presence = Presence()
         self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
-        self._claims = Claims()
-        self._early = Early()
+        self._claims, self._early = Claims(), Early()
         for connection in self.engine.connections():
             self._absent.lose(connection, now)
         self._travelling.on_promoted(self.engine, item.client_managers)

@@ -135,8 +135,8 @@ class Cluster:
         return {name: node.how_it_ended() for name, node in self._supervisor.nodes.items() if not node.pid}
 
     def connect(self, **settings: Any) -> Connection:
-        """A connection of the client library, with its settings but the URL."""
-        return connect(self.url, **settings)
+        """A connection of the client library, with its settings but the URL; it is as patient as the cluster."""
+        return connect(self.url, **{"connect_timeout": self._deadline_s, **settings})
 
     def status(self) -> dict[str, Any]:
         """The cluster's state, as `alphorn status --json` shows it, from the first Client Manager that answers."""
@@ -144,7 +144,7 @@ class Cluster:
 
     def describe(self, name: str) -> dict[str, object]:
         """The whole printable state of one node's process, for finding faults."""
-        return self._run(self._node(name).describe())
+        return self._run(self._node(name).describe(answer_s=self._deadline_s))
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Signals one node. After SIGKILL or SIGTERM it has ended when this returns."""
@@ -153,7 +153,8 @@ class Cluster:
     def die_at(self, name: str, step: str, count: int = 1) -> None:
         """Lets a node kill itself when it takes a step of a transaction for the so-manieth time; 0 lets it live.
 
-        Steps are those of `alphorn.io.crash_points`: a Client Manager's as coordinator, or a primary's.
+        Steps are those of `alphorn.io.crash_points`: a Client Manager's as coordinator, or a primary's. The node has
+        heard it when this returns; raises `Unavailable` when it is down, or has died meanwhile.
         """
         self._run(self._die_at(name, step, count))
 
@@ -170,13 +171,11 @@ class Cluster:
         self._run(self._start_together(names))
 
     def primary(self, channel: str | None = None) -> str:
-        """The name of the primary of a channel (of the first one), by the newest epoch; raises `Unavailable`."""
-        wanted = channel or self._file.channels[0].name
-        found = self._run(self._status(destinations_max=0))
-        nodes = [n for n in found["nodes"] if n["channel"] == wanted and n["role"] == "primary"]
-        if not nodes:
-            raise Unavailable(f"channel {wanted} has no primary at the moment; wait for one")
-        return str(max(nodes, key=lambda node: int(node["epoch"]))["name"])
+        """The name of the primary of a channel (of the first one), by the newest epoch.
+
+        While one takes over there is none: it is waited for. Raises `Unavailable` when that takes too long.
+        """
+        return self._run(self._primary(channel or self._file.channels[0].name))
 
     def make_primary(self, name: str) -> None:
         """Lets a Message Manager be primary, of a channel that has two: the other one is restarted if it is now."""
@@ -192,23 +191,7 @@ class Cluster:
         Raises `Unavailable` when that takes too long.
         """
         self.wait()
-        deadline = time.monotonic() + self._deadline_s
-        for channel in self._file.channels:
-            wanted = len(self._file.message_managers(channel.name))
-            while (count := self._in_sync(channel.name)) < wanted:
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"{channel.name} has {count} of {wanted} copies in sync after {self._deadline_s:.0f} s; "
-                        f"its nodes' logs are in {self.directory}"
-                    )
-                time.sleep(LOOK_S)
-
-    def _in_sync(self, channel: str) -> int:
-        with contextlib.suppress(Unavailable):
-            name = self.primary(channel)
-            state = cast(Any, self.describe(name))[name]["bus"]["endpoint"]["state"]
-            return len(state["in_sync"])
-        return 0
+        self._run(self._until_in_sync())
 
     def wait(self, *, whole: bool = True) -> None:
         """Waits until the cluster serves; `whole` asks for every node. Raises `Unavailable` that says what it lacks."""
@@ -240,18 +223,62 @@ class Cluster:
             await self._until_started(node)
         await until_serving(self._file, deadline_s=self._deadline_s, whole=True)
 
+    async def _until_in_sync(self) -> None:
+        deadline = time.monotonic() + self._deadline_s
+        wanted = {channel.name: len(self._file.message_managers(channel.name)) for channel in self._file.channels}
+        while True:
+            names = [name for name, count in wanted.items() if count]
+            counts = await asyncio.gather(*map(self._in_sync, names))  # of one moment, as near as can be
+            lacking = [(name, count) for name, count in zip(names, counts, strict=True) if count < wanted[name]]
+            if not lacking:
+                return
+            if time.monotonic() > deadline:
+                name, count = lacking[0]
+                raise Unavailable(
+                    f"{name} has {count} of {wanted[name]} copies in sync after {self._deadline_s:.0f} s; "
+                    f"its nodes' logs are in {self.directory}"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def _in_sync(self, channel: str) -> int:
+        with contextlib.suppress(Unavailable):
+            name = await self._primary(channel)
+            described = cast(Any, await self._node(name).describe(answer_s=self._deadline_s))
+            return len(described[name]["bus"]["endpoint"]["state"]["in_sync"])
+        return 0
+
+    async def _primary(self, channel: str) -> str:
+        deadline = time.monotonic() + self._deadline_s
+        while True:
+            found = await self._status(destinations_max=0)
+            nodes = [n for n in found["nodes"] if n["channel"] == channel and n["role"] == "primary"]
+            if nodes:
+                return str(max(nodes, key=lambda node: int(node["epoch"]))["name"])
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"channel {channel} has no primary after {self._deadline_s:.0f} s; "
+                    f"its nodes' logs are in {self.directory}"
+                )
+            await asyncio.sleep(LOOK_S)
+
     async def _status(self, *, destinations_max: int | None = None) -> dict[str, Any]:
+        deadline = time.monotonic() + self._deadline_s
         reason = "no Client Manager runs"
-        for node in self._file.client_managers:
-            if self._supervisor.nodes[node.name].pid:
+        while running := [node for node in self._file.client_managers if self._supervisor.nodes[node.name].pid]:
+            for node in running:
                 try:
                     return await status_of(node.clients, destinations_max=destinations_max)
                 except Unavailable as error:
                     reason = str(error)
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(LOOK_S)
         raise Unavailable(f"the cluster cannot be asked for its state: {reason}; restart a Client Manager")
 
     async def _die_at(self, name: str, step: str, count: int) -> None:
-        self._node(name).die_at(step, count)
+        node = self._node(name)
+        node.die_at(step, count)
+        await node.describe(answer_s=self._deadline_s)  # who answers has heard what was said before
 
     async def _kill(self, name: str, number: signal.Signals) -> None:
         node = self._node(name)

@@ -39,6 +39,7 @@ KEPT_ENTRIES = 1024  # as many as a log whose checkpoint interval is that
 BUFFER_BYTES = 4 << 20
 DRAIN_MAX = 64
 WARM_UP_S = 1.0
+STILL_S = 10.0  # without a batch, after which it is not the machine that is slow
 COPIES = 2
 
 _HEAD = struct.Struct(">QB")  # counter of the batch, part
@@ -283,6 +284,10 @@ def _measure(started: dict[str, tuple[BaseProcess, Connection]], size: int, seco
     before, cpu_before = look()
     time.sleep(seconds)
     after, cpu_after = look()
+    patience = time.monotonic() + STILL_S
+    while any(after[name][1] == before[name][1] for name in before) and time.monotonic() < patience:
+        time.sleep(seconds)  # a run shorter than one turn of a busy machine is prolonged
+        after, cpu_after = look()
     rates = [(after[name][1] - before[name][1]) / (after[name][0] - before[name][0]) for name in before]
     batches = min(after[name][1] - before[name][1] for name in before)
     if not batches:

@@ -167,7 +167,7 @@ class _Producing(_Client):
         self._open: deque[tuple[int, Receipt]] = deque()
 
     def _run(self) -> None:
-        with connect(self._url) as connection, connection.session() as session:
+        with connect(self._url, connect_timeout=GIVE_UP_S) as connection, connection.session() as session:
             producer = session.producer(self._destination)
             try:
                 self._send(producer)
@@ -224,7 +224,8 @@ class _Consuming(_Client):
 
     def _run(self) -> None:
         try:
-            with connect(self._url, client_id=self.name if self._subscription else "") as connection:
+            name = self.name if self._subscription else ""
+            with connect(self._url, client_id=name, connect_timeout=GIVE_UP_S) as connection:
                 self._receive(connection.session(ack=self._shape.acknowledges))
         finally:
             self._is_ready.set()

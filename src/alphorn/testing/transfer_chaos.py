@@ -165,9 +165,6 @@ def _arm(running: Cluster, names: list[str], point: str, count: int) -> None:
 def _mend(running: Cluster, names: list[str], point: str) -> int:
     """Lets the others live, and starts again who died, be it meanwhile; gives how many."""
     _arm(running, names, point, 0)
-    for name in names:
-        with contextlib.suppress(Unavailable):
-            running.describe(name)  # who answers has heard that it is to live
     dead = [name for name in names if not running.nodes[name]]
     for name in dead:
         running.restart(name)

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ import uvloop
 
 DATA_PORT, CONTROL_PORT, PRIMARY_PORT, CLIENT_PORT = 9901, 9902, 9903, 9910
 LOOPBACK = socket.inet_aton("127.0.0.1")
+Ready = Callable[[], object]  # says that a process can do its part
 KEPT_ENTRIES = 400  # older log entries are deleted, as acknowledged ones would be
 
 
@@ -120,7 +122,7 @@ class GroupCommit:
             self.loop.call_soon_threadsafe(self.durable, entries[-1][0])
 
 
-async def primary(places: Places, path: str) -> None:
+async def primary(ready: Ready, places: Places, path: str) -> None:
     """Numbers batches, stores them, and commits what both replicas have stored."""
     group, ids = multicast_sender(), dict[int, bytes]()
     assigned = own = backup = committed = 0
@@ -156,10 +158,11 @@ async def primary(places: Places, path: str) -> None:
     acknowledgements.setblocking(False)
     on_datagram(multicast_receiver(places, DATA_PORT), on_data)
     on_datagram(acknowledgements, on_acknowledge)
+    ready()
     await asyncio.Event().wait()
 
 
-async def backup(places: Places, path: str) -> None:
+async def backup(ready: Ready, places: Places, path: str) -> None:
     """Stores batches under the primary's numbers."""
     data: dict[bytes, bytes] = {}
     submitted: list[tuple[int, bytes]] = []
@@ -185,6 +188,7 @@ async def backup(places: Places, path: str) -> None:
     log = GroupCommit(path, on_durable)
     on_datagram(multicast_receiver(places, DATA_PORT), on_data)
     on_datagram(multicast_receiver(places, CONTROL_PORT), on_control)
+    ready()
     await asyncio.Event().wait()
 
 
@@ -225,7 +229,7 @@ class Frames(asyncio.Protocol):
         self.transport.write(len(payload).to_bytes(4, "big") + payload)
 
 
-async def client_manager(places: Places) -> None:
+async def client_manager(ready: Ready, places: Places) -> None:
     """Passes batches from the producer to the group, and to the consumer once they are committed."""
     group, cache, senders = multicast_sender(), dict[bytes, bytes](), dict[bytes, Frames]()
     counter = 0
@@ -236,6 +240,7 @@ async def client_manager(places: Places) -> None:
             nonlocal counter, consumer
             if payload[:1] == b"c":
                 consumer = self
+                self.send(payload)
                 return
             counter += 1
             name = counter.to_bytes(8, "big")
@@ -262,10 +267,11 @@ async def client_manager(places: Places) -> None:
 
     on_datagram(multicast_receiver(places, CONTROL_PORT), on_control)
     await asyncio.get_running_loop().create_server(Client, places.host, CLIENT_PORT)
+    ready()
     await asyncio.Event().wait()
 
 
-async def producer(places: Places, messages: int, size: int, batch: int, window: int) -> dict[str, float]:
+async def producer(ready: Ready, places: Places, messages: int, size: int, batch: int, window: int) -> dict[str, float]:
     """Sends, with at most `window` unconfirmed batches."""
     in_flight, opened = 0, asyncio.Event()
 
@@ -276,6 +282,7 @@ async def producer(places: Places, messages: int, size: int, batch: int, window:
             opened.set()
 
     _, link = await asyncio.get_running_loop().create_connection(Producer, places.host, CLIENT_PORT)
+    ready()
     body, begun, sent = b"x" * size, time.perf_counter(), 0
     while sent < messages or in_flight:
         if in_flight >= window or sent >= messages:
@@ -288,7 +295,7 @@ async def producer(places: Places, messages: int, size: int, batch: int, window:
     return {"confirmed_per_s": round(sent / (time.perf_counter() - begun))}
 
 
-async def consume(places: Places, messages: int) -> dict[str, float]:
+async def consume(ready: Ready, places: Places, messages: int) -> dict[str, float]:
     """Receives, looks at each message, and acknowledges."""
     received, checksum, begun, latencies, done = 0, 0, 0.0, list[int](), asyncio.Event()
 
@@ -297,6 +304,9 @@ async def consume(places: Places, messages: int) -> dict[str, float]:
 
         def on_frame(self, payload: bytes) -> None:
             nonlocal received, checksum, begun
+            if payload[:1] == b"c":
+                ready()
+                return
             begun = begun or time.perf_counter()
             now = time.monotonic_ns()
             for message in decode(memoryview(payload)[1:]):
@@ -323,15 +333,20 @@ async def consume(places: Places, messages: int) -> dict[str, float]:
 
 
 def spawn(work: Callable[..., Coroutine[Any, Any, dict[str, float] | None]], *arguments: Any) -> tuple[int, int]:
-    """Runs a coroutine in a forked process; its result comes back through a pipe as JSON."""
+    """Runs a coroutine in a forked process, and waits until that is ready or has ended.
+
+    Its result comes back through a pipe as JSON.
+    """
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(writable, json.dumps(asyncio.run(work(*arguments))).encode())
+            ready = partial(os.write, writable, b"\n")
+            os.write(writable, json.dumps(asyncio.run(work(ready, *arguments))).encode())
         finally:
             os._exit(0)
     os.close(writable)
+    os.read(readable, 1)
     return pid, readable
 
 
@@ -343,9 +358,7 @@ def run(places: Places, folder: str, *, messages: int, size: int, batch: int, wi
         "client_manager": spawn(client_manager, places)[0],
     }
     try:
-        time.sleep(1)
         consumer = spawn(consume, places, messages)
-        time.sleep(0.3)
         sender = spawn(producer, places, messages, size, batch, window)
         result: dict[str, float] = {}
         for pid, readable in (sender, consumer):
