@@ -34,6 +34,10 @@ CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FA
 CHANNELS = 2  # where there are several
 MOVE = "move"  # a destination is moved to another of them
 MOVES = 12  # how often that stands among the faults to draw from
+DRAIN = "drain"  # a channel is drained, or opened again
+NAME = "name"  # a destination that no program uses is wanted or deleted
+NAMES = ("queue:n1", "queue:n2", "topic:n3", "queue:n4")
+DEAD_LETTER = "dead"
 
 
 class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +157,8 @@ def make_channel_plan(seed: int) -> ClusterPlan:
     plan = make_cluster_plan(seed)
     clients = _with_staged(plan.clients, Random(f"{seed}/second queue"), SECOND_STAGED_QUEUE)
     faults = (*plan.faults, *[MOVE] * MOVES)
+    if Random(f"{seed}/names").random() < 0.5:
+        faults += (*[DRAIN] * 4, *[NAME] * 8)
     return msgspec.structs.replace(
         plan,
         clients=clients,

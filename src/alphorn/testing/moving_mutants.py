@@ -4,14 +4,15 @@ from typing import Any
 
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.moving import Moving
-from alphorn.message_manager import departing, landing
+from alphorn.message_manager import departing, directory, landing
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.moves import Lent
+from alphorn.message_manager.moves import Elsewhere, Lent
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.message_manager.writers import Writer, Writers
+from alphorn.model.commands import CreateDestination
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.mutation import Mutant, Patch
 
@@ -81,6 +82,30 @@ def _staged_forgotten() -> list[Patch]:
     return [(Writers, "have_staged", have_staged)]
 
 
+def _record_lost() -> list[Patch]:
+    original = directory._elsewhere
+
+    def elsewhere(state: State, command: CreateDestination) -> Elsewhere | None:
+        is_known = command.destination in state.moves.elsewhere
+        found = original(state, command)
+        if not is_known:
+            state.moves.elsewhere.pop(command.destination, None)
+        return found
+
+    return [(directory, "_elsewhere", elsewhere)]
+
+
+def _record_overtaken() -> list[Patch]:
+    original = directory._elsewhere
+
+    def elsewhere(state: State, command: CreateDestination) -> Elsewhere | None:
+        if command.recorded_at >= 0:
+            state.moves.elsewhere.pop(command.destination, None)
+        return original(state, command)
+
+    return [(directory, "_elsewhere", elsewhere)]
+
+
 MOVING_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="channels", patch=patch)
     for name, description, patch in (
@@ -99,6 +124,8 @@ MOVING_MUTANTS = tuple(
             "What a channel has published counts for what came meanwhile.",
             _word_for_newcomers,
         ),
+        ("record-lost", "A channel that takes no new names does not note where it has sent one.", _record_lost),
+        ("record-overtaken", "A newer note where a name is, is forgotten with the older one.", _record_overtaken),
         ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )

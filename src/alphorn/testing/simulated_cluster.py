@@ -7,16 +7,20 @@ Where there are several channels, clients may ask for destinations to be moved b
 from functools import partial
 from random import Random
 
+import msgspec
+
 from alphorn.client.core import State
 from alphorn.client.requests import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
+from alphorn.model.conversation import Administer, AnyClientFrame, Resolve
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error
-from alphorn.model.moving_conversation import Move
+from alphorn.model.moving_conversation import Drain, Move
 from alphorn.testing.book import Book
 from alphorn.testing.client_manager_faults import crash_client_manager, delay_client_manager, slow_client
 from alphorn.testing.client_manager_room import ClientManagerRoom
-from alphorn.testing.cluster_plan import ACCOUNTS, MOVE, ClientPlan, ClusterPlan
+from alphorn.testing.cluster_plan import ACCOUNTS, DEAD_LETTER, DRAIN, MOVE, NAME, NAMES, ClientPlan, ClusterPlan
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.simulated_channel import SimulatedChannel
@@ -198,6 +202,8 @@ class SimulatedCluster:
             "late-client-manager": lambda nemesis: delay_client_manager(nemesis, self.client_managers),
             "slow-client": lambda nemesis: slow_client(nemesis, self.client_managers),
             MOVE: self._move,
+            DRAIN: self._drain,
+            NAME: self._name,
         }
 
     def _break_streams(self, nemesis: Nemesis) -> str:
@@ -223,6 +229,28 @@ class SimulatedCluster:
         self.moves["asked"] += 1
         client.ask(lambda request: Move(request, destination, channel), self._on_moved)
         return f"{destination} to {channel}, asked by {client.name}"
+
+    def _drain(self, nemesis: Nemesis) -> str:
+        open_clients = [client for client in self.clients if client.core.state is State.OPEN]
+        if not open_clients:
+            return ""
+        channel, is_over = nemesis.stream.choice(self.channels[1:]).name, nemesis.stream.random() < 0.5
+        nemesis.stream.choice(open_clients).ask(lambda request: Drain(request, channel, is_over), lambda answer: None)
+        return f"{channel} is {'opened' if is_over else 'drained'}"
+
+    def _name(self, nemesis: Nemesis) -> str:
+        """Names come and go while channels are closed: each is on one channel at a time."""
+        open_clients = [client for client in self.clients if client.core.state is State.OPEN]
+        if not open_clients:
+            return ""
+        name, draw = nemesis.stream.choice(NAMES), nemesis.stream.random()
+        policy = msgspec.msgpack.encode(Policy(dead_letter=DEAD_LETTER)) if draw < 0.3 else b""
+
+        def make(request: int) -> AnyClientFrame:
+            return Resolve(request, name, policy=policy) if draw < 0.7 else Administer(request, "delete", name)
+
+        nemesis.stream.choice(open_clients).ask(make, lambda answer: None)
+        return f"{name} is {'wanted' if draw < 0.7 else 'deleted'}"
 
     def _on_moved(self, answer: Answer | Error) -> None:
         self.moves["refused" if isinstance(answer, Error) else "done"] += 1
