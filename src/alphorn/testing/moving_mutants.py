@@ -95,17 +95,6 @@ def _record_lost() -> list[Patch]:
     return [(directory, "_elsewhere", elsewhere)]
 
 
-def _record_overtaken() -> list[Patch]:
-    original = directory._elsewhere
-
-    def elsewhere(state: State, command: CreateDestination) -> Elsewhere | None:
-        if command.recorded_at >= 0:
-            state.moves.elsewhere.pop(command.destination, None)
-        return original(state, command)
-
-    return [(directory, "_elsewhere", elsewhere)]
-
-
 MOVING_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="channels", patch=patch)
     for name, description, patch in (
@@ -125,7 +114,6 @@ MOVING_MUTANTS = tuple(
             _word_for_newcomers,
         ),
         ("record-lost", "A channel that takes no new names does not note where it has sent one.", _record_lost),
-        ("record-overtaken", "A newer note where a name is, is forgotten with the older one.", _record_overtaken),
         ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )
