@@ -1,11 +1,13 @@
 """The cluster hears which producers and sessions a client has closed, now and then and with what else is sent."""
 
+import pytest
+
+from alphorn.client import outboxes
 from alphorn.client.flow import SessionState
 from alphorn.client.inbox import AckMode
 from alphorn.client.outboxes import CLOSED_MAX
 from alphorn.client.packing import pack_body
 from alphorn.model import conversation as c
-from alphorn.model.commands import USED_MAX
 from tests.client.test_core import Script, kinds
 
 
@@ -51,14 +53,18 @@ def test_transacted_sessions_that_were_closed_count_as_well() -> None:
     assert kinds(script.said()) == ["Retire"]
 
 
-def test_of_very_many_producers_in_use_only_the_first_are_named_and_nothing_is_said_of_later_ones() -> None:
+def test_of_very_many_producers_in_use_only_the_first_are_named_and_nothing_is_said_of_later_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used_max = 1_000
+    monkeypatch.setattr(outboxes, "USED_MAX", used_max)
     script = Script()
     session = script.core.open_session(AckMode.AUTO)
-    for _ in range(USED_MAX + 5):
+    for _ in range(used_max + 5):
         last = script.core.open_outbox(session, 7, is_persistent=True)
-    for _ in range(USED_MAX + 6):
+    for _ in range(used_max + 6):
         script.core._outboxes.note_closed()
     *_, frame = script.said()
     assert isinstance(frame, c.Retire)
-    assert len(frame.used) == USED_MAX
+    assert len(frame.used) == used_max
     assert frame.used[-1] <= frame.through < last.number

@@ -190,13 +190,14 @@ def test_limits_are_far_beyond_what_a_program_needs() -> None:
     assert settings.consumers_max >= 2 * 100_000, "one pattern of all destinations, and as much again"
     assert settings.patterns_max >= 2 * 10_000
     assert min(settings.sessions_max, settings.producers_max, settings.requests_max) >= 10 * 10_000
+    assert settings.sessions_max + settings.producers_max <= USED_MAX, "or what is closed is never known to be"
 
 
 def test_what_a_client_says_of_its_numbers_again_and_again_makes_no_entry_that_the_bus_does_not_take() -> None:
     managing = Managing()
     managing.commits = False
     client = managing.connect()
-    client.say(*[Retire(NUMBER_MAX - number, list(range(1, USED_MAX))) for number in range(150)])
+    client.say(*[Retire(NUMBER_MAX - number, list(range(1, 10_000))) for number in range(150)])
     assert len(managing.waiting) > 1
     assert max(len(order.payload) for order in managing.waiting) <= Budget().batch_bytes_max
 
