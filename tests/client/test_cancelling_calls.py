@@ -227,6 +227,7 @@ def test_that_a_transaction_was_rolled_back_whose_commit_was_cancelled_is_told_b
             except alphorn.TransactionRolledBack:
                 pass
             else:
+                await desk.connection.status()  # the broker has heard of the transaction before
                 await producer.send("second")
                 del broker.refusals[desk.queue]
                 broker.confirm()

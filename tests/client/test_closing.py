@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -210,6 +211,22 @@ def test_a_program_hears_that_its_connection_is_closed(broker: Broker) -> None:
     events: list[str] = []
     alphorn.connect(broker.url, on_event=lambda name, detail: events.append(name)).close()
     assert events == ["connected", "disconnected", "closed"]
+
+
+def test_the_descriptor_by_which_a_thread_is_woken_is_not_closed_meanwhile(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, are_guarded = os.eventfd_write, []
+    with alphorn.connect(broker.url) as connection:
+
+        def look(fd: int, value: int) -> None:
+            are_guarded.append(connection._line._wake_lock.locked())
+            write(fd, value)
+
+        monkeypatch.setattr(os, "eventfd_write", look)
+        connection.status()
+    assert are_guarded
+    assert all(are_guarded)
 
 
 def test_closing_a_session_whose_connection_another_closes_meanwhile_is_no_failure(

@@ -158,6 +158,7 @@ def test_a_consumer_that_the_server_closes_dooms_the_transaction(script: Transac
     assert isinstance(error, TransactionRolledBack)
     assert "queue:q was deleted" in str(error)
     assert "CommitTransaction" not in kinds(script.said())
+    transactions.note_told(script.session)
     script.send("y")
     assert script.commit_frame().publishes[0].counter == 2
 
@@ -171,18 +172,38 @@ def test_a_second_commit_while_one_is_under_way_is_refused(script: Transacted) -
         transactions.roll_back(script.core, script.session)
 
 
-def test_that_a_transaction_was_not_done_dooms_the_next_one_until_the_program_has_heard_it(script: Transacted) -> None:
-    for is_told in (False, True):
-        script.send("x")
-        frame = script.commit_frame()
-        script.hear(c.Failed(frame.request, "TransactionRolledBack", "queue:q is full"))
-        if is_told:
-            transactions.note_told(script.session)
-        script.said()
-        script.send("y")
-        script.commit()
-        assert ("CommitTransaction" in kinds(script.said())) is is_told
-    assert [isinstance(outcome, TransactionRolledBack) for outcome in script.outcomes] == [True, True, True]
+@pytest.mark.parametrize("is_told", [True, False])
+def test_that_a_transaction_was_not_done_dooms_the_next_one_unless_the_program_has_heard_it(
+    script: Transacted, is_told: bool
+) -> None:
+    script.send("x")
+    frame = script.commit_frame()
+    script.hear(c.Failed(frame.request, "TransactionRolledBack", "queue:q is full"))
+    if is_told:
+        transactions.note_told(script.session)
+    script.said()
+    script.send("y")
+    script.commit()
+    assert ("CommitTransaction" in kinds(script.said())) is is_told
+    assert len(script.outcomes) == (1 if is_told else 2)
+    assert all(isinstance(outcome, TransactionRolledBack) for outcome in script.outcomes)
+
+
+def test_what_was_not_heard_of_a_transaction_that_looked_for_its_destination_dooms_the_next_one(
+    script: Transacted,
+) -> None:
+    script.outbox.destination = "queue:q"
+    script.outbox.on_vanished()
+    bodies(script.inbox, 1)
+    script.send("x")
+    script.commit()
+    resolve = script.said_of(c.Resolve)
+    assert isinstance(resolve, c.Resolve)
+    script.hear(c.ConsumerClosed(script.inbox.number, InvalidDestination.__name__, "queue:q was deleted"))
+    script.hear(c.Resolved(resolve.request, 9, "queue:q"))
+    script.send("y")
+    script.commit()
+    assert [isinstance(outcome, TransactionRolledBack) for outcome in script.outcomes] == [True, True]
 
 
 def test_rolling_back_ends_what_dooms_a_transaction(script: Transacted) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import alphorn
+from tests.client.cancelling import cancel
 from tests.semantics.waiting import QUIET_S, WAIT_S
 
 pytestmark = pytest.mark.processes
@@ -150,5 +151,38 @@ def test_browsing_and_bad_input(cluster, queue):
             with pytest.raises(alphorn.InvalidDestination):
                 await session.producer("stack:orders")
             assert len(await (await session.consumer(queue)).receive_many(10, WAIT_S)) >= 1
+
+    run(work())
+
+
+def test_a_temporary_queue_whose_making_is_cancelled_goes_as_soon_as_it_is_there(cluster):
+    async def work():
+        async with await alphorn.aio.connect(cluster.url) as connection, connection.session() as session:
+            assert await cancel(session.temporary_queue(), 1)
+            kept = await session.temporary_queue()
+            mine = [str(kept)]
+            while (names := await own_of(connection)) != mine:
+                assert len(names) == 2, "the other one is deleted only when it is there"
+
+    run(work())
+
+
+async def own_of(connection):
+    """The temporary destinations of a connection."""
+    return [row["name"] for row in await connection.destinations.list() if connection.id in row["name"]]
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+def test_what_a_cancelled_commit_does_is_done_before_the_next_transaction_ends(cluster, queue, then):
+    async def work():
+        async with await alphorn.aio.connect(cluster.url) as connection:
+            session = connection.session(transacted=True)
+            producer = await session.producer(queue)
+            await producer.send("first")
+            assert await cancel(session.commit(), 1)
+            await producer.send("second")
+            await getattr(session, then)()
+            found = [message.body async for message in await connection.session().browser(queue)]
+            assert found == ["first", "second"][: 2 if then == "commit" else 1]
 
     run(work())

@@ -53,6 +53,7 @@ def commit(core: "Core", session: SessionState, now_ms: int, on_answer: "OnAnswe
     if transaction.doom is not None:
         error = again(transaction.doom)
         roll_back(core, session)
+        transaction.doom = error
         on_answer(error)
         return
     inboxes = [inbox for inbox in session.inboxes.values() if inbox.has_consumed]

@@ -80,6 +80,7 @@ class Line:
         self._reconnect_timeout = reconnect_timeout
         self._is_ending = False
         self._reason: Error = Unavailable("the connection is closed; connect again")  # for what is asked after its end
+        self._wake_lock = threading.Lock()  # nobody writes to a descriptor that is closed, and perhaps another's by now
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="alphorn-io", daemon=True)
 
@@ -123,8 +124,9 @@ class Line:
     def wake(self) -> None:
         """Lets the thread look for something to send."""
         self.is_asleep = self.is_idle = False
-        if self._wake_fd >= 0:
-            os.eventfd_write(self._wake_fd, 1)
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def push(self) -> None:
         """Sends what is to be sent, if the thread sleeps and it has been quiet; otherwise lets the thread do it."""
@@ -232,9 +234,10 @@ class Line:
         """Under the lock: nothing comes any more."""
         self.core.fail(self._reason)
         self.changed.notify_all()
-        if self._wake_fd >= 0:
-            os.close(self._wake_fd)
-            self._wake_fd = -1
+        with self._wake_lock:
+            if self._wake_fd >= 0:
+                os.close(self._wake_fd)
+                self._wake_fd = -1
 
     # In the thread.
 

@@ -8,6 +8,7 @@ while he waits, and what is waited on cannot be left half taken.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 
@@ -36,10 +37,8 @@ class Waiting:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                try:
+                with suppress(Empty):
                     turn.get(timeout=left)
-                except Empty:
-                    continue
         finally:
             self._turns.discard(turn)
 
