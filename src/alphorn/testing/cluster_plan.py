@@ -28,8 +28,7 @@ STREAM_FAULTS = (
     "goodbye",
     "slow-client",
 )
-# Members of the bus come and go with Client Managers; the others are about the log alone, or about the calendar.
-LEFT_OUT = frozenset({"client", "clock-jump", "voters", "old-disk"})
+LEFT_OUT = frozenset({"client"})  # members of the bus come and go with Client Managers
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
 CHANNELS = 2  # where there are several
 MOVE = "move"  # a destination is moved to another of them

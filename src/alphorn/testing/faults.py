@@ -56,7 +56,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 # How often a class stands among those to draw from. What needs several things to coincide comes to nothing mostly.
-WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3, "late-client-manager": 4}
+WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3, "late-client-manager": 6}
 
 
 class Nemesis:
