@@ -122,16 +122,23 @@ class ClusterView:
 
     def check_archived(self, marks: Mapping[tuple[str, str], int]) -> None:
         """Raises `Unavailable` for what an archive has of another channel: what came along would be read twice."""
+        for (destination, channel), came_at in self.arrivals(marks).items():
+            if self._options.fail_on_data_loss:
+                raise Unavailable(
+                    f"{destination} is archived from the channel where it was before it came to {channel} with log "
+                    f"entry {came_at}, and what is in both would be read twice; read tier archive or tier live alone, "
+                    "or read it twice (failOnDataLoss=false)"
+                )
+
+    def arrivals(self, marks: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+        """What came to a channel later than it was archived through these marks: (name, channel) → the entry."""
         archived = {destination for destination, _ in marks}
-        for name, found in self.destinations(self.channels()).items():
-            for it in found.values():
-                is_new = it.name in archived and marks.get((it.name, name), 0) < it.came_at
-                if is_new and self._options.fail_on_data_loss:
-                    raise Unavailable(
-                        f"{it.name} is archived from the channel where it was before it came to {name} with log entry "
-                        f"{it.came_at}, and what is in both would be read twice; read tier archive or tier live alone, "
-                        "or read it twice (failOnDataLoss=false)"
-                    )
+        return {
+            (it.name, channel): it.came_at
+            for channel, found in self.destinations(self.channels()).items()
+            for it in found.values()
+            if it.name in archived and marks.get((it.name, channel), 0) < it.came_at
+        }
 
     def with_arrivals(self, start: Offset) -> Offset:
         """The same start, with floors where a destination came from another channel with the first entry to be read.

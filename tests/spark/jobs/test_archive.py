@@ -1,6 +1,7 @@
 """An archive takes each message once, whatever is tried again, and is the same after it was compacted."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from alphorn.model.errors import Corruption, Misuse, Unavailable
 from alphorn.spark.jobs.archive import append, compact, read_archive, small_groups, sweep, to_archive, verify
-from alphorn.spark.jobs.manifest import SNAPSHOT_EVERY, ArchivedFile, Manifest, open_manifest
+from alphorn.spark.jobs.manifest import SNAPSHOT_EVERY, ArchivedFile, Manifest, Outlet, open_manifest
 from tests.spark.jobs.tables import message, table
 
 ODD = "topic:a/b=c %é"  # a name whose every sign must survive as a folder
@@ -44,6 +45,23 @@ def test_a_batch_that_is_run_again_adds_nothing(spark: SparkSession, tmp_path: P
     assert (again.version, again.files) == (once.version, once.files)
     append(table(spark, messages(1, 2, 3, 4)), tmp_path)  # begun anew from the earliest message
     assert sequences(spark, tmp_path) == [1, 2, 3, 4]
+
+
+def test_what_came_along_from_another_channel_is_not_archived_again(spark: SparkSession, tmp_path: Path) -> None:
+    append(table(spark, [*messages(1, 2, 3), *messages(1, destination="topic:other")]), tmp_path)
+    came = [message(7, channel="new", index=sent, id=f"ID:p:{sent}") for sent in (1, 2, 3, 4)]
+    moved = table(spark, [*came, message(8, channel="new"), *messages(9, destination="topic:other")])
+
+    def arrivals(marks: Mapping[Outlet, int]) -> Mapping[Outlet, int]:
+        return {("topic:orders", "new"): 7} if marks.get(("topic:orders", "new"), 0) < 7 else {}
+
+    for _ in range(2):  # the second time by the mark that it has on its new channel
+        append(moved, tmp_path, arrivals)
+    found = [row["id"] for row in read_archive(spark, tmp_path, destination="topic:orders").collect()]
+    assert sorted(found) == ["ID:p:1", "ID:p:2", "ID:p:3", "ID:p:4", "ID:p:8"]
+    assert sequences(spark, tmp_path, destination="topic:other") == [1, 9]
+    assert open_manifest(tmp_path).marks["topic:orders", "new"] == 8
+    assert verify(spark, tmp_path) == []
 
 
 def test_a_mark_holds_for_its_destination_only(spark: SparkSession) -> None:

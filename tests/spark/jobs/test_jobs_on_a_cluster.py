@@ -343,6 +343,26 @@ def test_what_clients_did_on_an_audited_queue_breaks_no_rule_and_its_dead_are_so
     assert "queue:audited" in drawn[3].read_text()
 
 
+def test_an_archive_goes_on_after_a_move_and_has_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    topic, root = "topic:moved", tmp_path / "archive"
+    with alphorn.testing.cluster(backups=0, channels=2) as cluster, alphorn.connect(cluster.url) as connection:
+        around = Surroundings(spark, cluster.url, Console(quiet=True), lambda sentence: None)
+        connection.destinations.create(topic, retain=3600)
+        send(connection, topic, *range(5))
+        run_archive(around, root, topic)
+        send(connection, topic, *range(5, 8))  # not archived before the move
+        [home] = [row["channel"] for row in connection.destinations.list() if row["name"] == topic]
+        connection.destinations.move(topic, "channel-2" if home == "channel-1" else "channel-1")
+        send(connection, topic, *range(8, 10))
+        with pytest.raises(Unavailable, match="came from another one topic:moved"):
+            run_archive(around, root, topic)
+        shutil.rmtree(root / CHECKPOINT)
+        run_archive(around, root, topic)
+        assert numbers(around, topic, root, "archive") == list(range(10))
+        assert numbers(around, topic, root) == list(range(10)), "archive and log as one table"
+        assert run_verify(around, root) == []
+
+
 def test_traffic_has_no_delays_where_nothing_is_audited(spark: SparkSession) -> None:
     with alphorn.testing.cluster(backups=0) as cluster, alphorn.connect(cluster.url) as connection:
         send(connection, "queue:quiet", "one", "two")

@@ -3,10 +3,14 @@
 Exactly once rests on the log's numbers: messages of a destination reach the archive in the order of the log, the
 manifest knows the last number it has of each (`Manifest.marks`), and what is not beyond that is left out. So a batch
 that Spark runs again after a crash, or a job that was begun anew from the earliest message, adds nothing twice.
+
+A destination that was moved to another channel has numbers of another log there, and with one entry of it all that it
+keeps arrived: no mark tells what of that is archived. Messages keep their ids, so these are compared as long as the
+archive has not come beyond that entry.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +26,13 @@ from alphorn.spark.schema import COLUMNS, SCHEMA
 COMPACT_BYTES = 128 << 20  # files are joined until they have this size
 KEPT_S = 3600.0  # how long files that were replaced stay for readers that began before
 _OUTLET = ("destination", "channel")
+
+Arrivals = Callable[[Mapping[Outlet, int]], Mapping[Outlet, int]]  # as `ClusterView.arrivals`
+
+
+def no_arrivals(marks: Mapping[Outlet, int]) -> Mapping[Outlet, int]:
+    """Nothing was moved."""
+    return {}
 
 
 def to_archive(messages: DataFrame, marks: dict[Outlet, int]) -> DataFrame:
@@ -43,11 +54,24 @@ def _outlet(destination: str, channel: str) -> Column:
     return F.lit(f"{destination}\n{channel}")
 
 
-def append(messages: DataFrame, root: Path) -> Manifest:
-    """Takes what the archive does not have yet; raises `Unavailable` when another job writes at the same time."""
+def append(messages: DataFrame, root: Path, arrivals: Arrivals = no_arrivals) -> Manifest:
+    """Takes what the archive does not have yet; raises `Unavailable` when another job writes at the same time.
+
+    `arrivals` tells what came from another channel since it was archived.
+    """
     manifest = open_manifest(root, create=True)
+    if manifest.marks and (came := arrivals(manifest.marks)):
+        names = {destination for destination, _ in came}
+        files = [file for file in manifest.files.values() if file.destination in names]
+        messages = without(messages, _read(messages.sparkSession, root, files))
     files = _written(to_archive(messages, manifest.marks), root)
     return manifest.commit("append", added=files) if files else manifest
+
+
+def without(messages: DataFrame, archived: DataFrame) -> DataFrame:
+    """The messages that are not among those which were archived, be it from another channel."""
+    left = messages.join(archived.select("destination", "id"), ["destination", "id"], "left_anti")
+    return left.sortWithinPartitions("sequence", "index")
 
 
 def _written(rows: DataFrame, root: Path) -> list[ArchivedFile]:

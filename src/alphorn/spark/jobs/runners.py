@@ -14,10 +14,12 @@ from alphorn.model.audit import AUDIT_TOPIC
 from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.log_lines import LOG_TOPIC
 from alphorn.spark import register
+from alphorn.spark.cluster import ClusterView
 from alphorn.spark.jobs import archive, audit, dead_letters, logs, replay, traffic
 from alphorn.spark.jobs.failures import translated
 from alphorn.spark.jobs.manifest import open_manifest
 from alphorn.spark.jobs.progress import Say, follow, shown
+from alphorn.spark.options import source_options
 from alphorn.spark.tiers import live, read_tiers
 
 COMPACT_EVERY = 100  # versions of an archive that is written all the time
@@ -56,8 +58,10 @@ def run_archive(
         "subscription": f"archive {root.name}",
     }
 
+    view = ClusterView(source_options(options))
+
     def take(rows: DataFrame, number: int) -> None:
-        manifest = archive.append(rows, root)
+        manifest = archive.append(rows, root, view.arrivals)
         if every_s is not None and manifest.version and manifest.version % COMPACT_EVERY == 0:
             archive.compact(around.spark, root)
             archive.sweep(root)
@@ -72,6 +76,7 @@ def run_archive(
         rows = follow(query, around.say)
     finally:
         query.stop()
+        view.close()
     if compacts:
         with shown(around.spark, around.console, "compacting"):
             archive.compact(around.spark, root)
