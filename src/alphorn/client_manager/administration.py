@@ -135,9 +135,10 @@ class Administration:
         wanted, name = split_channel(destination)
         if not name:
             return destination, desk.directory.channel_for(destination) if channel is None else channel
-        if name not in desk.settings.channel_names:
+        names = {each: number for number, each in enumerate(desk.settings.channel_names) if number in desk.used}
+        if name not in names:
             raise InvalidDestination(f"there is no {destination}: no channel is named {name}; see alphorn status")
-        return wanted, desk.settings.channel_names.index(name)
+        return wanted, names[name]
 
     def _elsewhere(
         self, channel: int, answered: Callable[[link.Answered], None], again: Callable[[int | None], None]
@@ -268,12 +269,13 @@ class Administration:
         """
         self._find_subscription(connection, frame, 0, has_ended=False)
 
-    def _find_subscription(self, connection: Connection, frame: Unsubscribe, channel: int, *, has_ended: bool) -> None:
+    def _find_subscription(self, connection: Connection, frame: Unsubscribe, start: int, *, has_ended: bool) -> None:
         desk = self._desk
-        if channel == len(desk.channels) and has_ended:
+        channel = next((number for number in desk.used if number >= start), -1)
+        if channel < 0 and has_ended:
             desk.reply(connection.stream, Done(frame.request))
             return
-        if channel == len(desk.channels):
+        if channel < 0:
             error = InvalidDestination(f"this client has no subscription named {frame.name!r}")
             desk.fail(connection.stream, frame.request, error)
             return

@@ -75,7 +75,7 @@ def browse(url: str, queue: str) -> Iterator[tuple[object, ...]]:
     with alphorn.connect(url) as connection:
         queues = [queue]
         if place == Destination(DestinationKind.QUEUE, DEAD_MESSAGES):
-            queues = [f"{queue}@{known.name}" for known in ask_channels(connection)]
+            queues = [f"{queue}@{known.name}" for known in ask_channels(connection) if known.servers]
         for name in queues:
             for message in connection.session().browser(name):
                 yield _row(name, message)
