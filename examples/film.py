@@ -28,9 +28,9 @@ class Film:
 with cluster_url() as url, alphorn.connect(url) as connection:
     session = connection.session(ack="individual")
     film = Film()
-    session.producer("queue:films").send_stream(film, properties={"name": "film"})
+    session.producer("queue:film.example").send_stream(film, properties={"name": "film"})
 
-    message = session.consumer("queue:films").receive(timeout=10)
+    message = session.consumer("queue:film.example").receive(timeout=10)
     assert message is not None
     digest = hashlib.sha256()
     with message.open() as body:

@@ -36,6 +36,14 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"alphorn {alphorn.__version__}\n"
 
 
+def test_the_package_runs_as_the_command() -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(alphorn.__file__).parent.parent)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "alphorn", "--version"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"alphorn {alphorn.__version__}\n", "")
+
+
 def test_a_command_that_succeeds_exits_with_zero() -> None:
     assert run(lambda: None, "act") == 0
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from alphorn.cli import tables, talking
+from alphorn.cli import status, tables, talking
+from alphorn.cli.status import add_rates
 from alphorn.model.errors import InvalidDestination
 from tests.cli.commands import run
 from tests.cli.test_talking import FakeCluster
@@ -170,6 +171,39 @@ def test_of_many_destinations_the_status_shows_the_first_and_says_how_many_more(
 def test_nodes_stand_in_the_order_of_their_names_whoever_was_heard_first(show):
     lines = show(nodes=[node(name) for name in ("mm10", "cm2", "mm9", "cm1", "mm1")])
     assert [line.split()[0] for line in lines[2:7]] == ["cm1", "cm2", "mm1", "mm9", "mm10"]
+
+
+def test_rates_come_from_two_looks() -> None:
+    queue = destination("queue:q", messages=100, depth=10)
+    before = [queue, destination("topic:t", messages=5), destination("queue:p")]
+    rows = [
+        destination("queue:q", messages=150, depth=40),
+        destination("topic:t", messages=6),
+        destination("queue:p", messages=3),  # deleted and made anew
+        destination("queue:new"),
+    ]
+    add_rates(before, rows, 2.0)
+    assert [(row.get("in_per_s"), row.get("out_per_s")) for row in rows] == [
+        (25.0, 10.0),
+        (0.5, None),
+        (None, None),
+        (None, None),
+    ]
+
+
+def test_rates_are_shown_where_they_are_asked_for(cluster, capsys, monkeypatch):
+    waited: list[float] = []
+    monkeypatch.setattr(status.time, "sleep", waited.append)
+    monkeypatch.setattr(status.time, "monotonic", iter([1.0, 3.0]).__next__)
+    looks = iter([12_345, 12_365])
+    monkeypatch.setattr(
+        cluster, "status", lambda **_: {"lost": [], "destinations": [destination(messages=next(looks))]}
+    )
+    assert run("status", "--rates", "2") == 0
+    assert waited == [2.0]
+    printed = capsys.readouterr().out
+    assert "subscriptions  in_per_s  out_per_s" in printed
+    assert re.search(r"queue:orders +channel-1 .* 10\.0 +10\.0", printed)
 
 
 LOST = {"nodes": [node("mm1", "primary"), node("mm3", "unreachable", channel="channel-2")]}

@@ -96,7 +96,7 @@ def test_the_destinations_of_many_channels_come_one_after_the_other_and_all_else
     assert [len(page) for page in names(pages)] == [3, 6, 1, 4]
     one = [f"queue:one.{number}" for number in range(1, 20, 2)]
     assert [row["name"] for row in found.status["destinations"]] == one + [f"queue:two.{n}" for n in (2, 4, 6, 8)]
-    assert [node["channel"] for node in found.status["nodes"]] == ["one", "two"]
+    assert [node["channel"] for node in found.status["nodes"]] == ["one", "two", ""]
     assert [msgspec.json.decode(page.data).keys() for page in pages[1:]] == [{"destinations"}] * 3
     assert all(frame.maximum <= 6 for _, frame in asking.questions)
 
@@ -206,6 +206,16 @@ def test_nodes_of_the_cluster_file_that_nobody_spoke_of_are_unreachable() -> Non
     [absent] = [node for node in status["nodes"] if node["name"] == "mm2"]
     assert (absent["kind"], absent["channel"], absent["address"]) == ("message_manager", "one", "host:2")
     assert (absent["pid"], absent["lag"]) == (None, None), "nobody can tell"
+
+
+def test_the_client_manager_that_answers_is_not_unreachable_though_no_primary_speaks_of_it() -> None:
+    known = [KnownNode(name, "client_manager", "host:1") for name in ("cm1", "cm2")]
+    own = {"name": "cm1", "kind": "client_manager", "pid": 7, "role": ""}
+    status, _ = merge_status([], ("one",), known, own)
+    assert [(node["name"], node["pid"], node["role"]) for node in status["nodes"]] == [
+        ("cm1", 7, ""),
+        ("cm2", None, "unreachable"),
+    ]
 
 
 def test_one_that_says_nothing_for_too_long_is_not_waited_for(two: Two) -> None:

@@ -9,6 +9,7 @@ import pytest
 from alphorn.bus.config import Role
 from alphorn.io.cluster_file import read_cluster_file
 from alphorn.io.local_cluster import (
+    FILE_NAME,
     LocalShape,
     Wish,
     check_ports,
@@ -246,3 +247,17 @@ def test_nodes_that_must_not_die_together_do_not_share_a_process(tmp_path, proce
     nodes = tuple(msgspec.structs.replace(node, process=processes.get(node.name, "")) for node in file.nodes)
     with pytest.raises(Misuse, match=fault):
         msgspec.structs.replace(file, nodes=nodes).check()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_was_written_into_the_file_by_hand_stays_when_client_managers_come_and_go(tmp_path, together):
+    file = made(tmp_path, client_managers=2, together=together)
+    limits = {"mm1": {"store_bytes_max": 1 << 30}, "cm1": {"session_bytes_max": 1 << 20, "http": ""}}
+    nodes = tuple(msgspec.structs.replace(node, **limits.get(node.name, {})) for node in file.nodes)
+    write_cluster_file(tmp_path / FILE_NAME, msgspec.structs.replace(file, directory=".", nodes=nodes))
+    for count in (3, 1, 2):
+        found = made(tmp_path, client_managers=count)
+        assert len(found.client_managers) == count
+        for name, fields in limits.items():
+            assert {field: getattr(found.node(name), field) for field in fields} == fields
+    assert found.nodes == nodes

@@ -20,6 +20,20 @@ def test_what_names_no_destination_is_refused(text: str) -> None:
         parse_destination(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("queu:orders", "write queue:orders"),
+        ("Topic:prices", "write topic:prices"),
+        ("orders", "write queue:orders or topic:orders"),
+        ("eu:orders", "write queue:eu:orders or topic:eu:orders"),
+    ],
+)
+def test_who_mistypes_the_kind_is_told_what_was_meant(text: str, way: str) -> None:
+    with pytest.raises(InvalidDestination, match=f"names no kind of destination; {way}$"):
+        parse_destination(text)
+
+
 def test_a_name_of_bytes_that_are_no_text_is_refused_with_a_sentence() -> None:
     with pytest.raises(InvalidDestination, match=r"the destination name 'caf\\udcff' holds a character"):
         parse_destination("queue:caf\udcff")
@@ -44,7 +58,7 @@ def test_names_that_begin_with_an_underscore_are_reserved() -> None:
         (TOPIC, Policy(retain_s=1e300), "retain_s"),
         (QUEUE, Policy(max_length=-1), "max_length"),
         (QUEUE, Policy(priority=10), "priority"),
-        (QUEUE, Policy(retain_s=1.0), "retain_s"),
+        (QUEUE, Policy(retain_s=1.0), "retain is for topics"),
         (QUEUE, Policy(dead_letter="d" * 256), "dead_letter"),
         (TOPIC, Policy(groups=True), "groups"),
         (TOPIC, Policy(last_value=True), "last_value"),
@@ -58,7 +72,7 @@ def test_a_policy_that_does_not_fit_is_refused_by_the_name_of_the_fault(
 
 
 def test_every_fault_of_a_policy_is_named() -> None:
-    with pytest.raises(InvalidDestination, match=r"ttl.*priority.*retain_s"):
+    with pytest.raises(InvalidDestination, match=r"ttl.*priority.*retain is for topics"):
         Policy(ttl=-1.0, priority=99, retain_bytes=5).check(QUEUE)
 
 

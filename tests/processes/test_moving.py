@@ -1,12 +1,14 @@
 """Destinations move between channels of real clusters, under load, while nodes die."""
 
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import alphorn
 import alphorn.testing
+from alphorn.client.staging import ask_channels
 from alphorn.io.cluster_file import read_cluster_file
 from alphorn.io.local_cluster import FILE_NAME, write_cluster_file
 from alphorn.testing.clusters import Cluster
@@ -151,17 +153,45 @@ def test_a_drained_channel_can_be_removed(tmp_path):
         producers[on_second[0]].send("sent to the old place", wait=True)
         connection.destinations.open("channel-2")
         assert connection.destinations.drain("channel-2") == 0
-    path = tmp_path / FILE_NAME
-    file = read_cluster_file(path)
-    channels = (file.channels[0], msgspec.structs.replace(file.channels[1], removed=True))
-    nodes = tuple(node for node in file.nodes if node.channel != "channel-2")
-    write_cluster_file(path, msgspec.structs.replace(file, directory=".", channels=channels, nodes=nodes))
+    remove_second_channel(tmp_path)
     with alphorn.testing.cluster(directory=tmp_path) as running, running.connect() as connection:
         session = connection.session()
         for name in names:
             message = session.consumer(name).receive(WAIT_S)
             assert message is not None
             assert message.body == name
+
+
+def remove_second_channel(directory: Path) -> None:
+    path = directory / FILE_NAME
+    file = read_cluster_file(path)
+    channels = (file.channels[0], msgspec.structs.replace(file.channels[1], removed=True))
+    nodes = tuple(node for node in file.nodes if node.channel != "channel-2")
+    write_cluster_file(path, msgspec.structs.replace(file, directory=".", channels=channels, nodes=nodes))
+
+
+@pytest.mark.requirement("TOP-4")
+def test_a_cluster_whose_channel_was_removed_asks_nobody_there(tmp_path):
+    with alphorn.testing.cluster(channels=2, backups=0, directory=tmp_path) as running, running.connect() as connection:
+        connection.destinations.drain("channel-2")
+    remove_second_channel(tmp_path)
+    with alphorn.testing.cluster(directory=tmp_path) as running, running.connect(client_id="me") as connection:
+        session = connection.session()
+        patterns = session.consumer(alphorn.glob("topic:news.*"))
+        durable = session.consumer("topic:news.today", subscription="mine")
+        session.producer("topic:news.today").send("hello", wait=True)
+        for consumer in (patterns, durable):
+            message = consumer.receive(WAIT_S)
+            assert message is not None
+            assert message.body == "hello"
+        durable.close()
+        session.unsubscribe("mine")
+        with pytest.raises(alphorn.InvalidDestination, match="this client has no subscription named 'mine'"):
+            session.unsubscribe("mine")
+        with pytest.raises(alphorn.InvalidDestination, match="no channel is named channel-2"):
+            session.consumer("queue:_DMQ@channel-2")
+        assert [known.name for known in ask_channels(connection) if known.servers] == ["channel-1"]
+        assert connection.status()["lost"] == []
 
 
 @pytest.mark.requirement("DMQ-1")

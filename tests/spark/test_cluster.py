@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from alphorn.model.errors import Misuse, Unavailable
+from alphorn.model.log_conversation import ChannelKnown
+from alphorn.spark import cluster as spark_cluster
 from alphorn.spark.cluster import ClusterView
 from alphorn.spark.jobs.consolidate import Checkpoint, Checkpoints
 from alphorn.spark.jobs.consolidating import run_consolidate
@@ -87,6 +89,19 @@ def test_patterns_are_those_of_consumers(cluster, connection):
     assert found("regex:topic:pattern[.-](a|c)") == {"topic:pattern.a", "topic:pattern-c"}
     assert "topic:_LOG" not in found("glob:topic:*")
     assert found("glob:topic:_L*") <= {"topic:_LOG"}
+
+
+def test_a_channel_that_was_removed_is_not_asked(view, monkeypatch):
+    before = view.channels()
+
+    def with_removed(*arguments: object, **named: object) -> list[ChannelKnown]:
+        first, *others = before.values()
+        return [first, ChannelKnown("removed", 0, []), *others]
+
+    monkeypatch.setattr(spark_cluster, "ask_channels", with_removed)
+    assert list(view.channels()) == list(before)
+    assert list(view.resolve(LATEST)) == list(before)
+    assert [view._numbers[name] for name in before] == [0, 2], "the others keep their numbers"
 
 
 def test_numbers_are_for_channels_that_are_there(view):

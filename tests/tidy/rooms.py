@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},
+    "__main__": frozenset({"cli"}),
     DISCOVERED: frozenset({"spark"}),
 }
 

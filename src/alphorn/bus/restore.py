@@ -98,7 +98,9 @@ def restore(
 def _check_meta(meta: Meta, config: GroupConfig, me: MemberConfig) -> None:
     if meta.config != config.digest():
         raise Misuse(
-            f"the store of {me.name} belongs to a group with another configuration; use that one or a new store"
+            f"the store of {me.name} belongs to a group with another configuration: its bus, its members with their "
+            "names, addresses and ranks, copies, copies_min or checkpoint_interval are not what they were at the first "
+            "start; write them as they were, and keep the store, which has the messages"
         )
     if meta.number != me.number:
         raise Misuse(f"the store belongs to member {meta.number}, not to {me.name}; each member needs its own")

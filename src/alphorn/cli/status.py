@@ -1,7 +1,11 @@
-"""`alphorn status`: the nodes, channels and destinations of a cluster, and who reads its log."""
+"""`alphorn status`: the nodes, channels and destinations of a cluster, and who reads its log.
+
+A destination counts the messages that ever came (`messages`) and those that wait (`depth`), so two looks tell rates.
+"""
 
 import re
-from typing import Any
+import time
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,6 +16,9 @@ from alphorn.client.url import DEFAULT_URL
 
 TABLES = ("nodes", "channels", "destinations", "readers", "moves")
 SHOWN_MAX = 1_000  # destinations in a table
+RATES_S_MIN = 0.1
+
+Rows = list[dict[str, Any]]
 
 
 def register(app: typer.Typer) -> None:
@@ -19,13 +26,27 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+def status(
+    *,
+    rates: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=RATES_S_MIN, help="Look twice, so long apart, and tell messages a second."),
+    ] = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+) -> None:
     """Show a cluster's nodes with their roles, its channels, and its destinations with their depths.
 
     Of many destinations the first 1,000 are shown; with --json all are told, and all that is known of each.
     """
+    most = None if as_json else SHOWN_MAX
     with connected(url, "the cluster does not answer yet") as connection:
-        found = connection.status(destinations_max=None if as_json else SHOWN_MAX)
+        found, at = connection.status(destinations_max=most), time.monotonic()
+        if rates is not None:
+            time.sleep(rates)
+            before = found
+            found = connection.status(destinations_max=most)
+            add_rates(before["destinations"], found["destinations"], time.monotonic() - at)
     if as_json:
         print(to_json(found, indent=2))
         return
@@ -39,6 +60,22 @@ def status(*, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None
             console.print(f"and {more:,} more: alphorn destinations list\n")
     for channel in found["lost"]:
         console.print(Text(f"{channel} has no primary now, and its destinations are not known", "red"))
+
+
+def add_rates(before: Rows, rows: Rows, seconds: float) -> None:
+    """Adds to each row how many messages came in a second and, of a queue, how many left it, for whatever reason.
+
+    What was not there before has no rate, and neither has what was purged by a deletion and is there anew.
+    """
+    known = {(row["name"], row["channel"]): row for row in before}
+    for row in rows:
+        was = known.get((row["name"], row["channel"]))
+        if was is None or row["messages"] < was["messages"]:
+            continue
+        came = row["messages"] - was["messages"]
+        row["in_per_s"] = round(came / seconds, 1)
+        if row["name"].startswith("queue:"):
+            row["out_per_s"] = round(max(0, came - row["depth"] + was["depth"]) / seconds, 1)
 
 
 def _place(node: dict[str, Any]) -> list[tuple[int, str]]:

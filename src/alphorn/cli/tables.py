@@ -12,10 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+RATES = ("in_per_s", "out_per_s")  # columns that are there only where somebody asked for them
 COLUMNS = {
     "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
     "channels": ("name", "primary", "epoch", "sequence", "copies", "copies_wanted", "destinations", "closed"),
-    "destinations": ("name", "channel", "depth", "consumers", "subscriptions"),
+    "destinations": ("name", "channel", "depth", "consumers", "subscriptions", *RATES),
     "readers": ("name", "channel", "sequence", "lag"),
     "moves": ("name", "from", "to", "stage"),
     "dead messages": ("died", "destination", "reason", "deliveries", "id"),
@@ -35,7 +36,7 @@ def open_console() -> Console:
 
 def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
     """Prints the rows of one of `COLUMNS`; where there is no terminal always as a table, however wide."""
-    columns = COLUMNS[title]
+    columns = [name for name in COLUMNS[title] if name not in RATES or any(name in row for row in rows)]
     cells = [[_text(column, row.get(column)) for column in columns] for row in rows]
     widths = [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
     numbers = [any(_is_number(row.get(column)) for row in rows) for column in columns]
@@ -45,12 +46,12 @@ def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
         console.print(Text.assemble((title, "bold"), ": none"))
     elif gap:
         console.print(Text(title, "bold"))
-        for place, texts in enumerate([list(columns), *cells]):
+        for place, texts in enumerate([columns, *cells]):
             line = Text(" " * gap, "" if place else "dim").join(map(_aligned, columns, texts, widths, numbers))
             line.rstrip()
             console.print(line)
     else:
-        _show_blocks(console, title, cells)
+        _show_blocks(console, title, columns, cells)
     for row in rows:
         if row.get("blocked"):
             console.print(Text(_blocked(row), "red"))
@@ -62,10 +63,10 @@ def is_limited() -> bool:
     return sys.stdout.isatty()
 
 
-def _show_blocks(console: Console, title: str, cells: list[list[str]]) -> None:
+def _show_blocks(console: Console, title: str, columns: list[str], cells: list[list[str]]) -> None:
     for place, texts in enumerate(cells):
         console.print(Text("" if place else title, "bold"))
-        for column, text in zip(COLUMNS[title], texts, strict=True):
+        for column, text in zip(columns, texts, strict=True):
             if text:
                 console.print(Text.assemble(f"{column}: ", (text, _style(column, text))))
 

@@ -224,12 +224,13 @@ class Administration:
         """
         self._find_subscription(connection, frame, 0, has_ended=False)
 
-    def _find_subscription(self, connection: Connection, frame: Unsubscribe, channel: int, *, has_ended: bool) -> None:
+    def _find_subscription(self, connection: Connection, frame: Unsubscribe, start: int, *, has_ended: bool) -> None:
         desk = self._desk
-        if channel == len(desk.channels) and has_ended:
+        channel = next((number for number in desk.used if number >= start), -1)
+        if channel < 0 and has_ended:
             desk.reply(connection.stream, Done(frame.request))
             return
-        if channel == len(desk.channels):
+        if channel < 0:
             error = InvalidDestination(f"this client has no subscription named {frame.name!r}")
             desk.fail(connection.stream, frame.request, error)
             return

@@ -75,6 +75,7 @@ class Desk:
         "reach",
         "settings",
         "timers",
+        "used",
     )
 
     def __init__(self, settings: Settings, ids: IdSource) -> None:
@@ -84,6 +85,7 @@ class Desk:
             Channel(cache_bytes=settings.cache_bytes, is_removed=number in settings.removed)
             for number in range(settings.channels)
         ]
+        self.used = [number for number, channel in enumerate(self.channels) if not channel.is_removed]
         self.directory = Directory(settings.channels, settings.channel_names, settings.removed)
         self.auditing = Auditing(settings.name, self.directory, self.channels, wall_offset_ms=settings.wall_offset_ms)
         self.connections: dict[int, Connection] = {}  # by stream

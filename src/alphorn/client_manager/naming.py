@@ -116,9 +116,10 @@ class Naming:
         wanted, name = split_channel(destination)
         if not name:
             return destination, self._desk.directory.lots(destination)[0]
-        if name not in self._desk.settings.channel_names:
+        names = {each: number for number, each in enumerate(self._desk.settings.channel_names)}
+        if names.get(name) not in self._desk.used:
             raise InvalidDestination(f"there is no {destination}: no channel is named {name}; see alphorn status")
-        return wanted, self._desk.settings.channel_names.index(name)
+        return wanted, names[name]
 
     def _ask(self, search: _Search, wanted: Destination, number: int) -> None:
         channel, recorded_at = self._desk.channels[number], search.asked.get(number, -1)

@@ -6,13 +6,13 @@ channel, and only its primary is asked. A cursor is a place: a channel, and the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.desk import Desk, KnownNode
+from alphorn.client_manager.desk import Desk, KnownNode, Settings
 from alphorn.model import link
 from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
 from alphorn.model.errors import PeerViolation, Unavailable
@@ -152,7 +152,7 @@ class Picturing:
         gathering.waiting.pop(key, None)
         settings = self._desk.settings
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes)
+            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes, _own(settings))
             answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)
             self._desk.reply(gathering.connection.stream, answer)
 
@@ -180,12 +180,16 @@ class _Gathering:
 
 
 def merge_status(
-    parts: list[Part], names: Sequence[str] = (), known: Sequence[KnownNode] = ()
+    parts: list[Part],
+    names: Sequence[str] = (),
+    known: Sequence[KnownNode] = (),
+    own: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], int]:
     """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations.
 
-    Nodes that the cluster file has and nobody spoke of are there too, as unreachable. With it comes the cursor:
-    destinations are told channel by channel, to the end of the first page of one that has more.
+    This Client Manager has its `own` row where no primary spoke of it: whoever reads it has reached it. Nodes that the
+    cluster file has and nobody spoke of are there too, as unreachable. With it comes the cursor: destinations are told
+    channel by channel, to the end of the first page of one that has more.
     """
     primaries = _primaries(parts)
     nodes: dict[str, dict[str, Any]] = {}
@@ -214,6 +218,8 @@ def merge_status(
     for node in nodes.values():
         if node["role"] == "backup":
             node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
+    if own is not None:
+        nodes.setdefault(own["name"], dict(own))
     for absent in known:
         nodes.setdefault(absent.name, _unreachable(absent))
     picture = {
@@ -224,6 +230,19 @@ def merge_status(
         "moves": moves,
     }
     return picture, cursor
+
+
+def _own(settings: Settings) -> dict[str, Any]:
+    return {
+        "name": settings.name,
+        "kind": "client_manager",
+        "pid": settings.pid,
+        "address": settings.address,
+        "channel": "",
+        "role": "",
+        "epoch": 0,
+        "lag": 0,
+    }
 
 
 def _unreachable(node: KnownNode) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Placing:
     def _channel(self, name: str) -> int:
         """The number of a channel; raises `Misuse`."""
         settings = self._desk.settings
-        found = {each: number for number, each in enumerate(settings.channel_names) if number not in settings.removed}
+        found = {each: number for number, each in enumerate(settings.channel_names) if number in self._desk.used}
         if name not in found:
             raise Misuse(f"there is no channel {name!r}; there are {', '.join(found)}")
         return found[name]

@@ -179,7 +179,7 @@ class Transactions:
         places = [publish.place for publish in frame.publishes] + [place for _, place, _ in frame.consumed]
         channels = sorted({parts_of(place)[0] for place in places})
         if self._desk.settings.prepares_all and len(channels) > 1:
-            channels = [number for number, channel in enumerate(self._desk.channels) if not channel.is_removed]
+            channels = list(self._desk.used)
         transaction = Transaction(commands.key_of(connection.id, frame.session), frame.counter, channels)
         transaction.connection, transaction.request = connection, frame.request
         return transaction

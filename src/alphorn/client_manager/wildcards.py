@@ -10,7 +10,7 @@ from then on: it acknowledges by that number, and after a reconnection it consum
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -44,14 +44,14 @@ class _Watch:
 
     __slots__ = ("awaited", "bounds", "connection", "frame", "joined", "matches", "pattern", "request", "unlisted")
 
-    def __init__(self, connection: Connection, frame: ConsumePattern, channels: int) -> None:
+    def __init__(self, connection: Connection, frame: ConsumePattern, channels: Iterable[int]) -> None:
         pattern = parse_pattern(frame.pattern)
         self.connection = connection
         self.frame = frame
         self.request = frame.request  # 0 once it is answered
         self.joined: dict[int, int] = dict.fromkeys(frame.joined, 0)  # place → consumer, 0 for one of before
         self.awaited: set[int] = set()  # consumers that have not begun
-        self.unlisted = set(range(channels))  # channels whose destinations are not compared yet
+        self.unlisted = set(channels)  # channels whose destinations are not compared yet
         self.pattern = pattern
         self.bounds = pattern.bounds
         self.matches = matcher_of(pattern)
@@ -108,7 +108,7 @@ class Wildcards:
             count = len(self._by_stream.get(connection.stream, ()))
             if wrong := too_many(count, desk.settings.patterns_max, "consumers of patterns") or overlong(frame):
                 raise wrong
-            watch = _Watch(connection, frame, len(desk.channels))
+            watch = _Watch(connection, frame, desk.used)
         except (InvalidDestination, InvalidSelector, Misuse) as error:
             desk.fail(connection.stream, frame.request, error)
             return
@@ -116,7 +116,7 @@ class Wildcards:
         self._by_stream.setdefault(connection.stream, set()).add(frame.watch)
         connection.add_watch(frame.session, frame.watch)
         self._index.add(key, watch.pattern)
-        for channel in range(len(desk.channels)):
+        for channel in desk.used:
             if channel not in self._asked:
                 self._ask(channel)
         listed = frozenset(self._asked) - frozenset(self._seen)

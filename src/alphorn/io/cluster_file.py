@@ -64,7 +64,7 @@ class BusTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One channel: one log."""
+    """One channel: one log. But for `removed`, all of it stays as it was when the cluster was founded."""
 
     name: str
     group: int  # 32-bit id on the network, different for each channel of each cluster
@@ -89,7 +89,10 @@ class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One node."""
+    """One node. Of a voter (a Message Manager, or who has a `witness`) these stay as they were when it was founded.
+
+    That is its `name`, `channel`, `bus`, `rank` and `witness`, and its place among the others.
+    """
 
     name: str  # also of its folder below the cluster's directory, so a plain file name
     kind: NodeKind  # "message_manager", "client_manager" or "witness"

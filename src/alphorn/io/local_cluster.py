@@ -234,10 +234,16 @@ def write_cluster_file(path: Path, file: ClusterFile) -> None:
 
 
 def _with_client_managers(file: ClusterFile, shape: LocalShape) -> ClusterFile:
+    """The same cluster with more or fewer Client Managers; whatever else its file says of a node stays."""
     host = file.client_managers[0].clients.rpartition(":")[0]
     made = lay_out(Path(file.directory), shape, host=host)
     removed = {channel.name for channel in file.channels if channel.removed}
-    nodes = tuple(node for node in made.nodes if node.channel not in removed)
+    there = {node.name: node for node in file.nodes}
+    nodes = tuple(
+        msgspec.structs.replace(there.get(node.name, node), process=node.process)  # with whom depends on how many
+        for node in made.nodes
+        if node.channel not in removed
+    )
     return msgspec.structs.replace(file, directory=".", nodes=nodes)
 
 

@@ -1,5 +1,6 @@
 """Destinations: queues and topics, their names, and what can be decided for each (`Policy`)."""
 
+import difflib
 import enum
 import math
 from typing import Literal
@@ -8,6 +9,7 @@ import msgspec
 
 from alphorn.model.errors import InvalidDestination
 
+KINDS = ("queue", "topic")  # how the names of all destinations begin
 NAME_BYTES_MAX = 255
 SECONDS_MAX = 1e10  # no policy reaches further than three centuries
 TEMPORARY = "temporary."  # how the names of temporary destinations begin
@@ -73,8 +75,10 @@ class Destination(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def parse_destination(text: str) -> Destination:
     """Reads `queue:orders` or `topic:prices`; raises `InvalidDestination`."""
     kind, colon, name = text.partition(":")
-    if not colon or kind not in ("queue", "topic"):
-        raise InvalidDestination(f"{text!r} names no kind of destination; write queue:{text} or topic:{text}")
+    if not colon or kind not in KINDS:
+        meant = difflib.get_close_matches(kind.lower(), KINDS, 1) if colon else []
+        way = f"{meant[0]}:{name}" if meant else f"queue:{text} or topic:{text}"
+        raise InvalidDestination(f"{text!r} names no kind of destination; write {way}")
     destination = Destination(DestinationKind[kind.upper()], name)
     destination.check()
     return destination

@@ -28,6 +28,7 @@ class ClusterView:
         self._options = options
         self._connection: Connection | None = None
         self._readers: dict[str, LogReader] = {}
+        self._numbers: dict[str, int] = {}  # of channels, by name
         self._is_meant = matcher(options.destinations)
 
     def close(self) -> None:
@@ -40,12 +41,13 @@ class ClusterView:
             connection.close()
 
     def channels(self) -> dict[str, ChannelKnown]:
-        """All channels, by name, in the order of their numbers."""
+        """All channels, by name, in the order of their numbers, but for those that were removed: nobody serves them."""
         found = self._with_connection(lambda it: ask_channels(it, timeout_s=self._options.timeout_s))
+        self._numbers = {known.name: number for number, known in enumerate(found) if known.servers}
         for known in found:
-            if known.name not in self._readers:
+            if known.servers and known.name not in self._readers:
                 self._readers[known.name] = self.reader(known)
-        return {known.name: known for known in found}
+        return {known.name: known for known in found if known.servers}
 
     def reader(self, known: ChannelKnown) -> LogReader:
         """A reader of one channel, by these options."""
@@ -131,7 +133,7 @@ class ClusterView:
                 )
 
     def arrivals(self, marks: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """What was archived through these marks and came to a channel later: (name, channel) → the entry it came with."""
+        """What came to a channel later than it was archived through these marks: (name, channel) → the entry."""
         archived = {destination for destination, _ in marks}
         return {
             (it.name, channel): it.came_at
@@ -213,8 +215,8 @@ class ClusterView:
     def note(self, channels: Mapping[str, ChannelKnown], name: str, offset: Offset) -> None:
         """Tells the cluster how far a named reader has come."""
         found = self.destinations(channels)
-        for place, channel in enumerate(channels):
-            numbers, sequence = list(found[channel]), offset.get(channel, FIRST)
+        for channel in channels:
+            place, numbers, sequence = self._numbers[channel], list(found[channel]), offset.get(channel, FIRST)
             self._with_connection(
                 lambda it, place=place, numbers=numbers, sequence=sequence: note_reader(  # type: ignore[misc]
                     it, place, name, numbers, sequence

@@ -73,7 +73,7 @@ def browse(url: str, queue: str) -> Iterator[tuple[object, ...]]:
     """
     place = parse_destination(queue)
     with alphorn.connect(url) as connection:
-        parts = [f"{queue}@{known.name}" for known in ask_channels(connection)]
+        parts = [f"{queue}@{known.name}" for known in ask_channels(connection) if known.servers]
         if place != Destination(DestinationKind.QUEUE, DEAD_MESSAGES):
             there = {found["name"] for found in connection.destinations.list()}
             parts = [queue, *(part for part in parts if part in there)]
