@@ -225,17 +225,16 @@ class Cluster:
 
     async def _until_in_sync(self) -> None:
         deadline = time.monotonic() + self._deadline_s
-        wanted = {channel.name: len(self._file.message_managers(channel.name)) for channel in self._file.channels}
+        servers = {channel.name: self._file.message_managers(channel.name) for channel in self._file.channels}
+        wanted = {name: len(found) for name, found in servers.items() if found}  # one that was removed has none
         while True:
-            names = [name for name, count in wanted.items() if count]
-            counts = await asyncio.gather(*map(self._in_sync, names))  # of one moment, as near as can be
-            lacking = [(name, count) for name, count in zip(names, counts, strict=True) if count < wanted[name]]
+            counts = await asyncio.gather(*map(self._in_sync, wanted))  # of one moment, as near as can be
+            lacking = [name for name, count in zip(wanted, counts, strict=True) if count < wanted[name]]
             if not lacking:
                 return
             if time.monotonic() > deadline:
-                name, count = lacking[0]
                 raise Unavailable(
-                    f"{name} has {count} of {wanted[name]} copies in sync after {self._deadline_s:.0f} s; "
+                    f"{lacking[0]} has not all its {wanted[lacking[0]]} copies in sync after {self._deadline_s:.0f} s; "
                     f"its nodes' logs are in {self.directory}"
                 )
             await asyncio.sleep(LOOK_S)
