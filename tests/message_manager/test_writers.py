@@ -34,7 +34,7 @@ def test_writers_are_forgotten_when_they_were_silent_too_long(seed: int) -> None
             known.pop(name, None)
             known[name] = (-1, True)
         elif draw < 0.5:
-            writers.use(name).publish(batch, [1], batch)
+            writers.use(name).publish(batch, [1], batch, 0)
             known.pop(name, None)
             known[name] = (-1, False)
         else:
