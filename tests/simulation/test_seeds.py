@@ -18,6 +18,13 @@ def test_every_promise_of_the_log_holds_under_faults(seed: int) -> None:
     assert not result.failure, f"alphorn sim --seed {seed}\n{result.failure}\n{result.details}"
 
 
+def test_old_numbers_behind_two_damaged_ones_stay_while_only_the_first_is_known_anew() -> None:
+    """A member that was alone has an old tail, in which two records rot; it starts again when one is repaired."""
+    seed = 2000030
+    result = run_seed(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
+
+
 def test_every_plan_enables_many_classes_of_faults() -> None:
     plans = [make_plan(seed) for seed in range(200)]
     assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)

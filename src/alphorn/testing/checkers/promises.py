@@ -1,5 +1,7 @@
 """Checkers of what a member's word is worth: it keeps what it accepted, and does not speak of what it cannot know."""
 
+from itertools import takewhile
+
 import msgspec
 
 from alphorn.bus.config import Role
@@ -58,7 +60,8 @@ class DisksAreOrdered:
     """No disk has a number of an older epoch after one that its member had promised to prefer.
 
     A number of an epoch that the member never promised is a fact it was told; its own log may go on behind it until it
-    hears that epoch's sequencer.
+    hears that epoch's sequencer. What lies behind a record that cannot be read stays until it is known what that meant:
+    the member does not count it as accepted.
     """
 
     __slots__ = ("_starting",)
@@ -71,9 +74,13 @@ class DisksAreOrdered:
 
     def _look_at_start(self, node: SimulatedNode, persist: Persist) -> None:
         """By the first thing that a member writes it drops what its disk should not have."""
+        disk = node.disk.visible
         cut = min((write.sequence for write in persist.writes if isinstance(write, DropAfter)), default=float("inf"))
-        log = sorted(node.disk.visible.assignments.items())
-        self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in log if sequence <= cut])
+        readable = takewhile(
+            lambda item: item[0] <= cut and ("assignment", item[0], 0) not in disk.damaged,
+            sorted(disk.assignments.items()),
+        )
+        self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in readable])
 
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
         if node.index in self._starting:
