@@ -67,6 +67,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
         "engines are equal",
         "what a checkpoint needs is kept, and nothing else",
         "clients are served",
+        "bodies are whole",
     },
     "changed-unwritten": {"engines are equal"},
     "fragments-swept-early": {"bodies are whole"},
