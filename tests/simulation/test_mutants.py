@@ -41,6 +41,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
         "received is what was sent, stored once",
         "first deliveries to an only consumer come in order",
         "clients are served",
+        "confirmed is stored, and consumed in the end",
     },
     "counters-not-kept": {"engines are equal", "clients are served"},
     "held-not-claimed": {"a redelivery says so"},

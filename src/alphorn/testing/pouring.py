@@ -71,7 +71,7 @@ class Pouring:
         draw = self._stream
         if self._lane is None:
             self._lane = self._core.open_lane(self._core.open_session(AckMode.AUTO).number)
-        self._lane.begin(places[destination])
+        self._core.begin_body(self._lane, places[destination])
         self._destination = destination
         count = draw.randint(0, FRAGMENTS_MAX)
         self._body = [draw.randbytes(draw.randint(1, FRAGMENT_BYTES_MAX)) for _ in range(count)]
