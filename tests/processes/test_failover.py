@@ -55,8 +55,9 @@ def test_a_primary_and_a_client_manager_that_die_together_are_replaced_without_l
 @pytest.mark.requirement("HA-5")
 def test_a_frozen_message_manager_stops_nobody_and_wakes_up_as_a_backup():
     with alphorn.testing.cluster(client_managers=2) as running:
-        epoch = epoch_of(running)
+        primary, epoch = running.primary(), epoch_of(running)
         assert is_well(disturb(running, ClusterFault.FREEZE_BACKUP, ClusterFault.FREEZE_PRIMARY))
+        assert running.primary() != primary
         assert epoch_of(running) > epoch
         names = set(running.message_managers)
         until(

@@ -13,7 +13,7 @@ from tests.semantics.waiting import until
 pytestmark = pytest.mark.processes
 
 WAIT_S = 60.0  # only a cluster that hangs meets it
-MESSAGES = 100
+MESSAGES = 400  # many beside the ten entries a second of a primary's clock, also where one of them stands still
 CHANNELS = ("channel-1", "channel-2")
 
 
@@ -48,8 +48,7 @@ def at(running: Cluster, name: str) -> str:
 def test_destinations_on_two_channels_halve_the_work_of_the_busiest_primary():
     """Entries are counted, not seconds, because all nodes share the cores of one machine here.
 
-    A primary's clock adds ten entries a second to each channel, so a slow machine counts some more on both, and a
-    pause of one primary alone shows as less than a tenth of its channel's messages for each second.
+    A primary's clock adds ten entries a second to each channel, so a slow machine counts some more on both.
     """
     with alphorn.testing.cluster(channels=2) as running:
         here = spread("queue:here", 3, 2)
@@ -57,8 +56,8 @@ def test_destinations_on_two_channels_halve_the_work_of_the_busiest_primary():
         apart = send(running, spread("queue:there", 2, 2))
     assert together["channel-1"] >= MESSAGES
     clock = together["channel-2"]
-    assert together["channel-1"] - clock >= MESSAGES * 0.6
-    assert max(apart.values()) - min(apart.values()) <= MESSAGES * 0.4
+    assert together["channel-1"] - clock >= MESSAGES * 0.9
+    assert max(apart.values()) - min(apart.values()) <= MESSAGES * 0.2
     assert sum(apart.values()) >= MESSAGES
 
 
