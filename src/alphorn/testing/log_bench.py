@@ -7,6 +7,7 @@ pages and fsync, is measured by that thread's own clock and shown apart.
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import msgspec
 
 from alphorn.io.control import Described, StartLoad
+from alphorn.model.errors import Unavailable
+from alphorn.testing.limit import STILL_S
 from alphorn.testing.processes import GroupShape, ProcessGroup
 
 WARM_UP_S = 1.0
@@ -70,7 +73,10 @@ async def measure_log(directory: Path, *, backups: int, size: int, seconds: floa
         before = await _describe_all(group)
         await asyncio.sleep(seconds)
         after = await _describe_all(group)
+        patience = time.monotonic() + STILL_S
         while not _has_moved(before, after):  # a run shorter than one turn of a busy machine is prolonged
+            if time.monotonic() > patience:
+                raise Unavailable(f"the log has delivered nothing for {STILL_S:.0f} s; its files are in {directory}")
             await asyncio.sleep(seconds)
             after = await _describe_all(group)
         await group.members["client-1"].stop_load()
