@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from alphorn.client_manager.connection import Connection
-from alphorn.client_manager.desk import Desk, KnownNode, Settings
+from alphorn.client_manager.desk import Desk, KnownNode
 from alphorn.model import link
 from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
 from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.status_pages import client_manager_row
 
 UNREACHABLE = "unreachable"
 PATIENCE_S = 1.0  # one that says nothing for so long, be it frozen or cut off, is not waited for any more
@@ -151,8 +152,9 @@ class Picturing:
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
         settings = self._desk.settings
+        own = client_manager_row(settings.name, settings.pid, settings.address)
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes, _own(settings))
+            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes, own)
             answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)
             self._desk.reply(gathering.connection.stream, answer)
 
@@ -230,19 +232,6 @@ def merge_status(
         "moves": moves,
     }
     return picture, cursor
-
-
-def _own(settings: Settings) -> dict[str, Any]:
-    return {
-        "name": settings.name,
-        "kind": "client_manager",
-        "pid": settings.pid,
-        "address": settings.address,
-        "channel": "",
-        "role": "",
-        "epoch": 0,
-        "lag": 0,
-    }
 
 
 def _unreachable(node: KnownNode) -> dict[str, Any]:

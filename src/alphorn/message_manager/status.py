@@ -14,6 +14,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
 from alphorn.model.link import PAGE_ROWS, Describe, Described, Introduce
+from alphorn.model.status_pages import client_manager_row
 
 _COUNTER_SHIFT = 16  # an epoch's low bits name its sequencer
 
@@ -98,7 +99,7 @@ class Picture:
                 "destinations": len(engine.destinations),
                 "closed": engine.moves.is_closed,
             },
-            "client_managers": [_client_manager(frame) for frame in introduced],
+            "client_managers": [client_manager_row(frame.name, frame.pid, frame.address) for frame in introduced],
             "witnesses": [_witness(witness) for witness in self.witnesses if witness.is_live],
             "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
             "moves": _moves(engine),
@@ -130,19 +131,6 @@ class Picture:
             "policy": source.policy,
             **self._flow.describe_destination(source.number),
         }
-
-
-def _client_manager(frame: Introduce) -> dict[str, Any]:
-    return {
-        "name": frame.name,
-        "kind": "client_manager",
-        "pid": frame.pid,
-        "address": frame.address,
-        "channel": "",
-        "role": "",
-        "epoch": 0,
-        "lag": 0,
-    }
 
 
 def _witness(witness: Witness) -> dict[str, Any]:

@@ -13,6 +13,20 @@ from alphorn.model.errors import PeerViolation, Unavailable
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+def client_manager_row(name: str, pid: int, address: str) -> dict[str, Any]:
+    """A Client Manager among the nodes, whoever speaks of it."""
+    return {
+        "name": name,
+        "kind": "client_manager",
+        "pid": pid,
+        "address": address,
+        "channel": "",
+        "role": "",
+        "epoch": 0,
+        "lag": 0,
+    }
+
+
 class StatusPages:
     """What has come so far; `is_complete` once nothing more is to be asked for."""
 
