@@ -50,7 +50,7 @@ def test_a_rate_and_a_latency_stand_beside_their_yardstick(tmp_path, capsys):
     assert [figure["name"] for figure in rate["figures"]] == ["end to end", "share of the yardstick"]
     assert rate["figures"][0]["ratio"] == pytest.approx(rate["figures"][0]["value"] / rate["figures"][0]["limit"])
     assert set(rate["limit_cpu_s_per_million"]) == {"primary", "backup", "client_manager"}
-    assert [bool(figure["limit"]) for figure in latency["figures"]] == [True, True, False, False]
+    assert [bool(figure["limit"]) for figure in latency["figures"]] == [True, True, True, True, False, False]
     assert list(tmp_path.iterdir()) == []
 
 

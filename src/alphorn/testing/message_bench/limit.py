@@ -6,6 +6,7 @@ a datagram is lost. It is a yardstick, not a design to copy.
 
     python benchmarks/limit.py --messages 3000000 --size 100 --batch 450 --window 64     # throughput
     python benchmarks/limit.py --messages 5000 --size 100 --batch 1 --window 1           # one message in flight
+    python benchmarks/limit.py --messages 10000 --size 100 --batch 1 --per-second 1000   # at a pace
 """
 
 import argparse
@@ -271,8 +272,10 @@ async def client_manager(ready: Ready, places: Places) -> None:
     await asyncio.Event().wait()
 
 
-async def producer(ready: Ready, places: Places, messages: int, size: int, batch: int, window: int) -> dict[str, float]:
-    """Sends, with at most `window` unconfirmed batches."""
+async def producer(
+    ready: Ready, places: Places, messages: int, size: int, batch: int, window: int, per_second: float
+) -> dict[str, float]:
+    """Sends, with at most `window` unconfirmed batches; at a pace, where one is given."""
     in_flight, opened = 0, asyncio.Event()
 
     class Producer(Frames):
@@ -288,6 +291,9 @@ async def producer(ready: Ready, places: Places, messages: int, size: int, batch
         if in_flight >= window or sent >= messages:
             opened.clear()
             await opened.wait()
+            continue
+        if per_second and (early_s := begun + sent / per_second - time.perf_counter()) > 0:
+            await asyncio.sleep(early_s)
             continue
         link.send(b"P" + encode([Message(sent + i, time.monotonic_ns(), 4, 0, None, body) for i in range(batch)]))
         in_flight, sent = in_flight + 1, sent + batch
@@ -350,7 +356,9 @@ def spawn(work: Callable[..., Coroutine[Any, Any, dict[str, float] | None]], *ar
     return pid, readable
 
 
-def run(places: Places, folder: str, *, messages: int, size: int, batch: int, window: int) -> dict[str, float]:
+def run(
+    places: Places, folder: str, *, messages: int, size: int, batch: int, window: int, per_second: float
+) -> dict[str, float]:
     """One run, all of its processes started and ended here."""
     servers = {
         "primary": spawn(primary, places, f"{folder}/primary")[0],
@@ -359,7 +367,7 @@ def run(places: Places, folder: str, *, messages: int, size: int, batch: int, wi
     }
     try:
         consumer = spawn(consume, places, messages)
-        sender = spawn(producer, places, messages, size, batch, window)
+        sender = spawn(producer, places, messages, size, batch, window, per_second)
         result: dict[str, float] = {}
         for pid, readable in (sender, consumer):
             result |= json.loads(os.read(readable, 65536) or b"{}")
@@ -382,6 +390,7 @@ def main() -> None:
         "--batch", type=int, default=450, help="messages per batch; a batch must fit one 60 KB datagram"
     )
     parser.add_argument("--window", type=int, default=64, help="unconfirmed batches")
+    parser.add_argument("--per-second", type=float, default=0.0, help="messages a second; 0 for as many as it can")
     parser.add_argument("--group", default=Places().group, help="multicast group")
     parser.add_argument("--host", default=Places().host, help="loopback address")
     parser.add_argument("--directory", help="where stores are made")
@@ -393,7 +402,8 @@ def main() -> None:
     try:
         messages = a.messages // a.batch * a.batch
         places = Places(a.group, a.host)
-        print(json.dumps(run(places, folder, messages=messages, size=a.size, batch=a.batch, window=a.window)))
+        work = {"messages": messages, "size": a.size, "batch": a.batch, "window": a.window}
+        print(json.dumps(run(places, folder, **work, per_second=a.per_second)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

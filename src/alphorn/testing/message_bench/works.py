@@ -57,7 +57,11 @@ def measure_limit(work: Work, scale: Scale, directory: Path | None) -> Limit | N
     if not work.limit_messages:
         return None
     messages = min(work.limit_messages, scale.messages or work.limit_messages)
-    return run_limit(messages=messages, size=work.size, directory=directory, one_in_flight=work.is_latency)
+    if not work.is_latency:
+        return run_limit(messages=messages, size=work.size, directory=directory)
+    alone = run_limit(messages=messages, size=work.size, directory=directory, is_one_in_flight=True)
+    paced = run_limit(messages=messages, size=work.size, directory=directory, per_second=scale.per_second)
+    return msgspec.structs.replace(alone, paced=paced) if alone is not None else None
 
 
 def measure(work: Work, scale: Scale, limit: Limit | None, directory: Path | None) -> WorkResult:

@@ -23,18 +23,22 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     cpu_s_per_million: dict[str, float]
+    paced: "Limit | None" = None  # of latency, where the above is of one message in flight: the same at the work's pace
 
 
-def run_limit(*, messages: int, size: int, directory: Path | None, one_in_flight: bool = False) -> Limit | None:
-    """One run; None when it lost a datagram and stands still, for it has no repair."""
-    batch = 1 if one_in_flight else DATAGRAM_BYTES // (size + OVERHEAD_BYTES)
+def run_limit(
+    *, messages: int, size: int, directory: Path | None, per_second: float = 0.0, is_one_in_flight: bool = False
+) -> Limit | None:
+    """One run, as fast as it can or at a pace; None when it lost a datagram and stands still, for it has no repair."""
+    batch = 1 if is_one_in_flight or per_second else DATAGRAM_BYTES // (size + OVERHEAD_BYTES)
     drawn = random.SystemRandom()
     third, fourth = drawn.randrange(255), drawn.randrange(1, 255)
     options = {
         "messages": max(messages, batch),
         "size": size,
         "batch": batch,
-        "window": 1 if one_in_flight else WINDOW,
+        "window": 1 if is_one_in_flight else WINDOW,
+        "per-second": per_second,
         "group": f"239.198.{third}.{fourth}",
         "host": f"127.{drawn.randrange(1, 255)}.{third}.{fourth}",
         **({"directory": directory} if directory is not None else {}),
