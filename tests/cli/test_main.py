@@ -206,7 +206,39 @@ def test_closed_streams_are_no_trap_for_what_is_opened_next() -> None:
 )
 def test_a_number_that_makes_no_sense_is_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
     assert cli.run(cli.build_app(cli.load_commands()), arguments.split()) == 2
-    assert "greater than or equal to" in " ".join(capsys.readouterr().err.split())
+    assert "greater than or equal to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("yodel", "no such command 'yodel' (did you mean 'node'?); see alphorn --help"),
+        ("--yodel", "no such option: --yodel (possible options: --help); see alphorn --help"),
+        ("send", "missing argument 'DEST'; see alphorn send --help"),
+        ("send q x y", "got unexpected extra argument(s) (y); see alphorn send --help"),
+        ("send q --count", "option '--count' requires an argument; see alphorn send --help"),
+        ("send q --priority 12", "'--priority' should be less than or equal to 9; see alphorn send --help"),
+        ("receive q --timeout nan", "'--timeout' should be greater than or equal to 0; see alphorn receive --help"),
+        (
+            "up --transport smoke",
+            "invalid value for '--transport': 'smoke' is not one of 'multicast', 'relay'; see alphorn up --help",
+        ),
+        ("destinations delet", "no such command 'delet' (did you mean 'delete'?); see alphorn destinations --help"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments: str, sentence: str) -> None:
+    assert cli.run(cli.build_app(cli.load_commands(arguments.split())), arguments.split()) == 2
+    assert capsys.readouterr() == ("", f"alphorn: {sentence}\n")
+
+
+@pytest.mark.parametrize(("arguments", "usage"), [("", "alphorn [OPTIONS]"), ("dlq", "alphorn dlq [OPTIONS]")])
+def test_who_names_no_command_is_shown_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], arguments: str, usage: str
+) -> None:
+    assert cli.run(cli.build_app(cli.load_commands(arguments.split())), arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert usage in captured.out
+    assert captured.err == ""
 
 
 def test_a_command_chooses_its_exit_code() -> None:
