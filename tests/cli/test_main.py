@@ -14,6 +14,8 @@ import alphorn
 from alphorn.cli import application as cli
 from alphorn.model.errors import Unavailable
 
+INSTALLED = Path(sys.executable).parent / "alphorn"
+
 
 class FakeCommand:
     """A sub-command that does what it was made with."""
@@ -98,6 +100,33 @@ main()
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("at_first", "code", "said"),
+    [
+        ("signal.default_int_handler", -signal.SIGINT, ""),
+        ("signal.SIG_IGN", 0, f"alphorn {alphorn.__version__}\n"),  # as in the background of a script
+    ],
+)
+def test_the_installed_command_is_silent_about_an_interrupt_before_it_has_imported_anything(
+    at_first: str, code: int, said: str
+) -> None:
+    program = f"""
+import runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "alphorn":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, {at_first})
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["--version"]
+runpy.run_path({str(INSTALLED)!r}, run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, said, "")
 
 
 @pytest.mark.parametrize(
