@@ -118,7 +118,7 @@ def test_a_policy_can_be_replaced(connection, queue):
         ({"priority": 10}, "priority goes from 0 to 9"),
         ({"retain": 60}, "retain is for topics"),
         ({"colour": "red"}, "a policy has no colour"),
-        ({"overflow": "explode"}, "Invalid enum value"),
+        ({"overflow": "explode"}, "overflow is 'explode', not 'block' or 'reject'"),
         ({"dead_letter": "_OTHER"}, "belong to the system"),
     ],
 )
