@@ -120,6 +120,10 @@ def test_a_policy_can_be_replaced(connection, queue):
         ({"colour": "red"}, "a policy has no colour"),
         ({"overflow": "explode"}, "overflow is 'explode', not 'block' or 'reject'"),
         ({"dead_letter": "_OTHER"}, "belong to the system"),
+        ({"dead_letter": "queue:_OTHER"}, "belong to the system"),
+        ({"dead_letter": "topic:dead"}, "dead messages wait in a queue"),
+        ({"dead_letter": "queue:"}, "a destination needs a name"),
+        ({"dead_letter": 7}, "dead_letter is 7, not a text"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_with_the_reason(connection, queue, policy, reason):

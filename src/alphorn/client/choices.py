@@ -22,7 +22,7 @@ from alphorn.client.packing import (
 from alphorn.client.url import Target
 from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
-from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
+from alphorn.model.destinations import KINDS, Destination, DestinationKind, Policy, parse_destination
 from alphorn.model.errors import Misuse
 from alphorn.model.fitting import Unfit, fit
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
@@ -276,11 +276,16 @@ def _start_at(moment: datetime.datetime) -> tuple[int, int]:
 
 
 def choose_policy(destination: str, policy: dict[str, Any]) -> bytes:
-    """A policy as it is sent; raises `Misuse` that names what is wrong. `retain` is a time or a size."""
+    """A policy as it is sent; raises `Misuse` that names what is wrong.
+
+    `retain` is a time or a size, `dead_letter` a queue in any form or its bare name.
+    """
     policy = dict(policy)
     if "retain" in policy:
         name, value = _retain_of(policy.pop("retain"))
         policy[name] = value
+    if "dead_letter" in policy:
+        policy["dead_letter"] = _dead_letter_of(policy["dead_letter"])
     known = Policy.__struct_fields__
     if unknown := sorted(set(policy) - set(known)):
         raise Misuse(f"a policy has no {', '.join(unknown)}; it has retain, {', '.join(known)}")
@@ -300,3 +305,15 @@ def _retain_of(retain: Any) -> tuple[str, Any]:
     if type(retain) is str and (found := _SIZE.fullmatch(retain.strip())):
         return "retain_bytes", int(float(found[1]) * _SIZE_UNITS[found[2].upper()])
     raise Misuse(f"retain is {retain!r}; it is a number of seconds, a timedelta, or a size like '500 MB'")
+
+
+def _dead_letter_of(queue: Any) -> Any:
+    """The bare name of a queue, as a policy has it."""
+    if type(queue) is Destination:
+        queue = str(queue)
+    if type(queue) is not str or not queue.startswith(tuple(f"{kind}:" for kind in KINDS)):
+        return queue
+    named = parse_destination(queue)
+    if named.kind is not DestinationKind.QUEUE:
+        raise Misuse(f"dead_letter is {queue}; dead messages wait in a queue, so name one like 'queue:broken'")
+    return named.name
