@@ -29,6 +29,21 @@ def assert_alive(broker: Broker, connection: Any) -> None:
     assert producer.send(2).result(10)
 
 
+def test_a_queue_and_a_topic_are_named_barely_or_as_a_whole(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        for name in ("orders", "queue:orders"):
+            assert str(session.queue(name)) == "queue:orders"
+        for name in ("a:b", "topic:a:b"):
+            assert str(session.topic(name)) == "topic:a:b"
+
+
+@pytest.mark.parametrize("name", ["topic:orders", "queue:", "", 7, None])
+def test_what_names_no_queue_is_misuse(broker: Broker, connect: Connect, name: Any) -> None:
+    with connect(broker.url) as connection, pytest.raises(alphorn.Misuse):
+        connection.session().queue(name)
+
+
 @pytest.mark.parametrize("timeout", ["5", b"5", True, math.nan, [5]])
 def test_a_timeout_that_is_no_time_is_misuse_wherever_one_can_be_given(
     broker: Broker, connect: Connect, timeout: Any

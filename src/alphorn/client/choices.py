@@ -23,7 +23,7 @@ from alphorn.client.url import Target
 from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import KINDS, Destination, DestinationKind, Policy, parse_destination
-from alphorn.model.errors import Misuse
+from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.fitting import Unfit, fit
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
 from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
@@ -33,6 +33,7 @@ PREFETCH_MAX = 1_000_000
 TIMEOUT_S_MAX = 1e9  # thirty years: who would wait longer waits for ever, since locks cannot count much further
 SEQUENCE_MAX = (1 << 63) - 1  # of a log entry
 
+WHOLE_FORMS = tuple(f"{kind}:" for kind in KINDS)  # how a destination's name begins that says its kind
 DestinationLike = str | Destination
 Source = DestinationLike | Pattern  # what a consumer receives from
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KB|MB|GB|TB)", re.IGNORECASE)
@@ -51,6 +52,19 @@ def check_destination(destination: Any) -> str:
             f"a destination is a str like 'queue:orders', or what session.queue gives, not {type(destination).__name__}"
         )
     return str(parse_destination(destination))
+
+
+def named(kind: DestinationKind, name: Any) -> Destination:
+    """The queue or topic of this name, bare or in its whole form; raises `Misuse` or `InvalidDestination`."""
+    if type(name) is not str:
+        raise Misuse(f"the name of a destination is a str, not {type(name).__name__}")
+    destination = Destination(kind, name)
+    if name.startswith(WHOLE_FORMS):
+        destination = parse_destination(name)
+        if destination.kind is not kind:
+            raise InvalidDestination(f"{name} is no {kind.name.lower()}; call session.{destination.kind.name.lower()}")
+    destination.check()
+    return destination
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
@@ -311,9 +325,9 @@ def _dead_letter_of(queue: Any) -> Any:
     """The bare name of a queue, as a policy has it."""
     if type(queue) is Destination:
         queue = str(queue)
-    if type(queue) is not str or not queue.startswith(tuple(f"{kind}:" for kind in KINDS)):
+    if type(queue) is not str or not queue.startswith(WHOLE_FORMS):
         return queue
-    named = parse_destination(queue)
-    if named.kind is not DestinationKind.QUEUE:
+    destination = parse_destination(queue)
+    if destination.kind is not DestinationKind.QUEUE:
         raise Misuse(f"dead_letter is {queue}; dead messages wait in a queue, so name one like 'queue:broken'")
-    return named.name
+    return destination.name
