@@ -85,10 +85,10 @@ class Consumer:
         return await self._take(maximum, timeout)
 
     async def listen(self, callback: Callable[[Message], object]) -> None:
-        """Calls `callback` for each message, one at a time in the session; what it returns is awaited if need be.
+        """Calls `callback` for each message, one at a time in the session.
 
-        With `ack="auto"` a message is acknowledged when the callback is done. An exception returns the message, which
-        then comes again, and is logged.
+        What it returns is awaited if need be. With `ack="auto"` a message is acknowledged when the callback is done. An
+        exception returns the message, which then comes again, and is logged.
         """
         self._check()
         if not callable(callback):

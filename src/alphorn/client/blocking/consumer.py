@@ -103,10 +103,10 @@ class Consumer:
         return taken
 
     def listen(self, callback: Callable[[Message], object]) -> None:
-        """Calls `callback` for each message, one at a time in the session, on the session's own thread.
+        """Calls `callback` for each message, one at a time in the session.
 
-        With `ack="auto"` a message is acknowledged when the callback returns. An exception returns the message, which
-        then comes again, and is logged.
+        That is on the session's own thread. With `ack="auto"` a message is acknowledged when the callback returns. An
+        exception returns the message, which then comes again, and is logged.
         """
         self._check()
         if not callable(callback):
