@@ -206,7 +206,10 @@ def shell(line: str, stdout: int | None = None) -> tuple[int, str]:
         ("$ALPHORN send $'queue:caf\\xff' x", "a character that cannot be printed"),
         ("$ALPHORN status --url $'alphorn://caf\\xff'", "the URL is no valid Unicode text"),
         ("$ALPHORN send q --file ''", "--file names no file"),
+        ("$ALPHORN send q --file /proc/self/mem", "the file /proc/self/mem cannot be read: Input/output error"),
         ("$ALPHORN demo --dir /proc/x", "/proc/x cannot be made"),
+        ("$ALPHORN up --dir ''", "--dir names no directory"),
+        ("$ALPHORN single --dir ''", "--dir names no directory"),
         ("$ALPHORN tail t --start " + "9" * 5_000, "--start has a number of 5000 digits"),
     ],
 )
@@ -251,6 +254,11 @@ def test_a_number_that_makes_no_sense_is_wrong_usage(capsys: pytest.CaptureFixtu
         (
             "up --transport smoke",
             "invalid value for '--transport': 'smoke' is not one of 'multicast', 'relay'; see alphorn up --help",
+        ),
+        ("status --rates inf", "'--rates' should be less than or equal to 86400; see alphorn status --help"),
+        (
+            "spark audit --grace nan",
+            "'--grace' should be less than or equal to 1000000000; see alphorn spark audit --help",
         ),
         ("destinations delet", "no such command 'delet' (did you mean 'delete'?); see alphorn destinations --help"),
     ],

@@ -143,6 +143,10 @@ def test_a_property_that_no_number_of_json_can_tell_is_text(cluster, text):
     assert cluster.log[3][2]["properties"] == {"n": text}
 
 
+def test_more_messages_than_anybody_can_count_are_begun_all_the_same():
+    assert next(send.batches(10**30)) == 1_000
+
+
 def test_many_messages_are_sent_in_batches(cluster, capsys):
     assert run("send", "orders", "x", "--count", "2500") == 0
     assert [call[1] for call in cluster.log if call[0] == "send_many"] == [1000, 1000, 500]
@@ -287,7 +291,7 @@ def test_who_only_looks_is_told_the_size_of_a_streamed_body(cluster, capsysbinar
     [
         (
             ["orders", "x", "--property", "region"],
-            "the property 'region' has no value; write it as --property name=value",
+            "the property 'region' has no name or no value; write it as --property name=value",
         ),
         (["orders", "x", "--file", "f"], "there are two bodies, an argument and --file; give one"),
         (["orders", "--file", "/nowhere/file"], "the file /nowhere/file cannot be read: No such file or directory"),

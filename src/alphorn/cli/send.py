@@ -132,7 +132,8 @@ def _send_all(
 def batches(count: int) -> Iterator[int]:
     """The sizes of the calls that send so many messages."""
     whole, rest = divmod(count, BATCH)
-    yield from [BATCH] * whole
+    for _ in range(whole):
+        yield BATCH
     if rest:
         yield rest
 
@@ -170,7 +171,7 @@ def parse_properties(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise Misuse(f"the property {pair!r} has no value; write it as --property name=value")
+            raise Misuse(f"the property {pair!r} has no name or no value; write it as --property name=value")
         try:
             typed = json.loads(value)
         except ValueError:
@@ -237,6 +238,11 @@ def _standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def _called(source: BinaryIO) -> str:
+    name = getattr(source, "name", 0)
+    return f"the file {name}" if isinstance(name, str) else "standard input"
+
+
 def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
     """So many bytes, or (not waiting) as many as there are; raises `Misuse`."""
     try:
@@ -244,7 +250,7 @@ def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
             return source.read1(size)
         return source.read(size)
     except OSError as error:
-        raise Misuse(f"the file cannot be read: {error.strerror}; check the path and the disk") from None
+        raise Misuse(f"{_called(source)} cannot be read: {error.strerror}; check what it is, and its disk") from None
 
 
 def begin(source: BinaryIO, count: int) -> bytes | Begun:

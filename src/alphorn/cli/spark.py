@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 WIDTH = 160  # where there is no terminal to ask
+SECONDS_MAX = 1e9  # thirty years
 
 MasterOption = Annotated[
     str, typer.Option("--master", help="Spark's master: local[*], spark://host:7077, yarn, k8s://…")
@@ -70,7 +71,10 @@ def archive(
     root: ArchiveOption,
     destination: Annotated[str, typer.Option(help="What to archive: topic:orders, or glob:topic:orders.*")],
     every: Annotated[
-        float | None, typer.Option(help="Go on, and look every so many seconds; without it, end with what is there.")
+        float | None,
+        typer.Option(
+            min=0, max=SECONDS_MAX, help="Go on, and look every so many seconds; without it, end with what is there."
+        ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Messages of one batch at most.", min=1)] = 1_000_000,
     compact: Annotated[bool, typer.Option("--compact", help="Join small files afterwards.")] = False,
@@ -156,8 +160,12 @@ def consolidate(
 
 def audit(
     *,
-    grace: Annotated[float, typer.Option(help="Seconds of the newest testimony that are not judged yet.")] = 30.0,
-    deadline: Annotated[float, typer.Option(help="Seconds until something must have become of a message.")] = 3600.0,
+    grace: Annotated[
+        float, typer.Option(min=0, max=SECONDS_MAX, help="Seconds of the newest testimony that are not judged yet.")
+    ] = 30.0,
+    deadline: Annotated[
+        float, typer.Option(min=0, max=SECONDS_MAX, help="Seconds until something must have become of a message.")
+    ] = 3600.0,
     out: OutOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

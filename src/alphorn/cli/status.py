@@ -17,6 +17,7 @@ from alphorn.client.url import DEFAULT_URL
 TABLES = ("nodes", "channels", "destinations", "readers", "moves")
 SHOWN_MAX = 1_000  # destinations in a table
 RATES_S_MIN = 0.1
+RATES_S_MAX = 86_400.0
 
 Rows = list[dict[str, Any]]
 
@@ -30,7 +31,12 @@ def status(
     *,
     rates: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=RATES_S_MIN, help="Look twice, so long apart, and tell messages a second."),
+        typer.Option(
+            metavar="SECONDS",
+            min=RATES_S_MIN,
+            max=RATES_S_MAX,
+            help="Look twice, so long apart, and tell messages a second.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
