@@ -13,8 +13,8 @@ from alphorn.model.errors import PeerViolation, Unavailable
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def client_manager_row(name: str, pid: int, address: str) -> dict[str, Any]:
-    """A Client Manager among the nodes, whoever speaks of it."""
+def client_manager_row(name: str, pid: int, address: str, connections: int) -> dict[str, Any]:
+    """A Client Manager among the nodes, whoever speaks of it; it has so many clients' connections."""
     return {
         "name": name,
         "kind": "client_manager",
@@ -24,6 +24,7 @@ def client_manager_row(name: str, pid: int, address: str) -> dict[str, Any]:
         "role": "",
         "epoch": 0,
         "lag": 0,
+        "connections": connections,
     }
 
 
