@@ -39,6 +39,41 @@ def test_settings_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) 
     assert "'shuffle=2' is no setting of Spark; write spark.some.key=value" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("master", ["nonsense", "", "local[", "local[x]", "spark://", "mesos://host"])
+def test_a_master_that_spark_does_not_know_is_one_sentence(capsys: pytest.CaptureFixture[str], master: str) -> None:
+    pytest.importorskip("pyspark")
+    assert run("spark", "logs", "--master", master) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"alphorn: {master!r} is no master of Spark; write local[*]")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[4]",
+        "local[*,3]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "spark://a:1,b:1",
+        "k8s://https://a",
+    ],
+)
+def test_masters_that_spark_knows_are_taken(master: str) -> None:
+    pytest.importorskip("alphorn.spark.jobs.starting").check_master(master)
+
+
+def test_a_cluster_that_is_away_is_told_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = pytest.importorskip("alphorn.spark.jobs.starting")
+    monkeypatch.setattr(starting, "start_spark", lambda *arguments: pytest.fail("Spark was started"))
+    assert run("spark", "logs", "--url", "alphorn://127.0.0.1:1") == 1
+    assert "no Client Manager answered" in capsys.readouterr().err
+
+
 def test_a_job_that_never_ends_cannot_do_something_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("spark", "archive", "--archive", "a", "--destination", "topic:t", "--every", "5", "--compact") == 1
     assert "leave one of them out" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from alphorn.cli.talking import JsonOption, UrlOption
+from alphorn.cli.talking import JsonOption, UrlOption, connected
 from alphorn.cli.up import say
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import Corruption, Misuse
@@ -57,9 +57,13 @@ def _surroundings(job: str, url: str, master: str, conf: list[str] | None) -> It
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise Misuse("Spark jobs need PySpark and PyArrow, which are not installed; pip install 'alphorn[spark]'")
     from alphorn.spark.jobs.runners import Surroundings
-    from alphorn.spark.jobs.starting import parse_setting, start_spark
+    from alphorn.spark.jobs.starting import check_master, parse_setting, start_spark
 
-    spark = start_spark(job, master, dict(parse_setting(text) for text in conf or ()))
+    check_master(master)
+    settings = dict(parse_setting(text) for text in conf or ())
+    with connected(url):
+        pass  # a cluster that is not there is told before Spark has taken its time to start
+    spark = start_spark(job, master, settings)
     try:
         yield Surroundings(spark, url, Console(stderr=True), say)
     finally:

@@ -1,15 +1,20 @@
 """Starts Spark for a job: quiet, in UTC, and with what the source and small machines need."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from alphorn.model.errors import Misuse, Unavailable
 
 LOCAL_PARTITIONS = 4  # of a shuffle; Spark's 200 are for clusters
+MASTER = re.compile(r"local(\[(\*|\d+)(, ?\d+)?\]|-cluster\[.+\])?|yarn|(spark|k8s)://.+")
+# They print every error of a query as a page of JSON, and it is raised besides.
+CONTEXT_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -37,7 +42,15 @@ def start_spark(name: str, master: str, settings: Mapping[str, str] | None = Non
     except (PySparkException, PySparkRuntimeError) as error:
         raise Unavailable(f"Spark does not start on {master}: {_first_line(error)}") from None
     spark.sparkContext.setLogLevel("ERROR")
+    for logger in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(logger).disabled = True
     return spark
+
+
+def check_master(master: str) -> None:
+    """Raises `Misuse` for what Spark would refuse with a page of Java."""
+    if not MASTER.fullmatch(master):
+        raise Misuse(f"{master!r} is no master of Spark; write local[*], local[4], spark://host:7077, yarn or k8s://…")
 
 
 def parse_setting(text: str) -> tuple[str, str]:
