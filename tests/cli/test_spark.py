@@ -1,6 +1,9 @@
 """`alphorn spark`: what is wrong is said before Spark starts, or as the one sentence that a task raised."""
 
 import datetime
+import logging
+import signal
+import subprocess
 
 import pytest
 
@@ -122,3 +125,31 @@ def test_no_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         starting.start_spark("tests", "local[2]")
     with pytest.raises(Misuse):
         starting.parse_setting("spark.x")
+
+
+def test_an_interrupt_while_spark_starts_leaves_no_java_and_no_traceback_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting = pytest.importorskip("alphorn.spark.jobs.starting")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def wait_for_ever() -> None:
+        started.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+
+    def interrupted(builder: object) -> None:
+        wait_for_ever()
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.exception("while sending command")  # as Spark's bridge to Java does
+            raise
+
+    monkeypatch.setattr(starting.SparkSession.Builder, "getOrCreate", interrupted)
+    wait_for_ever()
+    with started[0] as other:
+        with pytest.raises(KeyboardInterrupt):
+            starting.start_spark("tests", "local[2]")
+        with started[1] as java:
+            assert java.wait() == -signal.SIGKILL
+        assert other.poll() is None, "what was there before is not Spark's"
+    assert caplog.records == []
