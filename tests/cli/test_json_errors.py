@@ -78,6 +78,7 @@ def test_success_and_exit_codes_are_the_same_with_json(capsys: pytest.CaptureFix
         "destinations show queue:x",
         "destinations create queue:x",
         "destinations policy queue:x --none",
+        "destinations purge queue:x",
         "destinations delete queue:x",
         "dlq list",
         "dlq redrive",

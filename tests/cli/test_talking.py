@@ -135,6 +135,10 @@ def test_everything_a_message_can_carry_is_sent(cluster):
     assert run("send", "topic:t", "x", *options, "--priority", "9", "--ttl", "30", "--delay", "0.5") == 0
     properties = {"region": "eu", "n": 5, "text": "5", "is": True}
     assert ("send", "x", {"properties": properties, "priority": 9, "ttl": 30.0, "delay": 0.5}) in cluster.log
+    fields = ["--key", "k", "--type", "order", "--correlation-id", "c7", "--reply-to", "answers"]
+    assert run("send", "topic:t", "y", *fields) == 0
+    sent = {"key": "k", "type": "order", "correlation_id": "c7", "reply_to": "queue:answers"}
+    assert ("send", "y", {"properties": {}, "priority": 4} | sent) in cluster.log
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])

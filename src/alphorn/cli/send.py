@@ -61,6 +61,10 @@ def send(
     priority: Annotated[int, typer.Option(min=0, max=9, help="9 is the most urgent.")] = 4,
     ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which it expires.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, help="Seconds before it is delivered.")] = None,
+    key: Annotated[str | None, typer.Option(help="Of its group, or of the value that it replaces.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="What it is, for who receives it.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(help="What it answers, or is to be answered with.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="Where answers go, as queue:answers.")] = None,
     file: Annotated[
         str | None, typer.Option(help="Send this file's bytes, however many they are; - is standard input.")
     ] = None,
@@ -74,17 +78,15 @@ def send(
     """
     if body is not None and file is not None:
         raise Misuse("there are two bodies, an argument and --file; give one")
+    fields = {"ttl": ttl, "delay": delay, "key": key, "type": kind, "correlation_id": correlation_id}
+    fields |= {"reply_to": destination_of(reply_to) if reply_to is not None else None}
+    settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
+    settings |= {name: value for name, value in fields.items() if value is not None}
     if file is not None:
         with open_file(file) as source:
-            _send(destination, begin(source, count), count, _settings(properties, priority, ttl, delay), url, as_json)
+            _send(destination, begin(source, count), count, settings, url, as_json)
         return
-    said = body if body is not None else read_input()
-    _send(destination, said, count, _settings(properties, priority, ttl, delay), url, as_json)
-
-
-def _settings(properties: list[str] | None, priority: int, ttl: float | None, delay: float | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
-    return settings | {name: value for name, value in (("ttl", ttl), ("delay", delay)) if value is not None}
+    _send(destination, body if body is not None else read_input(), count, settings, url, as_json)
 
 
 def _send(
