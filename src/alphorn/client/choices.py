@@ -4,6 +4,7 @@ import datetime
 import math
 import numbers
 import re
+import sys
 import time
 from typing import Any
 
@@ -90,6 +91,13 @@ def check_patience(timeout: Any, name: str) -> float:
     """As `check_timeout`, with infinity for ever."""
     seconds = check_timeout(timeout, name)
     return math.inf if seconds is None else seconds
+
+
+def check_maximum(maximum: Any) -> int:
+    """How many messages to take at once; raises `Misuse`. Nobody has more than a list can."""
+    if type(maximum) is not int or maximum < 1:
+        raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
+    return min(maximum, sys.maxsize)
 
 
 def check_sequence(name: str, number: Any) -> int:
@@ -325,9 +333,8 @@ def _dead_letter_of(queue: Any) -> Any:
     """The bare name of a queue, as a policy has it."""
     if type(queue) is Destination:
         queue = str(queue)
-    if type(queue) is not str or not queue.startswith(WHOLE_FORMS):
+    if type(queue) is not str:
         return queue
-    destination = parse_destination(queue)
-    if destination.kind is not DestinationKind.QUEUE:
+    if queue.startswith("topic:"):
         raise Misuse(f"dead_letter is {queue}; dead messages wait in a queue, so name one like 'queue:broken'")
-    return destination.name
+    return named(DestinationKind.QUEUE, queue).name
