@@ -11,7 +11,7 @@ from alphorn.cli.status import add_rates
 from alphorn.model.errors import InvalidDestination
 from alphorn.model.status_pages import client_manager_row
 from tests.cli.commands import run
-from tests.cli.test_talking import FakeCluster
+from tests.cli.fake_cluster import FakeCluster
 
 
 def node(name: str, role: str = "backup", **fields: object) -> dict[str, object]:
