@@ -62,5 +62,5 @@ docs: $(READY) ## write the generated pages of docs/ and check its links
 
 setup: $(READY) ## make .venv ready and nothing else
 
-$(READY): pyproject.toml requirements/core.txt requirements/spark.txt requirements/dev.txt tools/setup.sh
+$(READY): pyproject.toml bin/alphorn requirements/core.txt requirements/spark.txt requirements/dev.txt tools/setup.sh
 	@sh tools/setup.sh

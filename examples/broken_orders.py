@@ -5,7 +5,7 @@ from start import cluster_url
 import alphorn
 
 with cluster_url() as url, alphorn.connect(url) as connection:
-    connection.destinations.create("queue:fragile-orders", delivery_limit=2, dead_letter="broken-orders")
+    connection.destinations.create("queue:fragile-orders", delivery_limit=2, dead_letter="queue:broken-orders")
     session = connection.session(ack="individual")
     producer = session.producer("queue:fragile-orders")
     producer.send("an order that makes the shop fall over")

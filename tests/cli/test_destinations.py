@@ -48,6 +48,17 @@ def test_destinations_are_created_with_a_policy_shown_and_deleted(ask):
     assert (code, "there is no queue:made" in complaint) == (1, True)
 
 
+def test_a_queue_is_purged_and_stays(ask):
+    for _ in range(2):
+        assert ask("send", "full", "x", "--count", "3")[0] == 0
+        assert ask("destinations", "purge", "full") == (0, "queue:full: 3 messages were let go of\n", "")
+    code, printed, _ = ask("destinations", "purge", "full", "--json")
+    assert (code, json.loads(printed)) == (0, {"destination": "queue:full", "messages": 0})
+    assert json.loads(ask("destinations", "show", "full", "--json")[1])["depth"] == 0
+    code, _, complaint = ask("destinations", "purge", "topic:full")
+    assert (code, complaint.count("\n")) == (1, 1)
+
+
 def test_a_policy_is_replaced_as_a_whole(ask):
     assert ask("destinations", "create", "changed", "--policy", "delivery_limit=3")[0] == 0
     assert ask("destinations", "policy", "changed", "--policy", "ttl=5") == (0, "", "")

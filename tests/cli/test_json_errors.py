@@ -45,8 +45,8 @@ def test_who_asked_for_json_reads_the_error_in_the_last_line_of_standard_output(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--json", "--jsn"], "No such option: --jsn (Possible options: --json); see alphorn act --help"),
-        (["--json", "a", "b"], "Got unexpected extra argument(s) (b); see alphorn act --help"),
+        (["--json", "--jsn"], "no such option: --jsn (possible options: --json); see alphorn act --help"),
+        (["--json", "a", "b"], "got unexpected extra argument(s) (b); see alphorn act --help"),
     ],
 )
 def test_wrong_usage_is_an_error_in_json_too(
@@ -78,6 +78,7 @@ def test_success_and_exit_codes_are_the_same_with_json(capsys: pytest.CaptureFix
         "destinations show queue:x",
         "destinations create queue:x",
         "destinations policy queue:x --none",
+        "destinations purge queue:x",
         "destinations delete queue:x",
         "dlq list",
         "dlq redrive",

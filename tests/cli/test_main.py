@@ -14,6 +14,8 @@ import alphorn
 from alphorn.cli import application as cli
 from alphorn.model.errors import Unavailable
 
+INSTALLED = Path(sys.executable).parent / "alphorn"
+
 
 class FakeCommand:
     """A sub-command that does what it was made with."""
@@ -101,6 +103,33 @@ main()
 
 
 @pytest.mark.parametrize(
+    ("at_first", "code", "said"),
+    [
+        ("signal.default_int_handler", -signal.SIGINT, ""),
+        ("signal.SIG_IGN", 0, f"alphorn {alphorn.__version__}\n"),  # as in the background of a script
+    ],
+)
+def test_the_installed_command_is_silent_about_an_interrupt_before_it_has_imported_anything(
+    at_first: str, code: int, said: str
+) -> None:
+    program = f"""
+import runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "alphorn":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, {at_first})
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["--version"]
+runpy.run_path({str(INSTALLED)!r}, run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, said, "")
+
+
+@pytest.mark.parametrize(
     ("start", "number", "code"),
     [
         ("signal.signal(signal.SIGINT, signal.default_int_handler)", signal.SIGINT, 130),
@@ -177,7 +206,10 @@ def shell(line: str, stdout: int | None = None) -> tuple[int, str]:
         ("$ALPHORN send $'queue:caf\\xff' x", "a character that cannot be printed"),
         ("$ALPHORN status --url $'alphorn://caf\\xff'", "the URL is no valid Unicode text"),
         ("$ALPHORN send q --file ''", "--file names no file"),
+        ("$ALPHORN send q --file /proc/self/mem", "the file /proc/self/mem cannot be read: Input/output error"),
         ("$ALPHORN demo --dir /proc/x", "/proc/x cannot be made"),
+        ("$ALPHORN up --dir ''", "--dir names no directory"),
+        ("$ALPHORN single --dir ''", "--dir names no directory"),
         ("$ALPHORN tail t --start " + "9" * 5_000, "--start has a number of 5000 digits"),
     ],
 )
@@ -206,7 +238,44 @@ def test_closed_streams_are_no_trap_for_what_is_opened_next() -> None:
 )
 def test_a_number_that_makes_no_sense_is_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
     assert cli.run(cli.build_app(cli.load_commands()), arguments.split()) == 2
-    assert "greater than or equal to" in " ".join(capsys.readouterr().err.split())
+    assert "greater than or equal to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("yodel", "no such command 'yodel' (did you mean 'node'?); see alphorn --help"),
+        ("--yodel", "no such option: --yodel (possible options: --help); see alphorn --help"),
+        ("send", "missing argument 'DEST'; see alphorn send --help"),
+        ("send q x y", "got unexpected extra argument(s) (y); see alphorn send --help"),
+        ("send q --count", "option '--count' requires an argument; see alphorn send --help"),
+        ("send q --priority 12", "'--priority' should be less than or equal to 9; see alphorn send --help"),
+        ("receive q --timeout nan", "'--timeout' should be greater than or equal to 0; see alphorn receive --help"),
+        (
+            "up --transport smoke",
+            "invalid value for '--transport': 'smoke' is not one of 'multicast', 'relay'; see alphorn up --help",
+        ),
+        ("status --rates inf", "'--rates' should be less than or equal to 86400; see alphorn status --help"),
+        (
+            "spark audit --grace nan",
+            "'--grace' should be less than or equal to 1000000000; see alphorn spark audit --help",
+        ),
+        ("destinations delet", "no such command 'delet' (did you mean 'delete'?); see alphorn destinations --help"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments: str, sentence: str) -> None:
+    assert cli.run(cli.build_app(cli.load_commands(arguments.split())), arguments.split()) == 2
+    assert capsys.readouterr() == ("", f"alphorn: {sentence}\n")
+
+
+@pytest.mark.parametrize(("arguments", "usage"), [("", "alphorn [OPTIONS]"), ("dlq", "alphorn dlq [OPTIONS]")])
+def test_who_names_no_command_is_shown_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], arguments: str, usage: str
+) -> None:
+    assert cli.run(cli.build_app(cli.load_commands(arguments.split())), arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert usage in captured.out
+    assert captured.err == ""
 
 
 def test_a_command_chooses_its_exit_code() -> None:

@@ -1,6 +1,9 @@
 """`alphorn spark`: what is wrong is said before Spark starts, or as the one sentence that a task raised."""
 
 import datetime
+import logging
+import signal
+import subprocess
 
 import pytest
 
@@ -37,6 +40,41 @@ def test_settings_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) 
     pytest.importorskip("pyspark")
     assert run("spark", "logs", "--conf", "shuffle=2") == 1
     assert "'shuffle=2' is no setting of Spark; write spark.some.key=value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("master", ["nonsense", "", "local[", "local[x]", "spark://", "mesos://host"])
+def test_a_master_that_spark_does_not_know_is_one_sentence(capsys: pytest.CaptureFixture[str], master: str) -> None:
+    pytest.importorskip("pyspark")
+    assert run("spark", "logs", "--master", master) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"alphorn: {master!r} is no master of Spark; write local[*]")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[4]",
+        "local[*,3]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "spark://a:1,b:1",
+        "k8s://https://a",
+    ],
+)
+def test_masters_that_spark_knows_are_taken(master: str) -> None:
+    pytest.importorskip("alphorn.spark.jobs.starting").check_master(master)
+
+
+def test_a_cluster_that_is_away_is_told_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = pytest.importorskip("alphorn.spark.jobs.starting")
+    monkeypatch.setattr(starting, "start_spark", lambda *arguments: pytest.fail("Spark was started"))
+    assert run("spark", "logs", "--url", "alphorn://127.0.0.1:1") == 1
+    assert "no Client Manager answered" in capsys.readouterr().err
 
 
 def test_a_job_that_never_ends_cannot_do_something_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,3 +125,31 @@ def test_no_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         starting.start_spark("tests", "local[2]")
     with pytest.raises(Misuse):
         starting.parse_setting("spark.x")
+
+
+def test_an_interrupt_while_spark_starts_leaves_no_java_and_no_traceback_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting = pytest.importorskip("alphorn.spark.jobs.starting")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def wait_for_ever() -> None:
+        started.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+
+    def interrupted(builder: object) -> None:
+        wait_for_ever()
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            logging.exception("while sending command")  # as Spark's bridge to Java does
+            raise
+
+    monkeypatch.setattr(starting.SparkSession.Builder, "getOrCreate", interrupted)
+    wait_for_ever()
+    with started[0] as other:
+        with pytest.raises(KeyboardInterrupt):
+            starting.start_spark("tests", "local[2]")
+        with started[1] as java:
+            assert java.wait() == -signal.SIGKILL
+        assert other.poll() is None, "what was there before is not Spark's"
+    assert caplog.records == []

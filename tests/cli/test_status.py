@@ -9,8 +9,9 @@ import pytest
 from alphorn.cli import status, tables, talking
 from alphorn.cli.status import add_rates
 from alphorn.model.errors import InvalidDestination
+from alphorn.model.status_pages import client_manager_row
 from tests.cli.commands import run
-from tests.cli.test_talking import FakeCluster
+from tests.cli.fake_cluster import FakeCluster
 
 
 def node(name: str, role: str = "backup", **fields: object) -> dict[str, object]:
@@ -39,6 +40,7 @@ def destination(name: str = "queue:orders", **fields: object) -> dict[str, objec
         "name": name,
         "channel": "channel-1",
         "depth": 12_345,
+        "held": 17,
         "consumers": 2,
         "subscriptions": 0,
         "messages": 99_999,
@@ -91,27 +93,26 @@ def test_a_table_has_its_own_columns_and_a_line_for_each_row(show, width):
     lines = show(width)
     assert lines[:4] == [
         "nodes",
-        "name  kind             role     channel    epoch      lag  address          pid",
-        "mm1   message manager  primary  channel-1      3  387,000  127.0.0.1:7740  4711",
-        "mm2   message manager  backup   channel-1      3  387,000  127.0.0.1:7740  4711",
+        "name  role     channel        lag  clients   store  address          pid",
+        "mm1   primary  channel-1  387,000           16 KiB  127.0.0.1:7740  4711",
+        "mm2   backup   channel-1  387,000           16 KiB  127.0.0.1:7740  4711",
     ]
     assert "name       primary  epoch  sequence  copies  copies_wanted  destinations  closed" in lines
-    assert "queue:orders  channel-1  12,345          2              0" in lines
+    assert "queue:orders  channel-1  12,345    17          2              0" in lines
     assert "readers: none" in lines
-    assert not any("99,999" in line or "store" in line for line in lines)
+    assert not any("99,999" in line or "store_bytes" in line for line in lines)
 
 
-@pytest.mark.parametrize("width", [1, 40, 71])
+@pytest.mark.parametrize("width", [1, 40, 64])
 def test_where_a_table_does_not_fit_each_row_is_a_block_and_nothing_is_cropped(show, width):
     lines = show(width)
-    assert lines[:9] == [
+    assert lines[:8] == [
         "nodes",
         "name: mm1",
-        "kind: message manager",
         "role: primary",
         "channel: channel-1",
-        "epoch: 3",
         "lag: 387,000",
+        "store: 16 KiB",
         "address: 127.0.0.1:7740",
         "pid: 4711",
     ]
@@ -120,14 +121,14 @@ def test_where_a_table_does_not_fit_each_row_is_a_block_and_nothing_is_cropped(s
 
 
 def test_columns_stand_closer_before_a_table_is_given_up(show):
-    assert "mm2  message manager backup  channel-1     3 387,000 127.0.0.1:7740 4711" in show(72)
+    assert "mm2  backup  channel-1 387,000         16 KiB 127.0.0.1:7740 4711" in show(65)
 
 
 def test_what_nobody_can_tell_of_a_node_is_left_blank(show):
-    away = node("mm1", "unreachable", pid=None, epoch=None, lag=None)
+    away = node("mm1", "unreachable", pid=None, epoch=None, lag=None, store_bytes=None)
     lines = show(120, nodes=[away, node("mm2")])
     assert lines[1].split() == list(tables.COLUMNS["nodes"])
-    assert lines[2].split() == ["mm1", "message", "manager", "unreachable", "channel-1", "127.0.0.1:7740"]
+    assert lines[2].split() == ["mm1", "unreachable", "channel-1", "127.0.0.1:7740"]
     assert lines[1].rindex("pid") + 3 == lines[3].rindex("4711") + 4
     assert "role: unreachable" in show(40)
 
@@ -149,6 +150,55 @@ def test_why_something_is_blocked_stands_below_in_whole(show, width):
         "queue:orders is blocked: queue:orders is full with 5 messages; it waits for consumers; 1 producer waits"
         in lines
     )
+
+
+def test_what_is_blocked_for_one_reason_is_told_once(show):
+    rows = [destination(f"queue:q{number}", blocked="the disk is full", blocked_producers=number) for number in (1, 2)]
+    assert "queue:q1 and 1 other are blocked: the disk is full; 3 producers wait" in show(destinations=rows)
+
+
+def test_a_client_manager_tells_its_clients_and_who_has_no_role_what_it_is(show):
+    rows = [client_manager_row("cm1", 815, "127.0.0.1:7700", 1_234), node("mm1", "primary", lag=0)]
+    lines = show(80, nodes=rows)
+    assert lines[2] == "cm1   client manager                    1,234          127.0.0.1:7700   815"
+    assert lines[3] == "mm1   primary         channel-1    0           16 KiB  127.0.0.1:7740  4711"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_024, "1.0 KiB"),
+        (53_248, "52 KiB"),
+        (3 << 29, "1.5 GiB"),
+        (1 << 60, "1048576 TiB"),
+    ],
+)
+def test_a_store_is_told_in_the_unit_that_fits(show, size, text):
+    assert f"store: {text}" in show(40, nodes=[node("mm1", store_bytes=size)])
+
+
+def test_a_cluster_of_usual_addresses_and_pids_is_a_table_on_eighty_columns(show):
+    rows = [node("mm1", "primary", lag=0, pid=4_194_304, address="10.0.0.11:7740"), node("mm2", "unreachable", lag=12)]
+    rows.append(client_manager_row("cm1", 4_194_303, "10.0.0.11:7700", 12))
+    assert show(80, nodes=rows)[1].split() == list(tables.COLUMNS["nodes"])
+
+
+def test_destinations_stand_in_the_order_of_their_names(show):
+    lines = show(destinations=[destination("topic:a"), destination("queue:b"), destination("queue:a")])
+    assert [line.split()[0] for line in lines if line.startswith(("queue:", "topic:"))] == [
+        "queue:a",
+        "queue:b",
+        "topic:a",
+    ]
+
+
+@pytest.mark.parametrize(("copies", "said"), [(2, 0), (1, 1)])
+def test_a_channel_with_fewer_copies_than_are_wanted_is_named(show, copies, said):
+    lines = show(channels=[CHANNEL | {"copies": copies, "copies_wanted": 2}])
+    sentence = "channel-1 has 1 copy of what is committed, and 2 are wanted; see to its backups"
+    assert lines.count(sentence) == said
 
 
 def test_destinations_are_moved_before_everybodys_eyes(show):

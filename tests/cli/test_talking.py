@@ -7,99 +7,13 @@ import json
 import os
 import re
 import sys
-from typing import Any
 
 import pytest
 
 from alphorn.cli import send, talking
-from alphorn.model.errors import InvalidSelector, Unavailable
-from alphorn.model.status_pages import lost_channels
+from alphorn.model.errors import Unavailable
 from tests.cli.commands import run
-
-ID = "ID:00:1"
-
-
-class FakeMessage:
-    """A message as the client library gives it."""
-
-    def __init__(self, body: object, log: list[object], **fields: object) -> None:
-        self.body = body
-        self._log = log
-        values = dict.fromkeys(talking.FIELDS) | {"id": ID, "destination": "queue:q", "properties": {}, "sequence": 7}
-        for name, value in (values | fields).items():
-            setattr(self, name, value)
-
-    def acknowledge(self) -> None:
-        self._log.append(("acknowledge", self.body))
-
-
-class FakeCluster:
-    """Connection, session, producer, consumer and browser in one; `log` has every call."""
-
-    def __init__(self, bodies: list[object]) -> None:
-        self.log: list[object] = []
-        self.messages = [FakeMessage(body, self.log) for body in bodies]
-        names = ("queue:orders", "queue:films")
-        self.state: dict[str, object] = {"destinations": [{"name": name, "channel": "channel-1"} for name in names]}
-
-    def connect(self, url: str, **how: object) -> "FakeCluster":
-        self.log.append(("connect", url))
-        return self
-
-    def __enter__(self) -> "FakeCluster":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.log.append("closed")
-
-    def session(self, ack: str = "auto") -> "FakeCluster":
-        self.log.append(("session", ack))
-        return self
-
-    def close(self) -> None:
-        pass
-
-    def status(self, *, destinations_max: int | None = None) -> dict[str, object]:
-        self.log.append(("status", destinations_max))
-        return self.state | {"lost": lost_channels(self.state)}
-
-    def producer(self, destination: str) -> "FakeCluster":
-        self.log.append(("producer", destination))
-        return self
-
-    def send(self, body: object, **settings: object) -> "FakeCluster":
-        self.log.append(("send", body, settings))
-        return self
-
-    def send_many(self, bodies: list[object], **settings: object) -> None:
-        self.log.append(("send_many", len(bodies), settings))
-
-    def send_stream(self, readable: Any, **settings: object) -> "FakeCluster":
-        pieces = []
-        while piece := readable.read(2):
-            pieces.append(piece)
-        self.log.append(("send_stream", b"".join(pieces), settings))
-        return self
-
-    def flush(self) -> None:
-        self.log.append("flush")
-
-    def result(self) -> str:
-        return ID
-
-    def consumer(self, destination: str, **settings: object) -> "FakeCluster":
-        self.log.append(("consumer", destination, settings))
-        return self
-
-    def receive_many(self, maximum: int, timeout: float) -> list[FakeMessage]:
-        taken, self.messages = self.messages[:maximum], self.messages[maximum:]
-        return taken
-
-    def browser(self, destination: str, selector: str | None = None) -> list[FakeMessage]:
-        self.log.append(("browser", destination, selector))
-        if selector == "wrong":
-            raise InvalidSelector("the selector ends too early")
-        return self.messages
+from tests.cli.fake_cluster import ID, FakeCluster, FakeMessage
 
 
 @pytest.fixture
@@ -135,12 +49,20 @@ def test_everything_a_message_can_carry_is_sent(cluster):
     assert run("send", "topic:t", "x", *options, "--priority", "9", "--ttl", "30", "--delay", "0.5") == 0
     properties = {"region": "eu", "n": 5, "text": "5", "is": True}
     assert ("send", "x", {"properties": properties, "priority": 9, "ttl": 30.0, "delay": 0.5}) in cluster.log
+    fields = ["--key", "k", "--type", "order", "--correlation-id", "c7", "--reply-to", "answers"]
+    assert run("send", "topic:t", "y", *fields) == 0
+    sent = {"key": "k", "type": "order", "correlation_id": "c7", "reply_to": "queue:answers"}
+    assert ("send", "y", {"properties": {}, "priority": 4} | sent) in cluster.log
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_property_that_no_number_of_json_can_tell_is_text(cluster, text):
     assert run("send", "orders", "x", "--property", f"n={text}") == 0
     assert cluster.log[3][2]["properties"] == {"n": text}
+
+
+def test_more_messages_than_anybody_can_count_are_begun_all_the_same():
+    assert next(send.batches(10**30)) == 1_000
 
 
 def test_many_messages_are_sent_in_batches(cluster, capsys):
@@ -287,7 +209,7 @@ def test_who_only_looks_is_told_the_size_of_a_streamed_body(cluster, capsysbinar
     [
         (
             ["orders", "x", "--property", "region"],
-            "the property 'region' has no value; write it as --property name=value",
+            "the property 'region' has no name or no value; write it as --property name=value",
         ),
         (["orders", "x", "--file", "f"], "there are two bodies, an argument and --file; give one"),
         (["orders", "--file", "/nowhere/file"], "the file /nowhere/file cannot be read: No such file or directory"),

@@ -227,5 +227,6 @@ def test_a_cluster_of_several_nodes_is_not_run_as_one(tmp_path, capsys):
 def test_a_node_without_a_cluster_file_is_one_sentence(tmp_path, capsys):
     assert run("node", "--config", str(tmp_path / "none.toml"), "--name", "mm1") == 1
     assert capsys.readouterr().err == (
-        f"alphorn: the cluster file {tmp_path / 'none.toml'} cannot be read: No such file or directory\n"
+        f"alphorn: the cluster file {tmp_path / 'none.toml'} cannot be read: "
+        "No such file or directory; check the path\n"
     )

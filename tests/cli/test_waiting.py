@@ -8,7 +8,7 @@ import pytest
 from alphorn.cli import receive, talking, waiting
 from alphorn.model.errors import Unavailable
 from tests.cli.commands import run
-from tests.cli.test_talking import FakeCluster
+from tests.cli.fake_cluster import FakeCluster
 
 
 class SilentCluster(FakeCluster):

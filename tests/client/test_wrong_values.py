@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import alphorn
-from alphorn.client.choices import check_timeout, choose_consume
+from alphorn.client.choices import check_timeout, choose_consume, choose_policy
 from alphorn.client.inbox import AckMode
 from alphorn.model import conversation as c
 from alphorn.model.errors import Misuse
@@ -27,6 +27,45 @@ def assert_alive(broker: Broker, connection: Any) -> None:
     assert producer.send(1).result(10)
     broker.cut_all()
     assert producer.send(2).result(10)
+
+
+def test_a_queue_and_a_topic_are_named_barely_or_as_a_whole(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        for name in ("orders", "queue:orders"):
+            assert str(session.queue(name)) == "queue:orders"
+        for name in ("a:b", "topic:a:b"):
+            assert str(session.topic(name)) == "topic:a:b"
+
+
+@pytest.mark.parametrize("url", [7, 0, b"alphorn://127.0.0.1", ["alphorn://127.0.0.1"], True, object()])
+def test_a_url_that_is_no_text_is_misuse(url: Any) -> None:
+    for connect in (alphorn.connect, alphorn.aio.connect):
+        with pytest.raises(alphorn.Misuse, match="the URL of a cluster is a str like"):
+            connect(url)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"ttl": "\ud800"},
+        {"overflow": "\ud800"},
+        {"dead_letter": "\ud800"},
+        {"dead_letter": ""},
+        {"max_length": TOO_LARGE},
+        {"delivery_limit": TOO_LARGE},
+        {"retain": "1e30 TB"},
+    ],
+)
+def test_a_policy_that_no_frame_can_carry_is_misuse(policy: dict[str, Any]) -> None:
+    with pytest.raises(alphorn.Misuse):
+        choose_policy("queue:q", policy)
+
+
+@pytest.mark.parametrize("name", ["topic:orders", "queue:", "", 7, None])
+def test_what_names_no_queue_is_misuse(broker: Broker, connect: Connect, name: Any) -> None:
+    with connect(broker.url) as connection, pytest.raises(alphorn.Misuse):
+        connection.session().queue(name)
 
 
 @pytest.mark.parametrize("timeout", ["5", b"5", True, math.nan, [5]])
@@ -72,6 +111,14 @@ def test_any_real_number_is_a_timeout(broker: Broker, connect: Connect) -> None:
     assert [check_timeout(timeout) for timeout in (None, 0, 5, 0.5, Fraction(1, 4), -1)] == [None, 0, 5, 0.5, 0.25, 0]
     with connect(broker.url) as connection:
         assert connection.session().consumer("queue:q").receive(timeout=Fraction(1, 100)) is None
+
+
+def test_who_takes_more_than_any_list_can_hold_is_given_what_there_is(broker: Broker, connect: Connect) -> None:
+    with connect(broker.url) as connection:
+        session = connection.session()
+        session.producer("queue:q").send_many([1, 2]).result(10)
+        assert [message.body for message in session.consumer("queue:q").receive_many(10**30, timeout=10)] == [1, 2]
+        assert_alive(broker, connection)
 
 
 @pytest.mark.parametrize("delay", [1e17, 1e12, math.inf, math.nan, "5", True, -1])

@@ -1,6 +1,9 @@
+import errno
+import os
+
 import pytest
 
-from alphorn.io.addresses import Interface, Lane, find_interface, group_address, parse_address
+from alphorn.io.addresses import Interface, Lane, find_interface, group_address, parse_address, why_not_bound
 from alphorn.model.errors import Misuse
 
 
@@ -46,3 +49,16 @@ def test_an_interface_that_is_not_there_is_named_in_the_refusal():
         find_interface("127.0.0.1", "nowhere")
     with pytest.raises(Misuse, match=r"192\.0\.2\.77"):
         find_interface("192.0.2.77")
+
+
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [
+        (errno.EADDRINUSE, "end that, or choose another port"),
+        (errno.EADDRNOTAVAIL, "write one that it has"),
+        (errno.EACCES, "choose one above 1023"),
+        (errno.EMFILE, "Too many open files; choose another address"),
+    ],
+)
+def test_an_address_that_cannot_be_bound_is_told_with_its_own_way_out(number, way_out):
+    assert why_not_bound(OSError(number, os.strerror(number))).endswith(way_out)

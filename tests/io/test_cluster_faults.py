@@ -146,6 +146,21 @@ def test_a_field_of_the_wrong_name_or_type_is_told_by_the_name_of_its_table(file
         read_cluster_file(path)
 
 
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"\xff\xfe\x00", "is no text; put back what you wrote, or a copy of it"),
+        (b'name = "a', "cannot be understood: .* correct it there"),
+        (b"", "cannot be understood: name is missing, .*; correct it there"),
+    ],
+)
+def test_a_file_that_is_broken_is_one_sentence_with_the_way_out(tmp_path, data, sentence):
+    path = tmp_path / "cluster.toml"
+    path.write_bytes(data)
+    with pytest.raises(Misuse, match=f"^the cluster file {path} {sentence}$"):
+        read_cluster_file(path)
+
+
 def test_a_host_that_is_no_address_is_one_sentence():
     with pytest.raises(Misuse, match="host 'localhost' is no IPv4 address"):
         find_interface("localhost")

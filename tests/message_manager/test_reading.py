@@ -267,6 +267,6 @@ def reading_status(about: About, engine: Engine) -> list[dict[str, object]]:
 
     dispatcher = Dispatcher(engine, lambda sequence: None)
     flow = FlowControl("mm1", lambda link, frame: None, lambda level, event, details: None)
-    described = Picture(about, flow).answer(link.Describe(1, 10), engine, dispatcher, 1)
+    described = Picture(about, flow).answer(link.Describe(1, 10), engine, dispatcher, 1, {}, 0)
     found: list[dict[str, object]] = msgspec.json.decode(described.data)["readers"]
     return found

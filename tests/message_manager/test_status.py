@@ -9,9 +9,9 @@ from alphorn.message_manager.engine import DESCRIBED_MAX
 from alphorn.message_manager.guarded import Guarded
 from alphorn.message_manager.machine import Demoted, Promoted, Witness, WitnessesChanged
 from alphorn.model import link
-from alphorn.model.commands import CreateDestination, DeleteDestination
+from alphorn.model.commands import Acknowledge, CreateDestination, DeleteDestination
 from alphorn.model.destinations import Policy, parse_destination
-from tests.message_manager.test_core import FIRST, ME, QUEUE, Serving
+from tests.message_manager.test_core import CONSUMER, FIRST, ME, QUEUE, Serving
 from tests.message_manager.travel import Side, Travel
 
 
@@ -136,6 +136,24 @@ def test_a_row_is_the_same_whichever_page_it_is_in(serving: Serving) -> None:
     assert (seventh["name"], seventh["depth"], seventh["messages"]) == ("queue:q7", 1, 1)
     assert first.keys() == seventh.keys()
     assert seventh["policy"] == msgspec.to_builtins(Policy())
+
+
+def test_what_consumers_hold_is_told_beside_the_depth_until_it_is_acknowledged(serving: Serving) -> None:
+    for counter in (1, 2, 3):
+        serving.publish(counter)
+    assert [(row["depth"], row["held"]) for row in rows_of(serving.describe(maximum=1))] == [(3, 0)]
+    serving.attach(1)
+    assert [(row["depth"], row["held"]) for row in rows_of(serving.describe(maximum=1))] == [(3, 3)]
+    serving.apply(Acknowledge(QUEUE, 0, CONSUMER, [1, 2]))
+    assert [(row["depth"], row["held"]) for row in rows_of(serving.describe(maximum=1))] == [(1, 1)]
+
+
+def test_client_managers_are_told_with_the_number_of_their_connections(serving: Serving) -> None:
+    serving.introduce(2, b"2" * 10, b"a" * 10, b"b" * 10)
+    serving.ask(2, link.ConnectionOpened(b"c" * 10))
+    serving.ask(2, link.ConnectionLost(b"a" * 10))
+    found = {row["name"]: row["connections"] for row in serving.status()["client_managers"]}
+    assert found == {"cm1": 0, "cm2": 2}
 
 
 def rows_of(described: link.Described) -> list[dict[str, Any]]:

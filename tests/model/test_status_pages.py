@@ -1,15 +1,23 @@
 """Pages of a state, put together."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from alphorn.model.conversation import Done, StatusAnswer
-from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.errors import Misuse, PeerViolation, Unavailable
 from alphorn.model.status_pages import StatusPages, check_complete
 
 
 def page(cursor: int, *names: str, **more: object) -> StatusAnswer:
     return StatusAnswer(1, msgspec.json.encode({**more, "destinations": [{"name": name} for name in names]}), cursor)
+
+
+@pytest.mark.parametrize("most", [-1, 1.5, "5", True, []])
+def test_a_number_of_destinations_that_cannot_be_is_misuse(most: Any) -> None:
+    with pytest.raises(Misuse, match="it is an int of 0 or more, or None for all"):
+        StatusPages(most)
 
 
 def test_pages_are_one_state_in_the_end() -> None:

@@ -1,6 +1,7 @@
 """One real cluster for all tests of what users rely on; each test has destinations of its own."""
 
 import contextlib
+import zlib
 
 import pytest
 
@@ -52,12 +53,18 @@ def other(connect):
 
 @pytest.fixture
 def queue(request):
-    return f"queue:{request.node.name}"
+    return f"queue:{_name_of(request.node)}"
 
 
 @pytest.fixture
 def topic(request):
-    return f"topic:{request.node.name}"
+    return f"topic:{_name_of(request.node)}"
+
+
+def _name_of(test):
+    """Of each test another one, without the words of its parameters: what is expected of an error stands among them,
+    and an error names its destination."""
+    return f"{test.originalname}-{zlib.crc32(test.name.encode()):08x}"
 
 
 @pytest.fixture(params=["cm1", "cm2"])

@@ -118,8 +118,12 @@ def test_a_policy_can_be_replaced(connection, queue):
         ({"priority": 10}, "priority goes from 0 to 9"),
         ({"retain": 60}, "retain is for topics"),
         ({"colour": "red"}, "a policy has no colour"),
-        ({"overflow": "explode"}, "Invalid enum value"),
+        ({"overflow": "explode"}, "overflow is 'explode', not 'block' or 'reject'"),
         ({"dead_letter": "_OTHER"}, "belong to the system"),
+        ({"dead_letter": "queue:_OTHER"}, "belong to the system"),
+        ({"dead_letter": "topic:dead"}, "dead messages wait in a queue"),
+        ({"dead_letter": "queue:"}, "a destination needs a name"),
+        ({"dead_letter": 7}, "dead_letter is 7, not a text"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_with_the_reason(connection, queue, policy, reason):

@@ -107,6 +107,18 @@ def test_a_destination_may_have_its_own_dead_letter_queue(connection, queue):
         assert dead.history["deliveries"] == 1
 
 
+@pytest.mark.parametrize("named", ["{own}", "{bare}", None])
+def test_a_dead_letter_queue_is_named_like_any_queue_or_barely(connection, queue, named):
+    own = f"{queue} dead"
+    bare = own.removeprefix("queue:")
+    with connection.session(ack="individual") as session:
+        wanted = session.queue(bare) if named is None else named.format(own=own, bare=bare)
+        connection.destinations.create(queue, dead_letter=wanted)
+        send(session, queue, ["useless"])
+        take(session.consumer(queue), 1)[0].reject(requeue=False)
+        assert bodies(take(session.consumer(own), 1)) == ["useless"]
+
+
 def test_the_redrive_sends_dead_messages_back_with_fresh_counts(connection, queue):
     own = f"{queue} dead"
     connection.destinations.create(queue, delivery_limit=1, dead_letter=own.removeprefix("queue:"))
@@ -189,7 +201,7 @@ def test_a_policy_lets_all_messages_expire(connection, queue):
 def test_an_expired_message_of_a_durable_subscription_is_dead_as_well(connect, topic):
     own = f"queue:{topic} dead"
     connection = connect(client_id=topic)
-    connection.destinations.create(topic, dead_letter=own.removeprefix("queue:"))
+    connection.destinations.create(topic, dead_letter=own)
     with connection.session() as session:
         session.consumer(topic, subscription="s").close()
         send(session, topic, ["missed"], ttl=0.05)

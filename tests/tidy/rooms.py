@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": _BELOW_CLIENT,
     PACKAGE: frozenset({"aio", "api"}),
     "api": frozenset({"client", "model"}),
-    "aio": frozenset({"client"}),
+    "aio": frozenset({"client", "model"}),
     "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},

@@ -3,8 +3,8 @@
 Each sub-command is a module of this room with a function `register(app)`; only the module of the command that runs is
 imported, so that a short command ends soon, and none for the help of `alphorn` itself. An `Error` becomes one sentence
 on standard error and exit code 1, never a traceback: it was raised on purpose and its text says the way out. So does
-output that cannot be written; a reader that goes away, such as `head`, ends a command without a word. Everything else
-is a bug and keeps its traceback.
+output that cannot be written, and wrong usage, which is exit code 2; a reader that goes away, such as `head`, ends a
+command without a word. Everything else is a bug and keeps its traceback.
 
 Whoever asked for `--json` reads standard output: there the last line of a command that failed is an object with its
 `error`, a class of `model/errors.py`, and the sentence as its `reason`. That holds for wrong usage too.
@@ -16,6 +16,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ COMMANDS = {  # what the help of `alphorn` itself says of each, where none is lo
     "browse": "Print the messages of a queue, and leave them there.",
     "tail": "Follow a topic: print messages as they come.",
     "status": "Show nodes with their roles, channels, destinations.",
-    "destinations": "List, show, create, change, delete destinations.",
+    "destinations": "List, show, create, change, purge, delete destinations.",
     "dlq": "List, redrive and purge dead messages.",
     "move": "Move a destination to another channel.",
     "channel": "Drain a channel, or open it again.",
@@ -53,6 +54,12 @@ MODULES = {"browse": "receive", "tail": "receive"}  # of commands that are not n
 OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 INTERRUPTED = 128 + signal.SIGINT  # as shells count
 WRONG_USAGE = 2
+PHRASES = (  # of the library that reads arguments, and how they are said within one sentence
+    (r"^Invalid value for (.*?): Input should be", r"\1 should be"),
+    (r": Value error, ", r": "),
+    (r"\(Possible ", r"(possible "),
+    (r"\. Did you mean (.*)\?$", r" (did you mean \1?)"),
+)
 
 
 class Command(Protocol):
@@ -113,7 +120,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     wants_json = "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
     try:
         _refuse_stripped_assertions()
-        code = _run_for_program(app, arguments) if wants_json else _run_app(app, arguments)
+        code = _run_app(app, arguments, wants_json=wants_json)
         sys.stdout.flush()
     except Error as error:
         _complain(str(error))
@@ -133,30 +140,27 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _run_for_program(app: typer.Typer, arguments: Sequence[str]) -> int:
-    """As `_run_app`, where wrong usage is no page for people."""
+def _run_app(app: typer.Typer, arguments: Sequence[str], *, wants_json: bool) -> int:
     try:
         code = app(args=arguments, prog_name="alphorn", standalone_mode=False)
     except typer.TyperException as error:
-        sentence = _usage_fault(error)
-        _complain(sentence)
-        _tell_program(Misuse.__name__, sentence)
+        if sentence := _usage_fault(error, arguments):
+            _complain(sentence)
+            if wants_json:
+                _tell_program(Misuse.__name__, sentence)
         return WRONG_USAGE
     return code if isinstance(code, int) else 0
 
 
-def _usage_fault(error: typer.TyperException) -> str:
-    said: str = getattr(error, "format_message", error.__str__)().rstrip(".")
+def _usage_fault(error: typer.TyperException, arguments: Sequence[str]) -> str:
+    """One sentence; nothing where a group of commands was called without one, which has shown its help by then."""
+    said = error.format_message().rstrip(".")
+    for pattern, ours in PHRASES:
+        said = re.sub(pattern, ours, said)
     context: typer.Context | None = getattr(error, "ctx", None)
-    return f"{said}; see {context.command_path if context else 'alphorn'} --help"
-
-
-def _run_app(app: typer.Typer, arguments: Sequence[str]) -> int:
-    try:
-        app(args=arguments, prog_name="alphorn")
-    except SystemExit as done:  # how the application reports every ordinary end, and wrong usage
-        return done.code if isinstance(done.code, int) else 0
-    return 0
+    named = next((argument for argument in arguments if argument in COMMANDS), "")
+    command = context.command_path if context else f"alphorn {named}".rstrip()
+    return said and f"{said[0].lower()}{said[1:]}; see {command} --help"
 
 
 def _complain(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""`alphorn destinations`: lists, shows, creates, changes and deletes queues and topics."""
+"""`alphorn destinations`: lists, shows, creates, changes, purges and deletes queues and topics."""
 
 from typing import Annotated, Any
 
@@ -38,9 +38,11 @@ PolicyOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    destinations = typer.Typer(no_args_is_help=True, help="List, show, create, change and delete queues and topics.")
+    destinations = typer.Typer(
+        no_args_is_help=True, help="List, show, create, change, purge and delete queues and topics."
+    )
     destinations.command("list")(list_all)
-    for command in (show, create, delete):
+    for command in (show, create, purge, delete):
         destinations.command()(command)
     destinations.command("policy")(set_policy)
     app.add_typer(destinations, name="destinations")
@@ -119,6 +121,17 @@ def set_policy(
         connection.destinations.policy(target, **chosen)
     if as_json:
         print(to_json({"destination": target}))
+
+
+def purge(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
+    """Let go of all messages in a queue, for ever, and tell how many; the queue stays."""
+    target = destination_of(destination)
+    with connected(url, f"{target} does not confirm yet") as connection:
+        count = connection.destinations.purge(target)
+    if as_json:
+        print(to_json({"destination": target, "messages": count}))
+    else:
+        print(f"{target}: {count:,} message{' was' if count == 1 else 's were'} let go of")
 
 
 def delete(destination: DestinationArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:

@@ -61,6 +61,10 @@ def send(
     priority: Annotated[int, typer.Option(min=0, max=9, help="9 is the most urgent.")] = 4,
     ttl: Annotated[float | None, typer.Option(min=0, help="Seconds after which it expires.")] = None,
     delay: Annotated[float | None, typer.Option(min=0, help="Seconds before it is delivered.")] = None,
+    key: Annotated[str | None, typer.Option(help="Of its group, or of the value that it replaces.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="What it is, for who receives it.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(help="What it answers, or is to be answered with.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="Where answers go, as queue:answers.")] = None,
     file: Annotated[
         str | None, typer.Option(help="Send this file's bytes, however many they are; - is standard input.")
     ] = None,
@@ -74,17 +78,15 @@ def send(
     """
     if body is not None and file is not None:
         raise Misuse("there are two bodies, an argument and --file; give one")
+    fields = {"ttl": ttl, "delay": delay, "key": key, "type": kind, "correlation_id": correlation_id}
+    fields |= {"reply_to": destination_of(reply_to) if reply_to is not None else None}
+    settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
+    settings |= {name: value for name, value in fields.items() if value is not None}
     if file is not None:
         with open_file(file) as source:
-            _send(destination, begin(source, count), count, _settings(properties, priority, ttl, delay), url, as_json)
+            _send(destination, begin(source, count), count, settings, url, as_json)
         return
-    said = body if body is not None else read_input()
-    _send(destination, said, count, _settings(properties, priority, ttl, delay), url, as_json)
-
-
-def _settings(properties: list[str] | None, priority: int, ttl: float | None, delay: float | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"properties": parse_properties(properties or []), "priority": priority}
-    return settings | {name: value for name, value in (("ttl", ttl), ("delay", delay)) if value is not None}
+    _send(destination, body if body is not None else read_input(), count, settings, url, as_json)
 
 
 def _send(
@@ -132,7 +134,8 @@ def _send_all(
 def batches(count: int) -> Iterator[int]:
     """The sizes of the calls that send so many messages."""
     whole, rest = divmod(count, BATCH)
-    yield from [BATCH] * whole
+    for _ in range(whole):
+        yield BATCH
     if rest:
         yield rest
 
@@ -170,7 +173,7 @@ def parse_properties(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise Misuse(f"the property {pair!r} has no value; write it as --property name=value")
+            raise Misuse(f"the property {pair!r} has no name or no value; write it as --property name=value")
         try:
             typed = json.loads(value)
         except ValueError:
@@ -237,6 +240,11 @@ def _standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def _called(source: BinaryIO) -> str:
+    name = getattr(source, "name", 0)
+    return f"the file {name}" if isinstance(name, str) else "standard input"
+
+
 def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
     """So many bytes, or (not waiting) as many as there are; raises `Misuse`."""
     try:
@@ -244,7 +252,7 @@ def read_some(source: BinaryIO, size: int, *, is_waiting: bool) -> bytes:
             return source.read1(size)
         return source.read(size)
     except OSError as error:
-        raise Misuse(f"the file cannot be read: {error.strerror}; check the path and the disk") from None
+        raise Misuse(f"{_called(source)} cannot be read: {error.strerror}; check what it is, and its disk") from None
 
 
 def begin(source: BinaryIO, count: int) -> bytes | Begun:

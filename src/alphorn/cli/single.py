@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from alphorn.cli.up import say
+from alphorn.cli.up import directory_of, say
 from alphorn.io.cluster_file import read_cluster_file
 from alphorn.io.local_cluster import (
     BASE_PORT,
@@ -35,7 +35,13 @@ def register(app: typer.Typer) -> None:
 def single(
     *,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where everything is kept; the next start there continues.")
+        Path,
+        typer.Option(
+            "--dir",
+            parser=directory_of,
+            metavar="DIR",
+            help="Where everything is kept; the next start there continues.",
+        ),
     ] = DIRECTORY,
     port: Annotated[
         int | None,

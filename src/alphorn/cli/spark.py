@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from alphorn.cli.talking import JsonOption, UrlOption
+from alphorn.cli.talking import JsonOption, UrlOption, connected
 from alphorn.cli.up import say
 from alphorn.client.url import DEFAULT_URL
 from alphorn.model.errors import Corruption, Misuse
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 WIDTH = 160  # where there is no terminal to ask
+SECONDS_MAX = 1e9  # thirty years
 
 MasterOption = Annotated[
     str, typer.Option("--master", help="Spark's master: local[*], spark://host:7077, yarn, k8s://…")
@@ -56,9 +57,13 @@ def _surroundings(job: str, url: str, master: str, conf: list[str] | None) -> It
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise Misuse("Spark jobs need PySpark and PyArrow, which are not installed; pip install 'alphorn[spark]'")
     from alphorn.spark.jobs.runners import Surroundings
-    from alphorn.spark.jobs.starting import parse_setting, start_spark
+    from alphorn.spark.jobs.starting import check_master, parse_setting, start_spark
 
-    spark = start_spark(job, master, dict(parse_setting(text) for text in conf or ()))
+    check_master(master)
+    settings = dict(parse_setting(text) for text in conf or ())
+    with connected(url):
+        pass  # a cluster that is not there is told before Spark has taken its time to start
+    spark = start_spark(job, master, settings)
     try:
         yield Surroundings(spark, url, Console(stderr=True), say)
     finally:
@@ -70,7 +75,10 @@ def archive(
     root: ArchiveOption,
     destination: Annotated[str, typer.Option(help="What to archive: topic:orders, or glob:topic:orders.*")],
     every: Annotated[
-        float | None, typer.Option(help="Go on, and look every so many seconds; without it, end with what is there.")
+        float | None,
+        typer.Option(
+            min=0, max=SECONDS_MAX, help="Go on, and look every so many seconds; without it, end with what is there."
+        ),
     ] = None,
     batch: Annotated[int, typer.Option(help="Messages of one batch at most.", min=1)] = 1_000_000,
     compact: Annotated[bool, typer.Option("--compact", help="Join small files afterwards.")] = False,
@@ -156,8 +164,12 @@ def consolidate(
 
 def audit(
     *,
-    grace: Annotated[float, typer.Option(help="Seconds of the newest testimony that are not judged yet.")] = 30.0,
-    deadline: Annotated[float, typer.Option(help="Seconds until something must have become of a message.")] = 3600.0,
+    grace: Annotated[
+        float, typer.Option(min=0, max=SECONDS_MAX, help="Seconds of the newest testimony that are not judged yet.")
+    ] = 30.0,
+    deadline: Annotated[
+        float, typer.Option(min=0, max=SECONDS_MAX, help="Seconds until something must have become of a message.")
+    ] = 3600.0,
     out: OutOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

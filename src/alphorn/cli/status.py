@@ -5,6 +5,7 @@ A destination counts the messages that ever came (`messages`) and those that wai
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from alphorn.client.url import DEFAULT_URL
 TABLES = ("nodes", "channels", "destinations", "readers", "moves")
 SHOWN_MAX = 1_000  # destinations in a table
 RATES_S_MIN = 0.1
+RATES_S_MAX = 86_400.0
 
 Rows = list[dict[str, Any]]
 
@@ -30,7 +32,12 @@ def status(
     *,
     rates: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=RATES_S_MIN, help="Look twice, so long apart, and tell messages a second."),
+        typer.Option(
+            metavar="SECONDS",
+            min=RATES_S_MIN,
+            max=RATES_S_MAX,
+            help="Look twice, so long apart, and tell messages a second.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
@@ -50,7 +57,8 @@ def status(
     if as_json:
         print(to_json(found, indent=2))
         return
-    found.get("nodes", []).sort(key=_place)
+    found["nodes"] = sorted(map(_node_for_people, found.get("nodes", [])), key=_place)
+    found.get("destinations", []).sort(key=lambda row: str(row["name"]))
     console = open_console()
     for title in TABLES:
         if title == "moves" and not found.get(title):
@@ -58,8 +66,8 @@ def status(
         show_rows(console, title, found.get(title, []))
         if title == "destinations" and (more := _more(found)):
             console.print(f"and {more:,} more: alphorn destinations list\n")
-    for channel in found["lost"]:
-        console.print(Text(f"{channel} has no primary now, and its destinations are not known", "red"))
+    for sentence in _worries(found):
+        console.print(Text(sentence, "red"))
 
 
 def add_rates(before: Rows, rows: Rows, seconds: float) -> None:
@@ -76,6 +84,28 @@ def add_rates(before: Rows, rows: Rows, seconds: float) -> None:
         row["in_per_s"] = round(came / seconds, 1)
         if row["name"].startswith("queue:"):
             row["out_per_s"] = round(max(0, came - row["depth"] + was["depth"]) / seconds, 1)
+
+
+def _node_for_people(node: dict[str, Any]) -> dict[str, Any]:
+    """A node's row in few columns: who has no role is what it is, and only Message Managers are behind or store."""
+    is_replica = node.get("kind") == "message_manager"
+    return node | {
+        "role": node.get("role") or str(node.get("kind", "")).replace("_", " "),
+        "lag": node.get("lag") if is_replica else None,
+        "clients": node.get("connections"),
+        "store": node.get("store_bytes"),
+    }
+
+
+def _worries(found: dict[str, Any]) -> Iterator[str]:
+    """What somebody should see to."""
+    for channel in found.get("channels", []):
+        there, wanted = channel.get("copies", 0), channel.get("copies_wanted", 0)
+        if there < wanted:
+            copies = f"{there} cop{'ies' if there != 1 else 'y'}"
+            yield f"{channel['name']} has {copies} of what is committed, and {wanted} are wanted; see to its backups"
+    for channel in found["lost"]:
+        yield f"{channel} has no primary now, and its destinations are not known"
 
 
 def _place(node: dict[str, Any]) -> list[tuple[int, str]]:

@@ -5,7 +5,7 @@ whatever else a row knows is for programs (`--json`), but for the reason why som
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -14,9 +14,9 @@ from rich.text import Text
 
 RATES = ("in_per_s", "out_per_s")  # columns that are there only where somebody asked for them
 COLUMNS = {
-    "nodes": ("name", "kind", "role", "channel", "epoch", "lag", "address", "pid"),
+    "nodes": ("name", "role", "channel", "lag", "clients", "store", "address", "pid"),
     "channels": ("name", "primary", "epoch", "sequence", "copies", "copies_wanted", "destinations", "closed"),
-    "destinations": ("name", "channel", "depth", "consumers", "subscriptions", *RATES),
+    "destinations": ("name", "channel", "depth", "held", "consumers", "subscriptions", *RATES),
     "readers": ("name", "channel", "sequence", "lag"),
     "moves": ("name", "from", "to", "stage"),
     "dead messages": ("died", "destination", "reason", "deliveries", "id"),
@@ -25,6 +25,7 @@ COLUMNS = {
 GAPS = (2, 1)  # between columns; the narrower one where only that fits
 PLAIN = ("pid", "epoch")  # numbers that are names, and have no thousands
 COLOURS = {"primary": "green", "unreachable": "red"}  # by role
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 Row = dict[str, Any]
 
@@ -52,9 +53,8 @@ def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
             console.print(line)
     else:
         _show_blocks(console, title, columns, cells)
-    for row in rows:
-        if row.get("blocked"):
-            console.print(Text(_blocked(row), "red"))
+    for sentence in _blocked(rows):
+        console.print(Text(sentence, "red"))
     console.print()
 
 
@@ -90,15 +90,32 @@ def _text(column: str, value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int) and column == "store":
+        return _size(value)
     if isinstance(value, int) and column not in PLAIN:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.1f}"
-    return str(value).replace("_", " ") if column == "kind" else str(value)
+    return str(value)
 
 
-def _blocked(row: Row) -> str:
-    """Why something takes nothing, and whom that makes wait."""
-    waiting = row.get("blocked_producers", 0)
-    who = f"; {waiting:,} producer{'s wait' if waiting != 1 else ' waits'}" if waiting else ""
-    return f"{row.get('name')} is blocked: {row['blocked']}{who}"
+def _size(count: float) -> str:
+    """Bytes in the unit that leaves the fewest digits."""
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if count >= 10 or not unit else f"{count:.1f} {UNITS[unit]}"
+
+
+def _blocked(rows: Sequence[Row]) -> Iterator[str]:
+    """Why something takes nothing, and whom that makes wait; what has the same reason, as a full disk, once."""
+    reasons: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.get("blocked"):
+            reasons.setdefault(row["blocked"], []).append(row)
+    for reason, blocked in reasons.items():
+        waiting = sum(row.get("blocked_producers", 0) for row in blocked)
+        who = f"; {waiting:,} producer{'s wait' if waiting != 1 else ' waits'}" if waiting else ""
+        others = len(blocked) - 1
+        what = f"and {others:,} other{'s' * (others != 1)} are" if others else "is"
+        yield f"{blocked[0].get('name')} {what} blocked: {reason}{who}"

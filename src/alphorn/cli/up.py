@@ -42,6 +42,13 @@ class TransportChoice(StrEnum):
     RELAY = "relay"
 
 
+def directory_of(text: str) -> Path:
+    """Where a cluster is kept; an empty name, as of a variable that is not set, is not the place where one is."""
+    if not text:
+        raise Misuse("--dir names no directory; give its path, or . for the one you are in")
+    return Path(text)
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command()(up)
@@ -50,7 +57,10 @@ def register(app: typer.Typer) -> None:
 def up(
     *,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where everything is kept; the next `up` there continues.")
+        Path,
+        typer.Option(
+            "--dir", parser=directory_of, metavar="DIR", help="Where everything is kept; the next `up` there continues."
+        ),
     ] = DIRECTORY,
     client_managers: Annotated[
         int | None, typer.Option(help=f"How many take clients, 1 to {NODES_MAX}.", show_default="1")

@@ -4,6 +4,7 @@ import datetime
 import math
 import numbers
 import re
+import sys
 import time
 from typing import Any
 
@@ -22,8 +23,8 @@ from alphorn.client.packing import (
 from alphorn.client.url import Target
 from alphorn.message_manager.selector import parse as parse_selector
 from alphorn.model.conversation import Consume, ConsumePattern
-from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination
-from alphorn.model.errors import Misuse
+from alphorn.model.destinations import KINDS, Destination, DestinationKind, Policy, parse_destination
+from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.fitting import Unfit, fit
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
 from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
@@ -33,6 +34,7 @@ PREFETCH_MAX = 1_000_000
 TIMEOUT_S_MAX = 1e9  # thirty years: who would wait longer waits for ever, since locks cannot count much further
 SEQUENCE_MAX = (1 << 63) - 1  # of a log entry
 
+WHOLE_FORMS = tuple(f"{kind}:" for kind in KINDS)  # how a destination's name begins that says its kind
 DestinationLike = str | Destination
 Source = DestinationLike | Pattern  # what a consumer receives from
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KB|MB|GB|TB)", re.IGNORECASE)
@@ -51,6 +53,19 @@ def check_destination(destination: Any) -> str:
             f"a destination is a str like 'queue:orders', or what session.queue gives, not {type(destination).__name__}"
         )
     return str(parse_destination(destination))
+
+
+def named(kind: DestinationKind, name: Any) -> Destination:
+    """The queue or topic of this name, bare or in its whole form; raises `Misuse` or `InvalidDestination`."""
+    if type(name) is not str:
+        raise Misuse(f"the name of a destination is a str, not {type(name).__name__}")
+    destination = Destination(kind, name)
+    if name.startswith(WHOLE_FORMS):
+        destination = parse_destination(name)
+        if destination.kind is not kind:
+            raise InvalidDestination(f"{name} is no {kind.name.lower()}; call session.{destination.kind.name.lower()}")
+    destination.check()
+    return destination
 
 
 def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
@@ -76,6 +91,13 @@ def check_patience(timeout: Any, name: str) -> float:
     """As `check_timeout`, with infinity for ever."""
     seconds = check_timeout(timeout, name)
     return math.inf if seconds is None else seconds
+
+
+def check_maximum(maximum: Any) -> int:
+    """How many messages to take at once; raises `Misuse`. Nobody has more than a list can."""
+    if type(maximum) is not int or maximum < 1:
+        raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
+    return min(maximum, sys.maxsize)
 
 
 def check_sequence(name: str, number: Any) -> int:
@@ -276,11 +298,16 @@ def _start_at(moment: datetime.datetime) -> tuple[int, int]:
 
 
 def choose_policy(destination: str, policy: dict[str, Any]) -> bytes:
-    """A policy as it is sent; raises `Misuse` that names what is wrong. `retain` is a time or a size."""
+    """A policy as it is sent; raises `Misuse` that names what is wrong.
+
+    `retain` is a time or a size, `dead_letter` a queue in any form or its bare name.
+    """
     policy = dict(policy)
     if "retain" in policy:
         name, value = _retain_of(policy.pop("retain"))
         policy[name] = value
+    if "dead_letter" in policy:
+        policy["dead_letter"] = _dead_letter_of(policy["dead_letter"])
     known = Policy.__struct_fields__
     if unknown := sorted(set(policy) - set(known)):
         raise Misuse(f"a policy has no {', '.join(unknown)}; it has retain, {', '.join(known)}")
@@ -300,3 +327,14 @@ def _retain_of(retain: Any) -> tuple[str, Any]:
     if type(retain) is str and (found := _SIZE.fullmatch(retain.strip())):
         return "retain_bytes", int(float(found[1]) * _SIZE_UNITS[found[2].upper()])
     raise Misuse(f"retain is {retain!r}; it is a number of seconds, a timedelta, or a size like '500 MB'")
+
+
+def _dead_letter_of(queue: Any) -> Any:
+    """The bare name of a queue, as a policy has it."""
+    if type(queue) is Destination:
+        queue = str(queue)
+    if type(queue) is not str:
+        return queue
+    if queue.startswith("topic:"):
+        raise Misuse(f"dead_letter is {queue}; dead messages wait in a queue, so name one like 'queue:broken'")
+    return named(DestinationKind.QUEUE, queue).name

@@ -34,7 +34,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_url(url: str | None, environment: Mapping[str, str]) -> str:
-    """The URL of this call, of the environment, or the local cluster's."""
+    """The URL of this call, of the environment, or the local cluster's; raises `Misuse` for what is no text."""
+    if url is not None and not isinstance(url, str):
+        raise Misuse(f"the URL of a cluster is a str like 'alphorn://127.0.0.1:7700', not {type(url).__name__}")
     return url or environment.get(URL_VARIABLE) or DEFAULT_URL
 
 

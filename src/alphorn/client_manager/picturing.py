@@ -152,7 +152,7 @@ class Picturing:
     def _gathered(self, gathering: "_Gathering", key: tuple[int, int]) -> None:
         gathering.waiting.pop(key, None)
         settings = self._desk.settings
-        own = client_manager_row(settings.name, settings.pid, settings.address)
+        own = client_manager_row(settings.name, settings.pid, settings.address, len(self._desk.connections))
         if not gathering.waiting and self._desk.is_there(gathering.connection):
             status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes, own)
             answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)

@@ -7,6 +7,7 @@ organisation-local range 239.192.0.0/14 (RFC 2365), which no link-local multicas
 """
 
 import enum
+import errno
 import fcntl
 import ipaddress
 import socket
@@ -85,6 +86,18 @@ def find_interface(host: str, name: str = "") -> Interface:
     return Interface(name=name, index=index, mtu=int.from_bytes(answer[16:20], sys.byteorder))
 
 
+def why_not_bound(error: OSError) -> str:
+    """Why nobody can listen at an address, and the way out."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "another program uses the port; end that, or choose another port"
+        case errno.EADDRNOTAVAIL:
+            return "no interface of this machine has that address; write one that it has"
+        case errno.EACCES:
+            return "this user may not use so low a port; choose one above 1023"
+    return f"{error.strerror}; choose another address"
+
+
 def _ask(probe: socket.socket, request: int, name: str) -> bytes:
     return fcntl.ioctl(probe, request, struct.pack("16s240x", name.encode()))
 
@@ -99,4 +112,4 @@ def _interface_with(host: str) -> str:
                 continue
             if answer[20:24] == wanted:
                 return name
-    raise Misuse(f"no interface has {host} as its first address; name the interface, or use another address")
+    raise Misuse(f"no interface of this machine has {host} as its first address; use one that `ip -4 addr` shows first")

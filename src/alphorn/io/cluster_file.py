@@ -59,14 +59,14 @@ CHANNEL_BYTES_MAX = 16 << 20
 class BusTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bus: a network that carries channels. A file that names none has one, with everybody on it."""
 
-    name: str
+    name: str  # by which channels name it
     network: str  # the addresses that are on it, like 10.1.0.0/16
 
 
 class ChannelTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One channel: one log. But for `removed`, all of it stays as it was when the cluster was founded."""
 
-    name: str
+    name: str  # as nodes, `alphorn move` and `alphorn status` name it
     group: int  # 32-bit id on the network, different for each channel of each cluster
     copies: int = 2  # data servers that have a message on disk before it is confirmed
     copies_min: int = 1  # how far that may fall when data servers are away, by a recorded decision
@@ -95,7 +95,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     name: str  # also of its folder below the cluster's directory, so a plain file name
-    kind: NodeKind  # "message_manager", "client_manager" or "witness"
+    kind: NodeKind  # what it does
     process: str = ""  # nodes with the same word here run in one process; empty for a process of its own
     channel: str = ""  # of a Message Manager
     bus: str = ""  # "host:port" of a Message Manager's member, on the first bus of its channel
@@ -116,12 +116,12 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     name: str  # for people
     directory: str  # each node keeps its stores and its log in a folder of its own name below
-    channels: tuple[ChannelTable, ...]
-    nodes: tuple[NodeTable, ...]
-    buses: tuple[BusTable, ...] = ()
+    channels: tuple[ChannelTable, ...]  # a table [[channels]] for each
+    nodes: tuple[NodeTable, ...]  # a table [[nodes]] for each
+    buses: tuple[BusTable, ...] = ()  # a table [[buses]] for each, where machines have several networks
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
     prepare: Literal["involved", "all"] = "involved"  # channels that prepare a transaction over several of them
-    log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes: log.jsonl in the node's folder, standard error
+    log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes; the file is log.jsonl in its folder
 
     def node(self, name: str) -> NodeTable:
         """A node by its name; raises `Misuse`."""
@@ -290,9 +290,11 @@ def read_cluster_file(path: Path) -> ClusterFile:
         decode = msgspec.json.decode if path.suffix == ".json" else msgspec.toml.decode
         file = fit(decode(data), ClusterFile)
     except OSError as error:
-        raise Misuse(f"the cluster file {path} cannot be read: {error.strerror}") from None
+        raise Misuse(f"the cluster file {path} cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise Misuse(f"the cluster file {path} is no text; put back what you wrote, or a copy of it") from None
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Misuse(f"the cluster file {path} cannot be understood: {error}") from None
+        raise Misuse(f"the cluster file {path} cannot be understood: {error}; correct it there") from None
     file.check()
     start = path.absolute().parent
     return msgspec.structs.replace(

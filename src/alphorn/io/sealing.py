@@ -45,6 +45,7 @@ _WINDOW_MASK = (1 << WINDOW) - 1
 _NONCE = struct.Struct(">IQ")
 _COUNTER = struct.Struct(">Q")
 
+WAY_TO_KEY = "copy it from another node, or make the first one with: openssl rand -hex 32"
 Buffer = bytes | bytearray | memoryview
 
 
@@ -53,14 +54,14 @@ def load_cluster_key(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise Misuse(f"cluster key {path} cannot be read ({error.strerror}); copy it from another node") from error
+        raise Misuse(f"cluster key {path} cannot be read ({error.strerror}); {WAY_TO_KEY}") from error
     with open(descriptor, encoding="ascii", errors="replace") as file:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o077:
             raise Misuse(f"cluster key {path} is open to other users (mode {mode:04o}); run chmod 600 on it")
         text = file.read(4096).strip()
     if not re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", text):
-        raise Misuse(f"cluster key {path} is not {2 * KEY_BYTES} hexadecimal digits; copy it from another node")
+        raise Misuse(f"cluster key {path} is not {2 * KEY_BYTES} hexadecimal digits; {WAY_TO_KEY}")
     return bytes.fromhex(text)
 
 

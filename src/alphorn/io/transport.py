@@ -14,6 +14,7 @@ import msgspec
 
 from alphorn.bus.frames import Parts
 from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP
+from alphorn.io.addresses import why_not_bound
 from alphorn.io.capture import Capture
 from alphorn.io.connections import Connections, ConnectionSettings
 from alphorn.io.multicast import Datagrams, MulticastSettings
@@ -76,7 +77,7 @@ class Transport:
                 self._datagrams = self._make_datagrams(self._on_frames)
                 if port or attempt == _PORT_ATTEMPTS - 1:
                     place = f"{host}:{port}"
-                    raise Misuse(f"{place} cannot be opened ({error.strerror}); end what uses it, or move") from error
+                    raise Misuse(f"{place} cannot be opened: {why_not_bound(error)}") from error
 
     async def start(self, origin: bytes) -> None:
         """Begins to receive; `origin` is this run's."""

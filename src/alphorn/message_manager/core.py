@@ -86,7 +86,7 @@ class MessageManager:
         self._numbers: dict[bytes, int] = {}  # of Client Managers, as the dispatcher knows them
         self._awaited = Awaited()
         self._absent = Absent()
-        self._presence = Presence()
+        self._presence = self._picture.presence
         self._doubts = Doubts()
         self._advertising = Advertising(self.engine, self._tell, self._log)
         self._claims, self._early = Claims(), Early()
@@ -260,7 +260,7 @@ class MessageManager:
         self._dispatcher = Dispatcher(self.engine, self._entry, known, is_doubtful=self._farewells.is_recent(now))
         self.flow.begin(self.engine)
         self._absent = Absent()
-        self._presence = Presence()
+        self._presence = self._picture.presence = Presence()
         self._doubts = Doubts(self.engine.unresolved, now)
         self._advertising = Advertising(self.engine, self._tell, self._log, is_complete=not known)
         self._claims, self._early = Claims(), Early()

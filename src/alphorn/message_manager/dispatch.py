@@ -12,7 +12,7 @@ for the sake of order. A message that may have been delivered before says so in 
 Only queues and subscriptions that something happened to are looked at, so idle ones cost nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -334,9 +334,9 @@ class Dispatcher:
         notices, self._notices = self._notices, []
         return notices
 
-    def count(self, destination: int) -> int:
-        """How many consumers a destination has, with all its subscriptions."""
-        return sum(len(outlet.consumers) for outlet in self._outlets.get(destination, {}).values())
+    def outlets(self, destination: int) -> Collection[Outlet]:
+        """Where its messages are given out now: a queue has one at most, a topic one for each subscription."""
+        return self._outlets.get(destination, {}).values()
 
     def describe(self) -> dict[str, Any]:
         """What it knows, printable; of many destinations only some."""

@@ -55,7 +55,7 @@ class Lengthy:
         if isinstance(question, link.Look):
             return number, self._look(engine, question) if dispatcher is not None else []
         if isinstance(question, link.Describe):
-            known = [introduced for introduced in links.values() if introduced is not None]
+            known = {place: introduced for place, introduced in links.items() if introduced is not None}
             read = self._reading.messages
             return number, [self._picture.answer(question, engine, dispatcher, epoch, known, read)]
         answer = self._reading.answer(engine, question)

@@ -259,6 +259,11 @@ class Outlet:
         self._lent = RangeSet()
 
     @property
+    def held(self) -> int:
+        """How many messages consumers have; costs by intervals."""
+        return len(self._locks)
+
+    @property
     def given(self) -> RangeSet:
         """All that consumers have, or may have had as far as anybody can tell."""
         found = RangeSet((start, end) for _, start, end in self._locks.parts(0, POSITION_MAX))

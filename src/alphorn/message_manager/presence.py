@@ -8,6 +8,8 @@ It is *lost* once its Client Manager has said so, or has left the cluster itself
 the clients behind it: nobody takes anything from them for that, before they would be given up anyway.
 """
 
+from collections import Counter
+
 from alphorn.message_manager.absent import HOLD_S
 from alphorn.model.errors import Misuse
 
@@ -15,10 +17,11 @@ from alphorn.model.errors import Misuse
 class Presence:
     """All connections, by the links of Client Managers that named them."""
 
-    __slots__ = ("_clients", "_cut", "_left", "_links", "_lost", "_names", "_resumptions", "now")
+    __slots__ = ("_clients", "_counts", "_cut", "_left", "_links", "_lost", "_names", "_resumptions", "now")
 
     def __init__(self) -> None:
         self._links: dict[bytes, set[int]] = {}
+        self._counts: Counter[int] = Counter()  # of connections, by link
         self._resumptions: dict[bytes, int] = {}
         self._lost: set[bytes] = set()
         self._cut: dict[bytes, tuple[bytes, float]] = {}  # those behind a broken link: whose it was, and since when
@@ -29,7 +32,10 @@ class Presence:
 
     def enter(self, connection: bytes, link: int) -> None:
         """A Client Manager has this connection."""
-        self._links.setdefault(connection, set()).add(link)
+        links = self._links.setdefault(connection, set())
+        if link not in links:
+            links.add(link)
+            self._counts[link] += 1
         self._lost.discard(connection)
         self._cut.pop(connection, None)
 
@@ -47,6 +53,10 @@ class Presence:
     def named_by(self, link: int) -> set[bytes]:
         """The connections that a Client Manager has, by its own word."""
         return {connection for connection, links in self._links.items() if link in links}
+
+    def count(self, link: int) -> int:
+        """How many connections a Client Manager has, by its own word."""
+        return self._counts[link]
 
     def is_lost(self, connection: bytes) -> bool:
         """Whether its client is known to be cut off; it may come back all the same."""
@@ -81,6 +91,7 @@ class Presence:
         """The link of a Client Manager broke; gives the connections that nobody else has."""
         away = [connection for connection in sorted(self.named_by(link)) if self._strike(connection, link)]
         self._cut.update(dict.fromkeys(away, (origin, self.now)))
+        del self._counts[link]  # a Counter forgets what it does not know as well
         if origin in self._left:
             self._left.discard(origin)
             self.give_up(origin)
@@ -100,7 +111,7 @@ class Presence:
 
     def forget(self, connection: bytes) -> None:
         """It will not come back."""
-        self._links.pop(connection, None)
+        self._counts.subtract(self._links.pop(connection, ()))
         self._resumptions.pop(connection, None)
         self._lost.discard(connection)
         self._cut.pop(connection, None)
@@ -112,7 +123,9 @@ class Presence:
         links = self._links.get(connection)
         if links is None:
             return True
-        links.discard(link)
+        if link in links:
+            links.remove(link)
+            self._counts[link] -= 1
         if links:
             return False
         del self._links[connection]

@@ -1,7 +1,7 @@
 """What `alphorn status` shows of a Message Manager and, from the primary, of its channel."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.machine import Witness
+from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.readers import Reader
 from alphorn.message_manager.topic import Topic
@@ -38,11 +39,12 @@ class Picture:
     Whatever is there from the first page to the last is in one of them, once, whatever else comes and goes meanwhile.
     """
 
-    __slots__ = ("_about", "_epoch", "_flow", "_numbers", "witnesses")
+    __slots__ = ("_about", "_epoch", "_flow", "_numbers", "presence", "witnesses")
 
     def __init__(self, about: About, flow: FlowControl) -> None:
         self._about = about
         self._flow = flow
+        self.presence = Presence()  # of clients, while it is primary
         self.witnesses: tuple[Witness, ...] = ()
         self._numbers: list[int] = []  # of all destinations when somebody began with the first: sorting takes its time
         self._epoch = 0  # in which that was: after another one's, others may have been created
@@ -53,8 +55,8 @@ class Picture:
         engine: Engine,
         dispatcher: Dispatcher | None,
         epoch: int,
-        introduced: Sequence[Introduce] = (),
-        read: int = 0,
+        introduced: Mapping[int, Introduce],
+        read: int,
     ) -> Described:
         """One page, for a Client Manager to put together (client_manager/picturing.py)."""
         parts: dict[str, Any] = {}
@@ -85,7 +87,7 @@ class Picture:
             "read": read,  # messages that readers of the log got here
         }
 
-    def _channel(self, engine: Engine, epoch: int, introduced: Sequence[Introduce]) -> dict[str, Any]:
+    def _channel(self, engine: Engine, epoch: int, introduced: Mapping[int, Introduce]) -> dict[str, Any]:
         """What the primary alone says, but destinations."""
         about = self._about
         return {
@@ -99,7 +101,10 @@ class Picture:
                 "destinations": len(engine.destinations),
                 "closed": engine.moves.is_closed,
             },
-            "client_managers": [client_manager_row(frame.name, frame.pid, frame.address) for frame in introduced],
+            "client_managers": [
+                client_manager_row(frame.name, frame.pid, frame.address, self.presence.count(number))
+                for number, frame in introduced.items()
+            ],
             "witnesses": [_witness(witness) for witness in self.witnesses if witness.is_live],
             "readers": [_reader(reader, about.channel, engine) for reader in engine.readers],
             "moves": _moves(engine),
@@ -120,12 +125,13 @@ class Picture:
         return [self._row(source, dispatcher) for source in sources], numbers[-1] if last < len(self._numbers) else 0
 
     def _row(self, source: Queue | Topic, dispatcher: Dispatcher) -> dict[str, Any]:
-        backlogs = source.backlogs()
+        backlogs, outlets = source.backlogs(), dispatcher.outlets(source.number)
         return {
             "name": str(source.destination),
             "channel": self._about.channel,
             "depth": max((len(backlog) for _, backlog in backlogs), default=0),
-            "consumers": dispatcher.count(source.number),
+            "held": max((outlet.held for outlet in outlets), default=0),
+            "consumers": sum(len(outlet.consumers) for outlet in outlets),
             "subscriptions": len(backlogs) if isinstance(source, Topic) else 0,
             "messages": source.next_position - 1,
             "policy": source.policy,

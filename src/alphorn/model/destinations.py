@@ -11,6 +11,7 @@ from alphorn.model.errors import InvalidDestination
 
 KINDS = ("queue", "topic")  # how the names of all destinations begin
 NAME_BYTES_MAX = 255
+COUNT_MAX = (1 << 62) - 1  # of messages or bytes in a policy: what any format can tell
 SECONDS_MAX = 1e10  # no policy reaches further than three centuries
 TEMPORARY = "temporary."  # how the names of temporary destinations begin
 DEAD_MESSAGES = "_DMQ"  # where undeliverable messages go unless a destination names its own queue
@@ -113,6 +114,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             f"{name} must be a number of seconds up to {SECONDS_MAX:.0f}"
             for name in ("retain_s", "redelivery_delay", "ttl")
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) <= SECONDS_MAX)
+        ]
+        faults += [
+            f"{name} is at most {COUNT_MAX}"
+            for name in ("retain_bytes", "delivery_limit", "max_length")
+            if getattr(self, name) > COUNT_MAX
         ]
         if self.priority is not None and not 0 <= self.priority <= 9:
             faults.append("priority goes from 0 to 9")

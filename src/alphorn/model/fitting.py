@@ -25,7 +25,7 @@ def fit(value: object, wanted: type[Fitted]) -> Fitted:
     """The struct that this value of plain parts says; raises `Unfit`."""
     try:
         return msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise Unfit("; ".join(_faults(value, wanted, "")) or str(error)) from None
 
 
@@ -60,7 +60,7 @@ def _name_of(table: object) -> str:
 def _fits(value: object, wanted: Any) -> bool:
     try:
         msgspec.convert(value, wanted)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a text with half a character is none
         return False
     return True
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from alphorn.model.conversation import StatusAnswer
-from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.errors import Misuse, PeerViolation, Unavailable
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def client_manager_row(name: str, pid: int, address: str) -> dict[str, Any]:
-    """A Client Manager among the nodes, whoever speaks of it."""
+def client_manager_row(name: str, pid: int, address: str, connections: int) -> dict[str, Any]:
+    """A Client Manager among the nodes, whoever speaks of it; it has so many clients' connections."""
     return {
         "name": name,
         "kind": "client_manager",
@@ -24,6 +24,7 @@ def client_manager_row(name: str, pid: int, address: str) -> dict[str, Any]:
         "role": "",
         "epoch": 0,
         "lag": 0,
+        "connections": connections,
     }
 
 
@@ -33,7 +34,9 @@ class StatusPages:
     __slots__ = ("_destinations_max", "cursor", "is_complete", "status")
 
     def __init__(self, destinations_max: int | None = None) -> None:
-        """With `destinations_max` only so many destinations are wanted."""
+        """With `destinations_max` only so many destinations are wanted; raises `Misuse` for what is no such number."""
+        if destinations_max is not None and (type(destinations_max) is not int or destinations_max < 0):
+            raise Misuse(f"destinations_max is {destinations_max!r}; it is an int of 0 or more, or None for all")
         self._destinations_max = destinations_max
         self.status: dict[str, Any] = {}
         self.cursor = 0  # to ask with

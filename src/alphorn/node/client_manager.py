@@ -33,6 +33,7 @@ from alphorn.client_manager.machine import (
 )
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
+from alphorn.io.addresses import why_not_bound
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
@@ -200,10 +201,8 @@ class ClientManagerNode:
             self._servers.append(await loop.create_server(accept, host, int(port), start_serving=False))
         except OSError as error:
             self._close_doors()
-            raise Unavailable(
-                f"{self._me.name} cannot listen for clients at {address}: {error.strerror}; "
-                "end what uses the port, or choose another"
-            ) from None
+            reason = f"{self._me.name} cannot listen for clients at {address}: {why_not_bound(error)}"
+            raise Unavailable(reason) from None
 
     def _close_doors(self) -> None:
         for server in self._servers:

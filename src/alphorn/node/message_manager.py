@@ -16,6 +16,7 @@ import msgspec
 from alphorn.bus.config import Role, Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
+from alphorn.io.addresses import why_not_bound
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG, ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
@@ -136,10 +137,8 @@ class MessageManagerNode:
         try:
             self._server = await loop.create_server(self.accept, link_hosts(self.table), port, start_serving=False)
         except OSError as error:
-            raise Unavailable(
-                f"{self.table.name} cannot listen for Client Managers at {self.table.link}: {error.strerror}; "
-                "end what uses the port, or choose another"
-            ) from None
+            place = f"{self.table.name} cannot listen for Client Managers at {self.table.link}"
+            raise Unavailable(f"{place}: {why_not_bound(error)}") from None
         try:
             await self.bus.start()
         except BaseException:

@@ -138,6 +138,8 @@ def test_a_manifest_of_many_versions_is_read_from_its_snapshot(tmp_path: Path) -
 
 
 def test_a_manifest_that_cannot_be_read_stops_the_job(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="the archive /proc/x cannot be made: No such file or directory; choose another"):
+        open_manifest(Path("/proc/x"), create=True)
     with pytest.raises(Misuse, match="is no archive; make one with"):
         open_manifest(tmp_path / "nowhere")
     manifest = open_manifest(tmp_path, create=True)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alphorn.client.aio.line import AsyncLine
-from alphorn.client.choices import check_timeout
+from alphorn.client.choices import check_maximum, check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
@@ -80,15 +80,13 @@ class Consumer:
 
     async def receive_many(self, maximum: int = 1000, timeout: float | None = None) -> list[Message]:
         """Up to `maximum` messages: waits for the first only, and gives an empty list when the time is over."""
-        if type(maximum) is not int or maximum < 1:
-            raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
-        return await self._take(maximum, timeout)
+        return await self._take(check_maximum(maximum), timeout)
 
     async def listen(self, callback: Callable[[Message], object]) -> None:
-        """Calls `callback` for each message, one at a time in the session; what it returns is awaited if need be.
+        """Calls `callback` for each message, one at a time in the session.
 
-        With `ack="auto"` a message is acknowledged when the callback is done. An exception returns the message, which
-        then comes again, and is logged.
+        What it returns is awaited if need be. With `ack="auto"` a message is acknowledged when the callback is done. An
+        exception returns the message, which then comes again, and is logged.
         """
         self._check()
         if not callable(callback):

@@ -25,6 +25,7 @@ from alphorn.client.choices import (
     choose_consume,
     choose_pattern,
     choose_sending,
+    named,
     pattern_of,
 )
 from alphorn.client.flow import SessionState
@@ -90,11 +91,11 @@ class Session:
 
     def queue(self, name: str) -> Destination:
         """The queue of this name, which exists from its first use on."""
-        return _named(DestinationKind.QUEUE, name)
+        return named(DestinationKind.QUEUE, name)
 
     def topic(self, name: str) -> Destination:
         """The topic of this name, which exists from its first use on."""
-        return _named(DestinationKind.TOPIC, name)
+        return named(DestinationKind.TOPIC, name)
 
     async def temporary_queue(self) -> Destination:
         """A new queue that lives as long as this connection."""
@@ -427,11 +428,3 @@ _REPLY_CHOICES: dict[str, Any] = {
 def _left(deadline: float | None) -> float | None:
     """How much time there is until then."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _named(kind: DestinationKind, name: str) -> Destination:
-    if type(name) is not str:
-        raise Misuse(f"the name of a destination is a str, not {type(name).__name__}")
-    destination = Destination(kind, name)
-    destination.check()
-    return destination

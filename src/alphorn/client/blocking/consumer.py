@@ -7,7 +7,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING
 
 from alphorn.client.blocking.line import Line
-from alphorn.client.choices import check_timeout
+from alphorn.client.choices import check_maximum, check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
 from alphorn.client.message import Message
@@ -81,8 +81,7 @@ class Consumer:
 
     def receive_many(self, maximum: int = 1000, timeout: float | None = None) -> list[Message]:
         """Up to `maximum` messages: waits for the first only, and gives an empty list when the time is over."""
-        if type(maximum) is not int or maximum < 1:
-            raise Misuse(f"maximum is {maximum!r}; it is an int of 1 or more")
+        maximum = check_maximum(maximum)
         line, inbox = self._line, self._inbox
         self._check()
         timeout = check_timeout(timeout)
@@ -103,10 +102,10 @@ class Consumer:
         return taken
 
     def listen(self, callback: Callable[[Message], object]) -> None:
-        """Calls `callback` for each message, one at a time in the session, on the session's own thread.
+        """Calls `callback` for each message, one at a time in the session.
 
-        With `ack="auto"` a message is acknowledged when the callback returns. An exception returns the message, which
-        then comes again, and is logged.
+        That is on the session's own thread. With `ack="auto"` a message is acknowledged when the callback returns. An
+        exception returns the message, which then comes again, and is logged.
         """
         self._check()
         if not callable(callback):

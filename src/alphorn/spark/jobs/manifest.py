@@ -88,7 +88,10 @@ def open_manifest(root: Path, *, create: bool = False) -> Manifest:
     """The newest version; raises `Misuse` where there is no archive, `Corruption` for one that cannot be read."""
     folder = root / FOLDER
     if create:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(f"the archive {root} cannot be made: {error.strerror}; choose another place") from None
     if not folder.is_dir():
         raise Misuse(f"{root} is no archive; make one with: alphorn spark archive --archive {root}")
     names = sorted(path.name for path in folder.glob("*.json"))
