@@ -209,6 +209,19 @@ def test_an_old_image_of_a_disk_is_found_out_and_its_vote_taken_back() -> None:
     assert logs_agree(group, "S1", "S3")
 
 
+def test_a_replaced_disk_counts_on_from_what_the_log_says_and_keeps_its_vote_at_the_next_start() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.lose()
+    group.restart("S3")
+    group.run_until(lambda: ("voter_added", "S3") in voter_events(group["S1"]))
+    known = group["S1"].running._station.ledger.state.members[3].incarnation
+    group.restart("S3")
+    group.run(1.0)
+    assert voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")]
+    assert group["S3"].running._station.incarnation == known + 1
+
+
 def test_a_damaged_meta_record_is_a_lost_disk() -> None:
     group = founded()
     group["S3"].crash()
