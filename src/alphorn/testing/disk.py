@@ -145,6 +145,7 @@ class SimulatedDisk:
         "_syncing",
         "durable",
         "is_failing",
+        "is_found",
         "is_full",
         "life",
         "slow_chance",
@@ -174,6 +175,7 @@ class SimulatedDisk:
         self.slow_chance = 0.01
         self.is_failing = False  # the next fsync reports an error
         self.is_full = False
+        self.is_found = False  # it was lost once, and came back after another had taken its place
         self.life = 0  # how often it was replaced
         self.syncs = 0
 
@@ -203,12 +205,14 @@ class SimulatedDisk:
         """The disk is replaced by a blank one."""
         self._forget_pending()
         self.life += 1
+        self.is_found = False
         self.visible, self.durable = DiskState(), DiskState()
 
-    def restore(self, image: DiskState) -> None:
-        """The disk is replaced by an older image of itself."""
+    def restore(self, image: DiskState, *, is_found: bool = False) -> None:
+        """The disk is replaced by an older image of itself; or by the one (`is_found`) that it had replaced."""
         self._forget_pending()
         self.life += 1
+        self.is_found = is_found
         self.visible, self.durable = image.copy(), image.copy()
 
     def damage(self, key: Key) -> None:

@@ -53,6 +53,7 @@ FAULTS: dict[str, Fault] = {
     "damage": disk_faults.damage,
     "lost-disk": disk_faults.lose,
     "old-disk": disk_faults.restore_old,
+    "found-disk": disk_faults.find,
 }
 
 # How often a class stands among those to draw from. What needs several things to coincide comes to nothing mostly.
