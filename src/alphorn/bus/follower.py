@@ -271,11 +271,18 @@ class Follower:
             self.known_committed = delivered
             self._plan_query(now)
 
-    def on_leave(self, number: int) -> None:
-        """The sequencer said goodbye."""
-        if number and number == self._station.sequencer:
-            self._station.sequencer = 0
-            self.heard_at = self.any_heard_at = -self._station.timing.suspect_s
+    def on_leave(self, number: int, origin: bytes) -> bool:
+        """A run said goodbye; True when it is the sequencer that this member follows.
+
+        A late copy may be of an earlier run of the member that is sequencer now, and says nothing of this one.
+        """
+        station = self._station
+        member = station.ledger.state.members.get(number)
+        if number != station.sequencer or number == station.number or member is None or member.origin != origin:
+            return False
+        station.sequencer = 0
+        self.heard_at = self.any_heard_at = -station.timing.suspect_s
+        return True
 
     def next_deadline(self) -> float:
         """When it wants to ask."""
