@@ -18,6 +18,8 @@ from alphorn.testing.ruin import all_calm
 if TYPE_CHECKING:
     from alphorn.testing.faults import Nemesis
 
+HANG_S = 2.0  # mean
+HANG_S_MAX = 8.0
 CALM_POLL_S = 0.1
 CALM_S_MAX = 20.0
 FOUND_ATTEMPTS = 30
@@ -32,6 +34,15 @@ def slow(nemesis: "Nemesis") -> str:
     node.disk.slow_chance = nemesis.stream.choice((0.1, 1.0))
     nemesis.after(nemesis.draw_s(1.5), _hasten, node)
     return node.name
+
+
+def hang(nemesis: "Nemesis") -> str:
+    """The next fsync of one disk takes seconds, and succeeds: its member says nothing of what it writes meanwhile."""
+    node = nemesis.draw_node()
+    if node is None:
+        return ""
+    node.disk.hang_s = min(HANG_S_MAX, 0.5 + nemesis.draw_s(HANG_S))
+    return f"{node.name} for {node.disk.hang_s:.1f} s"
 
 
 def fail_sync(nemesis: "Nemesis") -> str:
@@ -123,16 +134,16 @@ def _find(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, attempt: in
     nemesis.restart(sequencer)
     nemesis.simulation.tell_fault("found-disk", f"{node.name}: put back, {sequencer.name} starts again")
     until = nemesis.simulation.now + CALM_S_MAX
-    nemesis.after(CALM_POLL_S, _start_found, nemesis, node, nemesis.ruin.newest_epoch, until)
+    nemesis.after_in_calm(CALM_POLL_S, _start_found, nemesis, node, nemesis.ruin.newest_epoch, until)
 
 
 def _start_found(nemesis: "Nemesis", node: SimulatedNode, epoch: int, until: float) -> None:
     is_led = nemesis.ruin.newest_epoch != epoch and nemesis.ruin.has_sequencer
     if not is_led and nemesis.simulation.now < until:
-        nemesis.after(CALM_POLL_S, _start_found, nemesis, node, epoch, until)
+        nemesis.after_in_calm(CALM_POLL_S, _start_found, nemesis, node, epoch, until)
         return
     nemesis.restart(node)
-    nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, until)
+    nemesis.after_in_calm(CALM_POLL_S, _wait_for, nemesis, node, until)
 
 
 def _may_restore(nemesis: "Nemesis", node: SimulatedNode) -> bool:
@@ -166,14 +177,14 @@ def _restore(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, attempt:
     if nemesis.stream.random() < 0.5:
         repeat_at_start(nemesis, node)
     simulation.tell_fault("old-disk", f"{node.name}: image restored")
-    nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, simulation.now + CALM_S_MAX)
+    nemesis.after_in_calm(CALM_POLL_S, _wait_for, nemesis, node, simulation.now + CALM_S_MAX)
 
 
 def _wait_for(nemesis: "Nemesis", node: SimulatedNode, until: float) -> None:
     if (node.state is NodeState.UP and node.is_synchronised) or nemesis.simulation.now > until:
-        nemesis.is_calm = False
+        nemesis.is_calm = node.disk.is_old = False
     else:
-        nemesis.after(CALM_POLL_S, _wait_for, nemesis, node, until)
+        nemesis.after_in_calm(CALM_POLL_S, _wait_for, nemesis, node, until)
 
 
 def _draw_keys(nemesis: "Nemesis", node: SimulatedNode) -> list[Key]:
