@@ -117,6 +117,7 @@ class Endpoint:
         self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
         self._intake = Intake(
             station,
+            follower=self._follower,
             requests=self._requests,
             data=self._data,
             receiver=self._receiver,
