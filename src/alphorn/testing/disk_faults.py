@@ -129,19 +129,21 @@ def _find(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, attempt: in
     assert sequencer is not None
     _calm(nemesis)
     node.end("crash", keeps_prefix=False)
-    node.disk.restore(image, is_found=True)
     nemesis.crash(sequencer, "crash")
     nemesis.restart(sequencer)
-    nemesis.simulation.tell_fault("found-disk", f"{node.name}: put back, {sequencer.name} starts again")
+    nemesis.simulation.tell_fault("found-disk", f"{node.name} ends, {sequencer.name} starts again")
     until = nemesis.simulation.now + CALM_S_MAX
-    nemesis.after_in_calm(CALM_POLL_S, _start_found, nemesis, node, nemesis.ruin.newest_epoch, until)
+    nemesis.after_in_calm(CALM_POLL_S, _put_back, nemesis, node, image, nemesis.ruin.newest_epoch, until)
 
 
-def _start_found(nemesis: "Nemesis", node: SimulatedNode, epoch: int, until: float) -> None:
+def _put_back(nemesis: "Nemesis", node: SimulatedNode, image: DiskState, epoch: int, until: float) -> None:
     is_led = nemesis.ruin.newest_epoch != epoch and nemesis.ruin.has_sequencer
     if not is_led and nemesis.simulation.now < until:
-        nemesis.after_in_calm(CALM_POLL_S, _start_found, nemesis, node, epoch, until)
+        nemesis.after_in_calm(CALM_POLL_S, _put_back, nemesis, node, image, epoch, until)
         return
+    if is_led and not node.is_up and nemesis.ruin.may_lose_disk(node):
+        node.disk.restore(image, is_found=True)
+        nemesis.simulation.tell_fault("found-disk", f"{node.name}: put back")
     nemesis.restart(node)
     nemesis.after_in_calm(CALM_POLL_S, _wait_for, nemesis, node, until)
 
