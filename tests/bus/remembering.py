@@ -37,7 +37,7 @@ class Leading:
 
     def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
              origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
-             nonce: int = 0, unused: int = 20, told: tuple[int, int] | None = None,
+             nonce: int = 0, unused: int = 20, promised: int = 0, told: tuple[int, int] | None = None,
              now: float = 1.1 + TIMING.suspect_s) -> list[SystemEntry]:  # fmt: skip
         """Asks; as one that has heard an answer just now, if nothing else is said."""
         if number <= 3 and number:
@@ -50,6 +50,6 @@ class Leading:
             config = b""
         station = self.bench.station
         told = (station.epoch, station.ledger.last) if told is None else told
-        body = Join(member, is_blank, config, accepted, 0, unused, told)
+        body = Join(member, is_blank, config, accepted, promised, unused, told)
         tip = self.bench.ledger.state
         return self.roster.on_join(body, tip, has_open_voters=has_open_voters, now=now)

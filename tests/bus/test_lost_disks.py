@@ -139,6 +139,17 @@ def test_a_disk_that_was_found_old_is_so_until_its_vote_is_removed_and_not_after
 
 
 @disks
+def test_a_sequencer_judges_no_disk_of_a_member_that_follows_a_later_epoch(disk: dict[str, int]) -> None:
+    leading = Leading()
+    leading.hear(2)
+    epoch = leading.bench.station.epoch
+    assert leading.join(2, nonce=7, promised=epoch + 1, **disk) == []  # type: ignore[arg-type]
+    assert [body.number for _, body in leading.bench.sent(Welcome)] == [0], "it was heard"
+    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (20, 20)
+    assert leading.join(2, nonce=7, promised=epoch, **disk) != []  # type: ignore[arg-type]
+
+
+@disks
 def test_what_a_lost_disk_had_counts_for_nothing_though_its_vote_cannot_be_removed_yet(disk: dict[str, int]) -> None:
     leading = Leading()
     leading.hear_all(checkpoint=20)

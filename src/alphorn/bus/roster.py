@@ -160,6 +160,10 @@ class Roster:
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
             self._answer(asked)
+            if body.promised > station.epoch:
+                # It follows a later epoch, under which it may have cut off what it accepted in this one: whether its
+                # disk is old is for that one's sequencer to judge.
+                return []
         known = tip.members.get(number)
         if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
