@@ -5,7 +5,7 @@ import msgspec
 from alphorn.bus.config import Budget, GroupConfig, Role
 from alphorn.bus.entries import MemberJoined, digest_of
 from alphorn.bus.follower import Follower
-from alphorn.bus.frames import CommitAcknowledge, DataReport, Held, Prepare, Status
+from alphorn.bus.frames import CommitAcknowledge, DataReport, Held, Join, Prepare, Status
 from alphorn.bus.sequencer import Sequencer
 from tests.bus.group import make_config
 from tests.bus.stations import EPOCH, SENDER, Bench, batch_id, joined, numbered, origin_of_member, payload_of, system
@@ -66,7 +66,7 @@ class Leading:
         body = Status(accepted, accepted, 0, 0, 0, is_synchronised, "")
         self.sequencer.roster.on_status(self.frame(number, body), body, EPOCH, now)
 
-    def frame(self, number: int, body: DataReport | CommitAcknowledge | Prepare | Status, epoch: int = EPOCH):  # type: ignore[no-untyped-def]
+    def frame(self, number: int, body: DataReport | CommitAcknowledge | Join | Prepare | Status, epoch: int = EPOCH):  # type: ignore[no-untyped-def]
         origin = self.bench.station.origin if number == 1 else origin_of_member(number)
         return self.bench.frame(number, body, epoch, origin)
 

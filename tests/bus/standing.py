@@ -81,9 +81,10 @@ class Standing:
         ledger = self.bench.ledger
         self.promise(1, *ledger.slice(3, ledger.last), committed=ledger.committed)
 
-    def deny(self, number: int, *counters: int) -> None:
+    def deny(self, number: int, *counters: int, epoch: int | None = None) -> None:
         body = Absent([batch_id(counter) for counter in counters])
-        self.takeover.on_absent(self.bench.frame(number, body, self.bench.station.epoch), body, 1.0)
+        epoch = self.bench.station.epoch if epoch is None else epoch
+        self.takeover.on_absent(self.bench.frame(number, body, epoch), body, 1.0)
 
     @property
     def log(self) -> list[Assignment]:

@@ -210,6 +210,20 @@ def test_a_write_that_was_cut_meanwhile_does_not_count_when_it_becomes_durable()
     assert storing.server.stored_log == 5
 
 
+def test_a_write_from_before_the_log_was_replaced_does_not_speak_for_one_after_it() -> None:
+    storing = Storing()
+    storing.receive(1, 2)
+    storing.number(numbered(1))
+    token, _ = storing.bench.hand_over()
+    storing.server.reset(5)
+    storing.number(numbered(2))
+    storing.bench.hand_over()
+    storing.bench.station.journal.on_durable(token)
+    assert storing.server.stored_log == 5
+    storing.bench.station.journal.on_durable(token + 1)
+    assert storing.server.stored_log == 6
+
+
 def test_a_number_with_a_new_meaning_is_stored_anew_before_it_counts() -> None:
     storing = Storing()
     storing.receive(1, 2)

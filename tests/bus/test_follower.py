@@ -149,6 +149,15 @@ def test_a_commit_of_confirmed_numbers_needs_nothing_else() -> None:
     assert following.bench.ledger.committed == 2
 
 
+def test_a_commit_of_a_new_sequencer_makes_nothing_final_but_what_it_names() -> None:
+    following = Following()
+    following.submit(0, numbered(1), numbered(2), numbered(3))
+    facts = [numbered(7, NEXT_EPOCH), numbered(8, NEXT_EPOCH)]
+    following.commit(2, 1, *facts, epoch=NEXT_EPOCH)
+    assert following.bench.ledger.committed == 2
+    assert following.log == facts
+
+
 def test_a_commit_brings_its_assignments_to_one_that_missed_the_submit() -> None:
     following = Following()
     following.commit(2, 1, numbered(1), numbered(2))

@@ -251,3 +251,15 @@ def test_people_can_read_who_is_in_the_group() -> None:
     described = rich_state().describe()
     assert described["voters"] == [1, 2, 3, 4]
     assert described["in_sync"] == [1, 2]
+
+
+def test_whatever_bytes_a_peer_sends_for_a_state_are_one_or_are_refused_as_such() -> None:
+    encoded = state_after(joined(CONFIG, 1), MemberJoined(CLIENT), EpochBegun(EPOCH, 1)).encode()
+    refused = 0
+    for place in range(len(encoded)):
+        for byte in (0x00, 0x93, 0xA3, 0xC0, 0xC4, 0xCF, 0xFF):
+            try:
+                GroupState.decode(encoded[:place] + bytes([byte]) + encoded[place + 1 :], CONFIG, departed_max=8)
+            except msgspec.DecodeError:
+                refused += 1
+    assert refused > len(encoded)

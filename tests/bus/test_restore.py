@@ -6,8 +6,18 @@ import pytest
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import Assignment, VoterAdded, VoterRemoved, decode_system
 from alphorn.bus.follower import Follower
-from alphorn.bus.frames import CommitAcknowledge, CommitSubmit, Fetch, Join, Promise, Status
-from alphorn.bus.machine import MemberChanged, Persist, PutAssignments, PutMeta
+from alphorn.bus.frames import (
+    CommitAcknowledge,
+    CommitSubmit,
+    Fetch,
+    Join,
+    Promise,
+    Status,
+    Welcome,
+    encode,
+    fragment_batch,
+)
+from alphorn.bus.machine import MemberChanged, Persist, PutAssignments, PutMeta, Received
 from alphorn.bus.storage import DAMAGED, Damaged, Meta
 from alphorn.io.memory_storage import MemoryStorage
 from alphorn.model.errors import Misuse
@@ -209,6 +219,19 @@ def test_an_old_image_of_a_disk_is_found_out_and_its_vote_taken_back() -> None:
     assert logs_agree(group, "S1", "S3")
 
 
+def test_a_replaced_disk_counts_on_from_what_the_log_says_and_keeps_its_vote_at_the_next_start() -> None:
+    group = founded()
+    group["S3"].crash()
+    group["S3"].disk.lose()
+    group.restart("S3")
+    group.run_until(lambda: ("voter_added", "S3") in voter_events(group["S1"]))
+    known = group["S1"].running._station.ledger.state.members[3].incarnation
+    group.restart("S3")
+    group.run(1.0)
+    assert voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")]
+    assert group["S3"].running._station.incarnation == known + 1
+
+
 def test_a_damaged_meta_record_is_a_lost_disk() -> None:
     group = founded()
     group["S3"].crash()
@@ -226,6 +249,17 @@ def test_a_damaged_meta_record_is_a_lost_disk_whatever_a_founder_says() -> None:
     group["S3"].start(founding=True)
     assert not group["S3"].describe("commit_server", "whole")
     group.run_until(lambda: voter_events(group["S1"]) == [("voter_removed", "S3"), ("voter_added", "S3")])
+
+
+def test_a_damaged_meta_record_is_a_lost_disk_though_nothing_else_was_written_there() -> None:
+    group = Group(make_config())
+    group["S3"].start(founding=True)
+    group.run(0.01)
+    group["S3"].crash()
+    assert group["S3"].disk.assignment_bounds() == (1, 0)
+    group["S3"].disk.damage(("meta", 0, 0))
+    group["S3"].start(founding=True)
+    assert not group["S3"].describe("commit_server", "whole")
 
 
 def test_a_log_without_a_meta_record_is_no_blank_disk() -> None:
@@ -418,3 +452,35 @@ def test_what_an_older_epoch_left_behind_a_newer_one_is_void_and_dropped() -> No
     assert (bench.ledger.last, bench.ledger.last_epoch) == (6, NEXT_EPOCH)
     bench.settle()
     assert disk.assignment_bounds() == (1, 6)
+
+
+def test_a_welcome_that_was_meant_for_an_earlier_run_says_nothing_of_this_ones_disk() -> None:
+    group = founded()
+    group.drop(lambda hop: hop.name == "Welcome" and hop.target == "S3")
+    late = group.restart("S3")
+    group.run(0.05)
+    leader, station = group["S1"].running, late.running._station
+    ledger = leader._station.ledger
+    for nonce, is_returning in ((station.nonce ^ 1, True), (station.nonce, False)):
+        body = Welcome(3, ledger.committed, ledger.last_epoch, ledger.state.encode(), ledger.last, nonce=nonce)
+        epoch = leader._station.epoch
+        late.feed(Received(b"".join(encode(group=7, epoch=epoch, number=1, origin=leader.origin, body=body))))
+        assert late.describe("commit_server", "returning") is is_returning
+
+
+def test_a_damaged_entry_is_not_written_again_from_another_batch() -> None:
+    group = founded()
+    backup, ledger = group["S3"], group["S1"].running._station.ledger
+    damaged, other = ledger.last - 1, ledger.last
+    backup.disk.damage(("entry", damaged, 0))
+    backup.running._data.on_damaged(damaged, group.now)
+    for sequence, is_mended in ((other, False), (damaged, True)):
+        known, payload = ledger.get(sequence), group["S1"].disk.entry(sequence)
+        assert known is not None
+        assert isinstance(payload, bytes)
+        (data,) = fragment_batch(known.id, payload, digest=known.digest, timestamp=known.timestamp, limit=1200)
+        repair = msgspec.structs.replace(data, sequence=damaged, is_repair=True)
+        frame = encode(group=7, epoch=0, number=1, origin=group["S1"].running.origin, body=repair)
+        backup.feed(Received(b"".join(frame)))
+        group.run(0.001)
+        assert (backup.disk.entry(damaged) is not DAMAGED) is is_mended

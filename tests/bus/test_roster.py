@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from alphorn.bus.config import GroupConfig, Timing
+from alphorn.bus.config import GroupConfig
 from alphorn.bus.entries import (
     CheckpointMark,
     Collected,
@@ -11,7 +11,6 @@ from alphorn.bus.entries import (
     InSyncChanged,
     MemberJoined,
     MemberLeft,
-    SystemEntry,
     VoterAdded,
     VoterRemoved,
 )
@@ -19,52 +18,8 @@ from alphorn.bus.frames import CommitAcknowledge, Join, Status, Welcome
 from alphorn.bus.group_state import FIRST_JOINED_NUMBER
 from alphorn.bus.roster import Roster, nth_largest
 from tests.bus.group import make_config, without_checkpoints
-from tests.bus.stations import EPOCH, NEXT_EPOCH, SENDER, Bench, joined, numbered, origin_of_member, system
-
-TIMING = Timing()
-
-
-class Leading:
-    """Sequencer 1 of the first epoch, with servers 1 to 3 live in their first run and a log through number `last`."""
-
-    def __init__(self, config: GroupConfig | None = None, *, last: int = 20) -> None:
-        self.bench = Bench(config or make_config())
-        self.bench.join(1, 2, 3)
-        for counter in range(last - 3):
-            self.bench.fold(numbered(counter + 1, timestamp=counter))
-        self.roster = Roster(self.bench.station, 0.0)
-
-    def hear(self, number: int, *, accepted: int = 20, stored: int = 20, checkpoint: int = 0, now: float = 1.0,
-             is_synchronised: bool = True, origin: bytes | None = None) -> None:  # fmt: skip
-        origin = origin or (self.bench.station.origin if number == 1 else origin_of_member(number))
-        body = Status(stored, accepted, stored, checkpoint, 0, is_synchronised, f"S{number}")
-        self.roster.on_status(self.bench.frame(number, body, origin=origin), body, EPOCH, now)
-
-    def hear_all(self, now: float = 1.0, **values: int) -> None:
-        for number in (1, 2, 3):
-            self.hear(number, now=now, **values)  # type: ignore[arg-type]
-
-    def fold(self, *entries: SystemEntry) -> None:
-        self.bench.fold(*map(system, entries))
-
-    def join(self, number: int, *, incarnation: int = 2, is_blank: bool = False, accepted: int = 20,
-             origin: bytes = bytes(9) + b"n", config: bytes | None = None, has_open_voters: bool = False,
-             nonce: int = 0, unused: int = 20, told: tuple[int, int] | None = None,
-             now: float = 1.1 + TIMING.suspect_s) -> list[SystemEntry]:  # fmt: skip
-        """Asks; as one that has heard an answer just now, if nothing else is said."""
-        if number <= 3 and number:
-            member = joined(self.bench.config, number, origin, incarnation).member
-            member = msgspec.structs.replace(member, nonce=nonce)
-            config = self.bench.config.digest() if config is None else config
-        else:
-            member = joined(self.bench.config, 1).member
-            member = msgspec.structs.replace(member, number=0, name="c", address="c", roles=0, origin=origin)
-            config = b""
-        station = self.bench.station
-        told = (station.epoch, station.ledger.last) if told is None else told
-        body = Join(member, is_blank, config, accepted, 0, unused, told)
-        tip = self.bench.ledger.state
-        return self.roster.on_join(body, tip, has_open_voters=has_open_voters, now=now)
+from tests.bus.remembering import TIMING, Leading
+from tests.bus.stations import EPOCH, NEXT_EPOCH, SENDER, joined, numbered, origin_of_member, system
 
 
 @pytest.mark.parametrize(
@@ -158,115 +113,6 @@ def test_another_configuration_is_refused_with_the_way_out() -> None:
     ((to, welcome),) = leading.bench.sent(Welcome)
     assert to == "S2"
     assert welcome.refusal == "the configuration of S2 differs from the group's; copy it and restart"
-
-
-def test_a_restarted_member_with_its_disk_keeps_its_vote() -> None:
-    leading = Leading()
-    leading.hear(2)
-    assert [type(entry) for entry in leading.join(2)] == [MemberJoined]
-
-
-def test_the_same_process_keeps_its_vote_when_it_comes_back_after_it_was_taken_for_gone() -> None:
-    leading = Leading()
-    leading.hear(2)
-    leading.fold(MemberLeft(2, origin_of_member(2), True))
-    entries = leading.join(2, incarnation=1, accepted=3, origin=origin_of_member(2))
-    assert [type(entry) for entry in entries] == [MemberJoined]
-
-
-disks = pytest.mark.parametrize(
-    "disk",
-    [
-        {"is_blank": True},
-        {"incarnation": 1},
-        {"accepted": 19},
-    ],
-    ids=["lost-disk", "old-incarnation", "old-image"],
-)
-
-
-@disks
-def test_a_member_whose_disk_is_lost_or_old_loses_its_vote_before_it_joins(disk: dict[str, int]) -> None:
-    leading = Leading()
-    leading.hear(2)
-    entries = leading.join(2, nonce=7, **disk)  # type: ignore[arg-type]
-    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
-    assert entries[0] == VoterRemoved(2, False)
-    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
-
-
-@disks
-def test_a_lost_or_old_disk_counts_only_once_its_run_shows_that_it_is_there(disk: dict[str, int]) -> None:
-    leading = Leading()
-    leading.hear(2)
-    epoch, last = leading.bench.station.epoch, leading.bench.ledger.last
-    for told in ((0, 0), (epoch, last - 1), (epoch - 1, last + 9)):
-        assert leading.join(2, nonce=7, told=told, **disk) == []  # type: ignore[arg-type]
-        assert [(to, body.number, body.sequence, body.assigned) for to, body in leading.bench.sent(Welcome)] == [
-            ("S2", 0, 0, last),
-            ("S2", 0, leading.bench.ledger.committed, last),
-        ]
-    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (20, 20)
-    leading.fold(MemberLeft(3, origin_of_member(3), True))
-    entries = leading.join(2, nonce=7, accepted=20, told=(epoch, last))
-    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined], "whatever it has caught up with"
-
-
-def test_what_an_earlier_run_was_told_says_nothing_once_another_is_admitted() -> None:
-    leading = Leading()
-    leading.hear(2)
-    lost = {"nonce": 7, "told": (leading.bench.station.epoch, leading.bench.ledger.last)}
-    assert leading.join(2, is_blank=True, has_open_voters=True, **lost) == []  # type: ignore[arg-type]
-    leading.fold(*leading.join(2, nonce=8, incarnation=3, accepted=20, origin=bytes(9) + b"o"))
-    assert leading.join(2, is_blank=True, now=9.0, **lost) == []  # type: ignore[arg-type]
-
-
-@disks
-def test_a_late_word_of_an_earlier_run_changes_nothing_while_the_known_one_is_heard(disk: dict[str, int]) -> None:
-    leading = Leading()
-    leading.hear(2)
-    assert leading.join(2, nonce=7, now=1.0 + 0.9 * TIMING.suspect_s, **disk) == []  # type: ignore[arg-type]
-    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (20, 20)
-    entries = leading.join(2, nonce=7, accepted=20)  # it was no copy: the other run is silent now
-    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined], "whatever it has caught up with"
-
-
-@disks
-def test_a_lost_disk_must_wait_while_another_change_of_voters_is_open(disk: dict[str, int]) -> None:
-    leading = Leading()
-    leading.hear(2)
-    assert leading.join(2, nonce=7, has_open_voters=True, **disk) == []  # type: ignore[arg-type]
-    leading.hear(2, accepted=0, stored=0, origin=bytes(9) + b"n")
-    entries = leading.join(2, nonce=7, **disk)  # type: ignore[arg-type]
-    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined]
-
-
-def test_a_disk_that_was_found_old_is_so_until_its_vote_is_removed_and_not_after_that() -> None:
-    leading = Leading()
-    leading.hear(2)
-    assert leading.join(2, nonce=7, accepted=19, has_open_voters=True) == []
-    entries = leading.join(2, nonce=7, accepted=20)
-    assert [type(entry) for entry in entries] == [VoterRemoved, MemberJoined], "what it forgot, it may have promised"
-    leading.fold(*entries, VoterAdded(2), MemberLeft(2, bytes(9) + b"n", True))
-    assert [type(entry) for entry in leading.join(2, nonce=7, accepted=20)] == [MemberJoined]
-
-
-@disks
-def test_what_a_lost_disk_had_counts_for_nothing_though_its_vote_cannot_be_removed_yet(disk: dict[str, int]) -> None:
-    leading = Leading()
-    leading.hear_all(checkpoint=20)
-    later = 1.1 + TIMING.away_s
-    leading.hear(1, now=later)
-    leading.hear(2, now=later)
-    tip = leading.bench.ledger.state
-    assert leading.roster.in_sync_change(tip, later) == InSyncChanged((1, 2), 2)
-    asked = later + 0.1 + TIMING.suspect_s
-    assert leading.join(2, nonce=7, has_open_voters=True, now=asked, **disk) == []  # type: ignore[arg-type]
-    assert (leading.roster.accepted(2), leading.roster.stored(2)) == (0, 0)
-    standing = leading.roster.of(2)
-    assert standing is not None
-    assert (standing.checkpoint, standing.is_synchronised) == (0, False)
-    assert leading.roster.in_sync_change(tip, later) is None
 
 
 def test_the_last_voter_is_never_removed() -> None:

@@ -238,6 +238,13 @@ def test_a_number_is_cut_only_when_so_many_lack_it_that_it_cannot_be_committed()
     assert standing.sequencer.is_active
 
 
+def test_a_denial_under_another_epoch_does_not_count() -> None:
+    standing = missing_batch()
+    standing.deny(2, 1, epoch=OLD)
+    assert standing.log == [numbered(1, OLD)]
+    assert not standing.sequencer.is_active
+
+
 def test_with_one_copy_every_in_sync_server_must_deny_it() -> None:
     standing = missing_batch(copies=1)
     standing.deny(2, 1)

@@ -8,6 +8,7 @@ from alphorn.bus.frames import Status
 from alphorn.bus.takeover import State
 from tests.bus.group import make_config
 from tests.bus.standing import TIMING, Standing
+from tests.bus.stations import origin_of_member
 
 
 def hear(standing: Standing, number: int, delivered: int, now: float) -> None:
@@ -102,7 +103,9 @@ def test_the_sequencers_goodbye_spares_the_candidates_their_wait() -> None:
     standing = Standing()
     standing.bench.station.sequencer = 2
     standing.follower.any_heard_at = 5.0
-    standing.follower.on_leave(2)
+    assert not standing.follower.on_leave(2, bytes(9) + b"o"), "an earlier run of it"
+    assert not standing.follower.on_leave(3, origin_of_member(3)), "a backup"
+    assert standing.follower.on_leave(2, origin_of_member(2))
     standing.takeover.hurry(5.0)
     assert standing.takeover.next_deadline() <= 5.0
     standing.takeover.on_time(5.0)

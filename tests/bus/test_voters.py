@@ -1,9 +1,11 @@
 """Commit servers change by log entries: one at a time, and never so that the group could not decide any more."""
 
+import msgspec
 import pytest
 
 from alphorn.bus.config import Timing
 from alphorn.bus.entries import VoterRemoved, decode_system
+from alphorn.bus.frames import Join
 from tests.bus.group import make_config
 from tests.bus.leading import Leading
 from tests.bus.stations import joined
@@ -27,6 +29,22 @@ def test_one_change_of_voters_at_a_time() -> None:
 def test_no_change_of_voters_before_the_epochs_first_number_is_committed() -> None:
     leading = Leading(make_config(servers=3, witnesses=2))
     assert not leading.sequencer.change_voters(5, add=False, now=0.0)
+
+
+def test_no_vote_is_taken_for_a_lost_disk_before_the_epochs_first_number_is_committed() -> None:
+    leading = Leading()
+    config = leading.bench.config
+    asked = joined(config, 3, bytes(9) + b"n").member
+    told = (leading.bench.station.epoch, leading.bench.ledger.last)
+    join = Join(msgspec.structs.replace(asked, nonce=7), True, config.digest(), 0, 0, 9, told)
+    late = 2 * TIMING.suspect_s
+    leading.sequencer.on_join(leading.frame(3, join), join, late)
+    assert leading.sequencer._tip.voters == [1, 2, 3]
+    leading.open_epoch()
+    told = (leading.bench.station.epoch, leading.bench.ledger.last)
+    join = msgspec.structs.replace(join, told=told)
+    leading.sequencer.on_join(leading.frame(3, join), join, late)
+    assert leading.sequencer._tip.voters == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from alphorn.bus.machine import DropAfter, Persist, PutGroupState, PutMeta
 from alphorn.io.inspect_store import inspect_store
 from alphorn.io.store import Store
+from alphorn.io.store_writer import Job, StoreWriter
 from alphorn.io.write_ahead import AHEAD_FILE, SLOT_BYTES, SLOTS, Record, WriteAhead, encode_record, read_ahead
 from alphorn.model.errors import Corruption, Misuse
 from alphorn.testing.check_storage import make_payload, put_entry, put_log
@@ -249,6 +251,38 @@ def test_a_failed_write_ahead_stops_the_store(tmp_path: Path, monkeypatch: pytes
     owner = Owner(tmp_path)
     check_failed_write(owner, owner.persist, monkeypatch)
     assert Owner(tmp_path).store.assignment_bounds() == (1, 1)
+
+
+def test_a_write_ahead_of_which_the_disk_takes_less_than_all_stops_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Owner(tmp_path)
+    owner.persist(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", lambda file, data, offset: 0)
+        owner.persist(2)
+    assert (owner.durable, len(owner.failures)) == ([1], 1)
+    owner.store.close()
+    assert Owner(tmp_path).store.assignment_bounds() == (1, 1)
+
+
+def test_nothing_is_written_ahead_of_what_the_thread_has_not_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, original = threading.Event(), StoreWriter._placed
+
+    def wait(writer: StoreWriter, jobs: list[Job]) -> list[Job]:
+        may_go_on.wait()
+        return original(writer, jobs)
+
+    monkeypatch.setattr(StoreWriter, "_placed", wait)
+    owner = Owner(tmp_path)
+    owner.persist(1, size=32 << 10)
+    owner.persist(2)
+    assert owner.durable == []
+    may_go_on.set()
+    owner.store.flush()
+    assert owner.durable[-1] == 2
 
 
 def test_after_a_slow_write_the_thread_does_all_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Mutants: each deliberate mistake is caught, and is gone again afterwards. `make mutants` hunts all of them."""
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import typer
@@ -24,6 +26,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "early-promise": {"epochs only grow"},
     "forgotten-promise": {"epochs only grow"},
     "epoch-goes-back": {"epochs only grow"},
+    "found-disk-votes": {"a blank disk does not vote"},
     "early-acceptance": {"acknowledged is durable"},
     "early-storage": {"acknowledged is durable"},
     "numbered-twice": {"sent once, in the sender's order", "delivery"},
@@ -89,6 +92,23 @@ def test_a_mutant_changes_something_and_takes_it_back(mutant: Mutant) -> None:
     with mutant.apply():
         assert all(owner.__dict__[name] is not old for (owner, name), old in zip(places, before, strict=True))
     assert [owner.__dict__[name] for owner, name in places] == before
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_takes_what_the_original_takes_so_that_its_mistake_is_not_that_it_raises(mutant: Mutant) -> None:
+    for owner, name, mistake in mutant.patch():
+        original, replacement = _function(owner.__dict__[name]), _function(mistake)
+        if original is not None and replacement is not None:
+            expected = inspect.signature(original).parameters.values()
+            given = [each for each in expected if each.kind is each.POSITIONAL_OR_KEYWORD]
+            named = {each.name: None for each in expected if each.kind is each.KEYWORD_ONLY}
+            inspect.signature(replacement).bind(*given, **named)
+
+
+def _function(attribute: Any) -> Callable[..., Any] | None:
+    attribute = getattr(attribute, "__func__", attribute)
+    attribute = attribute.fget if isinstance(attribute, property) else attribute
+    return attribute if callable(attribute) else None
 
 
 def test_a_mutant_is_taken_back_when_the_run_raises() -> None:

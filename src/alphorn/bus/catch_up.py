@@ -84,6 +84,8 @@ class CatchUp:
     def is_needed(self) -> bool:
         """Whether too much is missing to ask for it number by number."""
         station, follower = self._station, self._follower
+        if follower.is_disk_behind:
+            return False
         if self._receiver.is_held:
             return self._wants_newer
         if follower.collected > station.ledger.committed:

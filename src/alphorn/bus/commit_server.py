@@ -66,7 +66,7 @@ class CommitServer:
 
     def on_committed(self, sequence: int, entry: SystemEntry) -> None:
         """The log knows this run: if it is no voter there, whatever its disk forgot binds nobody any more."""
-        if self._station.is_barred and isinstance(entry, MemberJoined):
+        if isinstance(entry, MemberJoined):
             self.on_state()
 
     def on_state(self) -> None:
@@ -76,9 +76,10 @@ class CommitServer:
         """
         station, state = self._station, self._station.ledger.state
         member = state.members.get(station.number)
-        if not station.is_barred or member is None:
+        if member is None or (member.origin, member.nonce) != (station.origin, station.nonce):
             return
-        if (member.origin, member.nonce) != (station.origin, station.nonce):
+        station.count_starts(member.incarnation)
+        if not station.is_barred:
             return
         if not member.is_voter:
             station.remember(removed=state.sequence)

@@ -117,6 +117,7 @@ class Endpoint:
         self._catch_up = CatchUp(station, self._follower, self._receiver, self._data.holes)
         self._intake = Intake(
             station,
+            follower=self._follower,
             requests=self._requests,
             data=self._data,
             receiver=self._receiver,
@@ -354,8 +355,7 @@ class Endpoint:
 
     def _on_leave(self, frame: Frame, body: f.Leave, now: float) -> None:
         self._sequencer.on_leave(body.origin)
-        if frame.number == self._station.sequencer != self._station.number:
-            self._follower.on_leave(frame.number)
+        if self._follower.on_leave(frame.number, body.origin):
             self._takeover.hurry(now)
 
     def _on_fetch(self, frame: Frame, body: f.Fetch, now: float) -> None:

@@ -12,6 +12,7 @@ from alphorn.bus.machine import DropAfter, PutAssignments
 from alphorn.bus.station import Station
 
 _AHEAD_MAX = 4096
+_DISK_BEHIND = 4  # times as many numbers as a sequencer may have open: so far a member goes on while its disk hangs
 _NEVER = float("inf")
 
 
@@ -57,6 +58,17 @@ class Follower:
         self._query_at = _NEVER
         self._attempts = 0
 
+    @property
+    def is_disk_behind(self) -> bool:
+        """Whether so much is on its way to this member's disk that it takes no more before some of it is there.
+
+        A disk may hang for as long as it likes while the group goes on without it. What is not taken meanwhile is as
+        good as lost on the way: it is asked for when there is room.
+        """
+        station = self._station
+        unwritten = station.ledger.last - self.durable
+        return station.keeps_log and unwritten >= _DISK_BEHIND * station.budget.open_numbers_max
+
     def on_submit(self, frame: Frame, body: CommitSubmit, now: float) -> None:
         """Assignments of the sequencer's epoch, open ones too."""
         if not self._hears(frame, now):
@@ -65,7 +77,7 @@ class Follower:
         self.known_assigned = max(self.known_assigned, body.previous + len(body.assignments))
         if not self._station.keeps_log:
             self._take_facts(body.previous, body.assignments[: max(0, body.committed - body.previous)])
-        elif self._station.ledger.matches(body.previous, body.previous_epoch):
+        elif not self.is_disk_behind and self._station.ledger.matches(body.previous, body.previous_epoch):
             self._take_open(frame.epoch, body)
         self._plan_query(now)
 
@@ -164,6 +176,8 @@ class Follower:
         if assignments:
             self.known_committed = max(self.known_committed, through)
             self._learn_epoch(assignments[-1].epoch)
+        if self.is_disk_behind:
+            return
         if previous > ledger.committed:
             for sequence, assignment in enumerate(assignments, previous + 1):
                 if len(self._ahead) < _AHEAD_MAX:
@@ -210,6 +224,8 @@ class Follower:
     def _is_behind(self) -> bool:
         station = self._station
         ledger = station.ledger
+        if self.is_disk_behind:
+            return False
         if ledger.committed < self.known_committed:
             return True
         if not station.keeps_log or not station.sequencer or station.sequencer == station.number:
@@ -271,11 +287,18 @@ class Follower:
             self.known_committed = delivered
             self._plan_query(now)
 
-    def on_leave(self, number: int) -> None:
-        """The sequencer said goodbye."""
-        if number and number == self._station.sequencer:
-            self._station.sequencer = 0
-            self.heard_at = self.any_heard_at = -self._station.timing.suspect_s
+    def on_leave(self, number: int, origin: bytes) -> bool:
+        """A run said goodbye; True when it is the sequencer that this member follows.
+
+        A late copy may be of an earlier run of the member that is sequencer now, and says nothing of this one.
+        """
+        station = self._station
+        member = station.ledger.state.members.get(number)
+        if number != station.sequencer or number == station.number or member is None or member.origin != origin:
+            return False
+        station.sequencer = 0
+        self.heard_at = self.any_heard_at = -station.timing.suspect_s
+        return True
 
     def next_deadline(self) -> float:
         """When it wants to ask."""
@@ -310,4 +333,9 @@ class Follower:
 
     def describe(self) -> dict[str, object]:
         """For people."""
-        return {"durable": self.durable, "known_committed": self.known_committed, "queries": self.queries}
+        return {
+            "durable": self.durable,
+            "unwritten": self._station.ledger.last - self.durable if self._station.keeps_log else 0,
+            "known_committed": self.known_committed,
+            "queries": self.queries,
+        }

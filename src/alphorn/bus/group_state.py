@@ -240,7 +240,10 @@ class GroupState:
     @classmethod
     def decode(cls, data: bytes, config: GroupConfig, *, departed_max: int) -> "GroupState":
         """The reverse of `encode`; raises `msgspec.DecodeError`."""
-        snapshot = _decode(data)
+        try:
+            snapshot = _decode(data)
+        except UnicodeDecodeError as error:  # msgspec gives what is no UTF-8 on as it comes
+            raise msgspec.DecodeError(str(error)) from error
         state = cls(config, departed_max=departed_max)
         state.sequence, state.epoch, state.primary = snapshot.sequence, snapshot.epoch, snapshot.primary
         state.members = {member.number: member for member in snapshot.members}

@@ -5,6 +5,7 @@ looks for it, or by the receiver, which finds it in the holdings. What is behind
 """
 
 from alphorn.bus.data_server import DataServer
+from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Data, Frame
 from alphorn.bus.holdings import Batch
 from alphorn.bus.nack import Requests
@@ -18,12 +19,13 @@ from alphorn.model.ids import counter_of, origin_of
 class Intake:
     """The one way by which batches enter a member."""
 
-    __slots__ = ("_data", "_receiver", "_requests", "_sender", "_station", "_takeover")
+    __slots__ = ("_data", "_follower", "_receiver", "_requests", "_sender", "_station", "_takeover")
 
     def __init__(
         self,
         station: Station,
         *,
+        follower: Follower,
         requests: Requests,
         data: DataServer,
         receiver: Receiver,
@@ -31,6 +33,7 @@ class Intake:
         takeover: Takeover,
     ) -> None:
         self._station = station
+        self._follower = follower
         self._requests = requests
         self._data = data
         self._receiver = receiver
@@ -47,6 +50,8 @@ class Intake:
         if is_numbered and sequence <= self._receiver.released and not self._data.is_missing(sequence):
             self._requests.satisfied(sequence)  # its batch was here by the time somebody sent it
             return
+        if not sequence and self._follower.is_disk_behind:
+            return  # it would be reported and asked about for as long as this member does not hear its number
         whole = station.holdings.add(body, is_needed=sequence == self._receiver.delivered + 1)
         if whole is not None:
             self.on_whole(body.id, whole, sequence, now)

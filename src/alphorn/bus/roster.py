@@ -23,6 +23,8 @@ from alphorn.bus.group_state import GroupState
 from alphorn.bus.station import Station
 
 _LOST_MAX = 64  # runs on lost or old disks that are remembered: of a group, a few at most
+_DISK_STEP = 1 << 12  # starts by which a member on another disk is ahead of the one before, which may be found again
+_INCARNATION_MAX = (1 << 32) - 1
 
 
 class Standing:
@@ -158,10 +160,15 @@ class Roster:
         if is_configured:
             # Heard, though not yet a member: a damaged disk needs to know how far the log goes to be whole again.
             self._answer(asked)
+            if body.promised > station.epoch:
+                # It follows a later epoch, under which it may have cut off what it accepted in this one: whether its
+                # disk is old is for that one's sequencer to judge.
+                return []
         known = tip.members.get(number)
         if not number or (known is not None and known.is_live and _is_same_run(known, asked)):
             return []
         entries: list[SystemEntry] = []
+        incarnation = asked.incarnation if known is None else max(asked.incarnation, known.incarnation)
         if is_configured and known is not None and (body.is_blank or self._is_old(body, known)):
             if body.told < (station.epoch, self._note_lost(number, asked.nonce)):
                 # It may be a late word of an earlier run, whose answers all came before the run that the log knows now
@@ -177,10 +184,11 @@ class Roster:
                 if has_open_voters or len(tip.voters) == 1:
                     return []
                 entries.append(VoterRemoved(number, False))
+            incarnation = min(incarnation + _DISK_STEP, _INCARNATION_MAX)
         self._lost = {run: line for run, line in self._lost.items() if run[0] != number}
         self._hear_run(number, asked.origin, now)
         self._joining[number] = asked
-        member = msgspec.structs.replace(asked, number=number)
+        member = msgspec.structs.replace(asked, number=number, incarnation=incarnation)
         return [*entries, MemberJoined(member)]
 
     def welcome_joined(self) -> None:
@@ -193,9 +201,11 @@ class Roster:
                 self._welcome(number, asked)
 
     def _is_old(self, body: Join, known: Member) -> bool:
-        """Whether this disk is older than what its member already said: a restored image.
+        """Whether this disk is older than what its member already said: a restored image, or a lost one found again.
 
-        The same process, back after it was taken for gone or under a new start, has the disk it always had.
+        The same process, back after it was taken for gone or under a new start, has the disk it always had. A disk that
+        takes the place of another counts many starts more (`_DISK_STEP`), and is told so by the log when its member has
+        joined; so the one that was left has fewer, whichever it is, and is known by that.
         """
         if body.member.nonce == known.nonce:
             return False

@@ -236,6 +236,8 @@ class Sequencer:
         """Numbers what is ready, submits it, and commits what is durable."""
         if self.is_active and self.is_overtaken:
             self.stop("the log went on without this sequencer")
+        if self.is_active and self._follower.is_disk_behind:
+            self.stop("its disk hangs")
         if not self.is_active:
             return
         self._number_ready()

@@ -162,6 +162,12 @@ class Station:
         self.is_barred = False
         self.remember(is_voter_barred=False, removed=0)
 
+    def count_starts(self, incarnation: int) -> None:
+        """The log says how many starts this member has behind it, with those on disks that it had before this one."""
+        if incarnation > self.incarnation:
+            self.incarnation = incarnation
+            self.remember(incarnation=incarnation)
+
     def take_new_start(self) -> None:
         """Becomes another run, in name: the old one is spoken for."""
         start = self.meta.start + 1

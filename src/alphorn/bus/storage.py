@@ -25,7 +25,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     config: bytes  # digest of the founding GroupConfig
     number: int  # this member's, 0 while unconfigured members have none
-    incarnation: int  # one more at each start, written before anything is said
+    incarnation: int  # one more at each start, written before anything is said; many more on another disk (roster.py)
     start: int  # start field of the run's origin (model/ids.py)
     promised: int = 0  # highest epoch promised or accepted from; older ones are fenced
     committed: int = 0  # a number known to be committed; may lag

@@ -91,9 +91,10 @@ class Takeover:
 
     @property
     def may_ask(self) -> bool:
-        """Whether this member can be sequencer at all; not while its upper layer has no state to serve from."""
+        """Whether this member can be sequencer at all; not while its upper layer has no state, or its disk hangs."""
         station = self._station
-        return station.may_sequence and self._commit_server.may_vote and station.is_voter and self._has_state
+        is_able = self._has_state and not self._follower.is_disk_behind
+        return station.may_sequence and self._commit_server.may_vote and station.is_voter and is_able
 
     @property
     def sought(self) -> int:

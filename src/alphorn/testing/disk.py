@@ -144,8 +144,11 @@ class SimulatedDisk:
         "_sync_mean_s",
         "_syncing",
         "durable",
+        "hang_s",
         "is_failing",
+        "is_found",
         "is_full",
+        "is_old",
         "life",
         "slow_chance",
         "syncs",
@@ -172,8 +175,11 @@ class SimulatedDisk:
         self.visible = DiskState()
         self.durable = DiskState()
         self.slow_chance = 0.01
+        self.hang_s = 0.0  # so much longer the next fsync takes
         self.is_failing = False  # the next fsync reports an error
         self.is_full = False
+        self.is_old = False  # it is an image from before its member said something, and the log may still count on that
+        self.is_found = False  # it was lost once, and came back after another had taken its place
         self.life = 0  # how often it was replaced
         self.syncs = 0
 
@@ -203,12 +209,14 @@ class SimulatedDisk:
         """The disk is replaced by a blank one."""
         self._forget_pending()
         self.life += 1
+        self.is_old = self.is_found = False
         self.visible, self.durable = DiskState(), DiskState()
 
-    def restore(self, image: DiskState) -> None:
-        """The disk is replaced by an older image of itself."""
+    def restore(self, image: DiskState, *, is_found: bool = False) -> None:
+        """The disk is replaced by an older image of itself; or by the one (`is_found`) that it had replaced."""
         self._forget_pending()
         self.life += 1
+        self.is_old, self.is_found = True, is_found
         self.visible, self.durable = image.copy(), image.copy()
 
     def damage(self, key: Key) -> None:
@@ -219,7 +227,7 @@ class SimulatedDisk:
     def repair(self) -> None:
         """Takes back everything that makes the disk slow, full or failing."""
         self.is_failing = self.is_full = False
-        self.slow_chance = 0.0
+        self.slow_chance = self.hang_s = 0.0
 
     # Storage, the read side.
 
@@ -261,7 +269,8 @@ class SimulatedDisk:
 
     def _begin_sync(self) -> None:
         self._syncing = len(self._pending)
-        self._schedule.after(self._draw_latency(), self._end_sync, self._run)
+        hang_s, self.hang_s = self.hang_s, 0.0
+        self._schedule.after(hang_s + self._draw_latency(), self._end_sync, self._run)
 
     def _draw_latency(self) -> float:
         if self.slow_chance and self._stream.random() < self.slow_chance:

@@ -48,12 +48,16 @@ FAULTS: dict[str, Fault] = {
     "voters": node_faults.change_voters,
     "interval": node_faults.change_interval,
     "slow-disk": disk_faults.slow,
+    "hung-disk": disk_faults.hang,
     "fsync-error": disk_faults.fail_sync,
     "full-disk": disk_faults.fill,
     "damage": disk_faults.damage,
     "lost-disk": disk_faults.lose,
     "old-disk": disk_faults.restore_old,
+    "found-disk": disk_faults.find,
 }
+
+CALM_POLL_S = 0.1
 
 # How often a class stands among those to draw from. What needs several things to coincide comes to nothing mostly.
 WEIGHTS = {"usurp": 4, "stale-tail": 4, "late-copy": 3, "crash-at-checkpoint": 3, "late-client-manager": 6}
@@ -128,7 +132,14 @@ class Nemesis:
         return details
 
     def after(self, delay_s: float, action: Callable[..., None], *arguments: object) -> None:
-        """Takes a fault back later, unless everything is healed by then."""
+        """Goes on with a fault later, or takes it back, unless everything is healed by then.
+
+        While a fault is under way that bears no other, all others wait: it began with everything well.
+        """
+        self.simulation.schedule.after(delay_s, self._if_not_calm, action, arguments)
+
+    def after_in_calm(self, delay_s: float, action: Callable[..., None], *arguments: object) -> None:
+        """The same for the fault that bears no other."""
         self.simulation.schedule.after(delay_s, self._if_running, action, arguments)
 
     def draw_s(self, mean_s: float | None = None) -> float:
@@ -149,6 +160,12 @@ class Nemesis:
         """Starts a process again, if it is down and meant to run."""
         if node.state is NodeState.DOWN and not node.has_left:
             node.start_again()
+
+    def _if_not_calm(self, action: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if self.is_calm:
+            self.simulation.schedule.after(CALM_POLL_S, self._if_not_calm, action, arguments)
+        else:
+            self._if_running(action, arguments)
 
     def _if_running(self, action: Callable[..., None], arguments: tuple[object, ...]) -> None:
         if self._is_running:

@@ -135,7 +135,7 @@ def _late_not_joined() -> list[Patch]:
 
 
 def _limit_not_kept() -> list[Patch]:
-    return [(publishing, "room_of", lambda state, destination: BATCH_MESSAGES_MAX)]
+    return [(publishing, "room_of", lambda state, destination, consumed=None: BATCH_MESSAGES_MAX)]
 
 
 def _release_not_told() -> list[Patch]:

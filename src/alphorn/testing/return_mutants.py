@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from alphorn.bus import restore
+from alphorn.bus import restore, roster
 from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment
@@ -33,19 +33,11 @@ def _unfenced_denial() -> list[Patch]:
 
 
 def _own_cutting() -> list[Patch]:
-    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, sought: int | None, now: float) -> bool:
-        sequence = self._station.ledger.find(batch) or self._place_of(batch)
-        whole = self._station.holdings.get(batch)
-        found = (whole.payload, whole.timestamp, whole.digest) if whole is not None else None
-        if found is None:
-            found = self._stored(sequence) if sequence else self._stray(batch, sought)
-        if found is None:
-            return False
-        payload, timestamp, digest = found
+    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, found: Any, now: float) -> None:
+        sequence, payload, timestamp, digest = found
         limit = self._station.budget.datagram_bytes
         data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit)
         self._send(to, sequence, data[first:last] if last else data, now)
-        return True
 
     return [(Repairer, "_answer_batch", answer_batch)]
 
@@ -90,6 +82,10 @@ def _any_entry_counts() -> list[Patch]:
     return [(DataServer, "_entry_of", entry_of)]
 
 
+def _found_disk_votes() -> list[Patch]:
+    return [(roster, "_DISK_STEP", 0)]
+
+
 RETURN_MUTANTS = tuple(
     Mutant(name=name, description=description, patch=patch)
     for name, description, patch in (
@@ -97,6 +93,7 @@ RETURN_MUTANTS = tuple(
         ("own-cutting", "Fragments are sent as the server would cut them, whatever was asked for.", _own_cutting),
         ("mark-unused", "A log that begins behind the own checkpoint is taken for lost.", _mark_unused),
         ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
+        ("found-disk-votes", "A disk that was lost is taken for the newest when it is found.", _found_disk_votes),
         ("any-entry-counts", "An entry counts as stored, whatever its number meant then.", _any_entry_counts),
     )
 )

@@ -98,7 +98,7 @@ class Ruin:
     def _can_decide(self, indices: frozenset[int], voters: int) -> bool:
         """Whether these are a majority of so many voters with disks that remember, and one of them can be sequencer."""
         nodes = [self._facts.simulation.nodes[index] for index in sorted(indices)]
-        whole = [node for node in nodes if remembers(node.disk.durable)]
+        whole = [node for node in nodes if remembers(node.disk.durable) and not node.disk.is_old]
         return len(whole) >= voters // 2 + 1 and any(Role.SEQUENCER in node.me.roles for node in whole)
 
     def _keeps_entries(self, victim: SimulatedNode) -> bool:

@@ -10,6 +10,7 @@ from alphorn.testing.workload import Workload
 
 SAMPLE_S = 0.5
 SYSTEM_OPEN_MAX = 64  # system entries open beside the batches: joins, departures, marks
+AT_ONCE_MAX = 4096 + 1024  # numbers that a member takes in by one frame, with those it had heard of before
 REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
 REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
 HELD_BATCHES_MAX = 64  # in memory of a member that was given everything
@@ -89,6 +90,7 @@ def limits_of(budget: Budget) -> dict[tuple[str, str], int]:
     """The bound of each figure that the machine prints under this part and name."""
     return {
         ("holdings", "bytes"): budget.held_bytes_max + budget.window_bytes + budget.batch_bytes_max,
+        ("follower", "unwritten"): 4 * budget.open_numbers_max + AT_ONCE_MAX,
         ("sequencer_role", "open"): budget.open_numbers_max + SYSTEM_OPEN_MAX,
         ("sender", "in_flight"): budget.window_batches,
         ("requests", "open"): 4 * budget.nack_numbers_max,

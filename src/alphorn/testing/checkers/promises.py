@@ -113,19 +113,25 @@ class DisksAreOrdered:
 
 
 class BlankDisksDoNotVote:
-    """A commit server that lost its disk gives no promise and accepts nothing until the log adds it again."""
+    """A commit server that lost its disk gives no promise and accepts nothing until the log adds it again.
 
-    __slots__ = ("_blank", "_facts")
+    Nor does one that got a lost disk back, after it had voted on another.
+    """
+
+    __slots__ = ("_blank", "_facts", "_lives")
     name = "a blank disk does not vote"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
         self._blank: dict[int, int] = {}  # node → how often the log had added it when its disk was lost
+        self._lives: dict[int, int] = {}  # node → which of its disks it last started on
         facts.simulation.watch.started.append(self._on_started)
         facts.simulation.watch.sent.append(self._on_sent)
 
     def _on_started(self, node: SimulatedNode) -> None:
-        if node.has_founded and Role.COMMIT in node.me.roles and node.disk.durable.meta is None:
+        is_found = node.disk.is_found and self._lives.get(node.index) != node.disk.life
+        self._lives[node.index] = node.disk.life
+        if node.has_founded and Role.COMMIT in node.me.roles and (node.disk.durable.meta is None or is_found):
             self._blank[node.index] = self._count_added(node)
 
     def _count_added(self, node: SimulatedNode) -> int:
