@@ -21,6 +21,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Committed,
     Hang,
+    Hung,
     Input,
     Joined,
     Linked,
@@ -45,7 +46,7 @@ from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link, moving_conversation, moving_link
 from alphorn.model.conversation import place_of
-from alphorn.model.errors import PeerViolation
+from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource
 
 
@@ -125,6 +126,8 @@ class ClientManager:
                 self._administration.on_logged(self._run, item)
             case Joined():
                 self._on_joined(item)
+            case Hung():
+                self._on_hung(item)
 
     def on_time(self, now: float) -> None:
         """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
@@ -277,6 +280,18 @@ class ClientManager:
             self._consuming.outflow.on_writable(connection, is_writable=item.is_writable)
             self._streaming.go_on(connection)
 
+    def _on_hung(self, item: Hung) -> None:
+        """Nobody who was here before is heard any more (hanging.py)."""
+        if self._desk.connections:
+            self._desk.log("warning", "hung", f"seconds={item.seconds:.1f} connections={len(self._desk.connections)}")
+        self._start_over("this Client Manager hung; come back")
+
+    def _start_over(self, reason: str) -> None:
+        """Every client comes back, here or elsewhere, and repeats what was not answered."""
+        for stream in list(self._desk.connections):
+            self._desk.reply(stream, conversation.Goodbye(Unavailable.__name__, reason))
+            self._hang_up(stream, reason)
+
     # --- the log ---
 
     def _on_committed(self, item: Committed) -> None:
@@ -326,9 +341,7 @@ class ClientManager:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
         self._desk.channels[item.channel].lost(item.handle)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
-        for stream in list(self._desk.connections):
-            self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
-            self._hang_up(stream, item.reason)
+        self._start_over("the log was interrupted; come back")
         self._moving.on_lost(item.channel)  # now that nobody is there whose later messages could overtake the lost ones
 
     # --- Message Managers ---
