@@ -169,11 +169,11 @@ class Consuming:
             consumer.is_volatile = not command.is_durable
             self._enter(connection, consumer)
 
+        is_current = partial(self.is_current, connection, consumer)
         if is_named:
-            is_current = partial(self.is_current, connection, consumer)
             claim(self._desk, self._moving, consumer, command, on_answer, is_current=is_current)
         else:
-            subscribe(self._moving, consumer, command, on_answer)
+            subscribe(self._moving, consumer, command, on_answer, is_current=is_current)
 
     def attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""
