@@ -26,6 +26,11 @@ def grow_buffers(sock: socket.socket, wanted: int) -> int:
     return given
 
 
+def forget_unsent(sock: socket.socket) -> None:
+    """When this is closed, what was written to it and has not reached the other side never will."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 def count_drops(sock: socket.socket) -> int:
     """Datagrams the kernel dropped at this socket: no room in its buffer, or refused by its filter."""
     return int(_MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[_MEMINFO_DROPS])

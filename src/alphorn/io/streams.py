@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from alphorn.doors.native import oversized
+from alphorn.io.sockets import forget_unsent
 
 LENGTH_BYTES = 4
 FRAMES_MAX = 500  # handed over in one pass of the loop: a read of a megabyte may have a hundred thousand
@@ -210,6 +211,12 @@ class FrameStream(asyncio.BufferedProtocol):
         if self.is_open:
             self._reason = reason
             self._transport.abort()
+
+    def forsake(self, reason: str) -> None:
+        """Closes at once, and what has not reached the other side never will: it is said elsewhere."""
+        if self.is_open:
+            forget_unsent(self._transport.get_extra_info("socket"))
+            self.abort(reason)
 
     def eof_received(self) -> bool:
         """Asyncio calls it."""
