@@ -50,7 +50,7 @@ def test_what_the_new_part_of_a_batch_asks_for_is_found_at_its_place() -> None:
 def test_a_gap_is_refused_and_forgotten() -> None:
     bench = Bench()
     queue = bench.create("queue:q")
-    assert errors(bench.apply(batch(queue, ["c"], counter=3))) == ["Unavailable"]
+    assert errors(bench.apply(batch(queue, ["c"], counter=3))) == ["UnknownOutcome"]
     assert bench.engine.connections() == set()
     bench.apply(batch(queue, ["a", "b"]))
     assert arrived(bench.apply(batch(queue, ["c"], counter=3))) == [(queue, 0, 3, 3)]
@@ -256,7 +256,7 @@ def test_counters_end_with_their_connection() -> None:
     bench.apply(Forget(ALICE))
     assert bench.engine.connections() == set()
     again = bench.apply(batch(queue, ["a"]))
-    assert (arrived(again), errors(again)) == ([], ["Unavailable"]), "a Client Manager that hung had it in hand"
+    assert (arrived(again), errors(again)) == ([], ["UnknownOutcome"]), "a Client Manager that hung had it in hand"
     assert arrived(bench.apply(batch(queue, ["a"], key=key_of(ALICE, 2)))) == [(queue, 0, 2, 2)]
 
 

@@ -289,8 +289,11 @@ class ClientManager:
     def _start_over(self, reason: str) -> None:
         """Every client comes back, here or elsewhere, and repeats what was not answered."""
         for stream in list(self._desk.connections):
-            self._desk.reply(stream, conversation.Goodbye(Unavailable.__name__, reason))
-            self._hang_up(stream, reason)
+            self._send_back(stream, reason)
+
+    def _send_back(self, stream: int, reason: str) -> None:
+        self._desk.reply(stream, conversation.Goodbye(Unavailable.__name__, reason))
+        self._hang_up(stream, reason)
 
     # --- the log ---
 
@@ -335,7 +338,17 @@ class ClientManager:
                     self._moving.on_settled(channel, number)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
+                    self._on_forgotten(connection)
         return entry
+
+    def _on_forgotten(self, identity: bytes) -> None:
+        """A primary whose link was cut for long took a client for gone: nothing holds any more that the log knew of it.
+
+        On another stream nothing of it is confirmed before the log has agreed.
+        """
+        connection = self._desk.by_connection.get(identity)
+        if connection is not None:
+            self._send_back(connection.stream, "the cluster took this connection for gone; come back")
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
