@@ -66,6 +66,18 @@ def test_nothing_is_confirmed_of_a_producer_that_comes_back_after_it_was_forgott
     assert (sending.heard(), sending.stored) == ([Confirmed(2, 1)], 2), "another one of the same connection sends on"
 
 
+def test_nothing_is_confirmed_of_a_producer_that_sends_for_the_first_time_after_its_connection_was_forgotten(
+    sending: Sending,
+) -> None:
+    sending.publish(1, producer=9)
+    assert sending.heard() == [Confirmed(9, 1)]
+    sending.meeting.close(sending.stream)
+    sending.meeting.pass_time(RESUME_S)
+    sending.come_back()
+    sending.publish(1, producer=4)  # the log takes it for one that was used before the end, as 9 was
+    assert (sending.refusals(), sending.stored) == ([(1, "UnknownOutcome")], 2)
+
+
 def test_one_that_comes_back_in_time_goes_on(sending: Sending) -> None:
     sending.meeting.close(sending.stream)
     sending.meeting.pass_time(RESUME_S - 1)

@@ -258,6 +258,7 @@ class Connection:
         "client_id",
         "consumers",
         "id",
+        "is_resumed",
         "is_slow_told",
         "is_writable",
         "numbered",
@@ -271,9 +272,12 @@ class Connection:
         "unproven",
     )
 
-    def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
+    def __init__(
+        self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0, is_resumed: bool = False
+    ) -> None:
         self.stream = stream
         self.resumption = resumption  # how often its client has come back
+        self.is_resumed = is_resumed  # it was there before: what the logs know of it is not known here
         self.id = identity
         self.client_id = client_id
         self.sessions: set[int] = set()

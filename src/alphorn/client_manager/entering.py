@@ -88,7 +88,11 @@ class Entering:
             desk.reply(older.stream, Goodbye(Misuse.__name__, "this connection goes on elsewhere"))
             self._hang_up(older.stream, "its client has come back on another stream")
         connection = Connection(
-            stream=stream, identity=identity, client_id=hello.client_id, resumption=hello.resumption
+            stream=stream,
+            identity=identity,
+            client_id=hello.client_id,
+            resumption=hello.resumption,
+            is_resumed=bool(hello.connection),
         )
         desk.connections[stream] = desk.by_connection[identity] = connection
         for number in range(len(desk.channels)):

@@ -169,7 +169,8 @@ class Publishing:
                 refused = Refused(frame.producer, frame.counter, count, type(error).__name__, str(error))
                 self._desk.reply(connection.stream, refused)
                 return None
-            producer = Producer(frame.counter, is_proven=frame.counter == 1, session=frame.session)
+            is_new = frame.counter == 1 and not connection.is_resumed
+            producer = Producer(frame.counter, is_proven=is_new, session=frame.session)
             connection.add_producer(frame.producer, producer)
         if frame.counter < producer.expected:
             raise PeerViolation(
