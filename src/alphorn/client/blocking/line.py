@@ -332,8 +332,9 @@ class Line:
             now = time.monotonic()
             with self.lock:
                 failure, is_last = self.core.failure, False
+                if failure is None:
+                    self.core.on_time(now)  # also while the stream takes nothing: whoever hangs reads nothing
                 if failure is None and not self._unsent:
-                    self.core.on_time(now)
                     with_wishes = now - told_at >= ACKNOWLEDGE_S
                     self._unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
                     is_last = self._is_ending  # what was taken ends with the goodbye
