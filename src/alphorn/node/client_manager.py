@@ -33,6 +33,7 @@ from alphorn.client_manager.machine import (
     Said,
     Writable,
 )
+from alphorn.client_manager.outflow import STUCK_S
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
 from alphorn.io.cluster_file import ClusterFile
@@ -226,6 +227,7 @@ class ClientManagerNode:
             frame_bytes_max=STRANGER_FRAME_BYTES_MAX,
             buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
+            absent_s=STUCK_S,
         )
         self._strangers.add(number, stream)
         return stream
