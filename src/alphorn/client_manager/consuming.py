@@ -110,6 +110,7 @@ class Consuming:
             return
         consumer.turn_to(listed.place, *parts_of(listed.place))
         found = listed.destination
+        consumer.is_temporary = found.is_temporary
         if found.is_temporary and not found.name.startswith(temporary_prefix(connection.id)):
             reason = f"{found} belongs to another connection; only that one receives from it"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))

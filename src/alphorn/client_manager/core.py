@@ -329,6 +329,8 @@ class ClientManager:
                     self._placing.on_deleted(place_of(channel, number))
                 case commands.Unsubscribe(number, subscription):
                     desk.loose.forget_subscription(channel, number, subscription)
+                case commands.Purge(number):
+                    desk.loose.forget(channel, number)
                 case commands.SetPolicy(number, policy):
                     desk.directory.set_policy(place_of(channel, number), policy)
                 case commands.Move():
@@ -339,6 +341,7 @@ class ClientManager:
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
                     self._on_forgotten(connection)
+                    desk.loose.forget_connection(channel, connection)
         return entry
 
     def _on_forgotten(self, identity: bytes) -> None:
