@@ -1,6 +1,7 @@
 """How a client enters: it says hello, claims its client id where it has one, and is welcome.
 
-A client that was cut off names its connection and goes on; an older stream of it that is still here is hung up.
+A client that was cut off names its connection and goes on; an older stream of it that is still here is hung up, and so
+is one that is heard of later.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
 from alphorn.model import commands, link
 from alphorn.model.conversation import AnyClientFrame, Goodbye, Hello, Welcome
-from alphorn.model.errors import Misuse, PeerViolation
+from alphorn.model.errors import Misuse, PeerViolation, Unavailable
 from alphorn.model.ids import Kind
 
 VERSION = 1
@@ -84,6 +85,10 @@ class Entering:
     def _enter(self, stream: int, identity: bytes, hello: Hello) -> None:
         desk = self._desk
         older = desk.by_connection.get(identity)
+        if older is not None and older.resumption > hello.resumption:  # its client has given this stream up since
+            desk.reply(stream, Goodbye(Unavailable.__name__, "this connection goes on with a newer stream"))
+            self._hang_up(stream, "its client has come back on a newer stream before")
+            return
         if older is not None:
             desk.reply(older.stream, Goodbye(Misuse.__name__, "this connection goes on elsewhere"))
             self._hang_up(older.stream, "its client has come back on another stream")
