@@ -347,7 +347,7 @@ def test_temporary_queues_are_forgotten_with_their_connection() -> None:
     kept = owner.resolve("queue:kept", number=6)
     managing.commit_other(commands.Forget(owner.id))
     assert managing.manager.describe()["directory"] == {"known": 1}
-    assert owner.resolve("queue:kept") == kept
+    assert managing.connect().resolve("queue:kept") == kept
 
 
 # --- failover ---

@@ -3,7 +3,7 @@
 import pytest
 
 from alphorn.model import commands, link
-from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed, Return
+from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed, Resolve, Return
 from tests.client_manager.managing import Client, Managing, attached, batch, consuming
 
 
@@ -70,7 +70,9 @@ def test_what_a_client_still_has_when_it_comes_back_is_not_loose() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [commands.DeleteDestination(5), commands.Unsubscribe(5, 0)], ids=["destination", "subscription"]
+    "end",
+    [commands.DeleteDestination(5), commands.Unsubscribe(5, 0), commands.Purge(5)],
+    ids=["destination", "subscription", "all that it held"],
 )
 def test_of_what_has_ended_nothing_is_loose(end: commands.AnyCommand) -> None:
     managing = Managing()
@@ -78,6 +80,46 @@ def test_of_what_has_ended_nothing_is_loose(end: commands.AnyCommand) -> None:
     client.close()
     managing.commit_other(end)
     assert _settled(managing) == []
+
+
+def test_of_a_temporary_queue_nothing_is_loose_when_its_connection_has_ended() -> None:
+    managing = Managing()
+    client = managing.connect()
+    client.say(Resolve(1, f"queue:temporary.{client.id.hex()}.1", is_temporary=True))
+    managing.answer(number=5)
+    client.consume(5, held=[1, 4])
+    client.close()
+    managing.commit_other(commands.Forget(b"another one    x"))
+    assert _settled(managing) == [(5, 0, [1, 4])]
+    managing.commit_other(commands.Forget(client.id))
+    managing.link_up("mm1", is_primary=True, epoch=3)
+    assert managing.asked[-1] == ("mm1", link.Settled())
+
+
+def test_of_a_subscription_without_a_name_nothing_is_loose_when_all_its_connections_have_ended() -> None:
+    managing = Managing()
+    clients = [managing.connect(), managing.connect()]
+    for place, client in enumerate(clients):
+        client.consume(client.resolve("topic:t"), subscription="s", is_shared=True, held=[place, place])
+        [claim] = [frame for _, frame in managing.asked if isinstance(frame, link.Claim)]
+        managing.tell(link.Answered(claim.request))
+        managing.answer(number=9)
+        managing.asked.clear()
+    for client in clients:
+        client.close()
+    managing.commit_other(commands.Forget(clients[0].id))
+    assert _settled(managing) == [(5, 9, [0, 1])]
+    managing.commit_other(commands.Forget(clients[1].id))
+    managing.link_up("mm1", is_primary=True, epoch=3)
+    assert managing.asked[-1] == ("mm1", link.Settled())
+
+
+def test_of_what_the_log_keeps_something_is_loose_after_its_connection_has_ended() -> None:
+    managing = Managing()
+    client, _ = _holding(managing)
+    client.close()
+    managing.commit_other(commands.Forget(client.id))
+    assert _settled(managing) == [(5, 0, [1, 4])]
 
 
 def test_of_a_destination_that_is_not_there_any_more_nothing_is_loose() -> None:

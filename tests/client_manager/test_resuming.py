@@ -2,8 +2,9 @@
 
 import pytest
 
+from alphorn.client_manager.machine import Opened
 from alphorn.model import commands, link
-from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed
+from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed, Goodbye, Hello, Ping, Pong
 from alphorn.model.destinations import Policy, parse_destination
 from tests.client_manager.managing import Client, Managing, attached
 
@@ -120,3 +121,26 @@ def test_a_batch_for_an_unheard_of_place_waits_for_the_primary_and_later_ones_do
     managing.answer()
     client.publish(PLACE, 2, "b")
     assert managing.entries[-1].requests == []
+
+
+@pytest.mark.requirement("API-10")
+def test_a_stream_that_a_client_has_given_up_does_not_end_the_newer_one_when_it_is_heard_of_later() -> None:
+    """A Client Manager that was slow finds several streams of one client, each with its hello, in any order."""
+    managing = Managing()
+    client = managing.connect(CONNECTION, resumption=3)
+    managing.receive(Opened(99))
+    given_up = Client(managing, 99)
+    given_up.say(Hello(1, connection=CONNECTION, resumption=2))
+    assert [type(frame) for frame in given_up.heard()] == [Goodbye]
+    assert (list(managing.hung), client.take(Goodbye)) == ([99], [])
+    client.say(Ping())
+    assert client.take(Pong) == [Pong()]
+
+
+def test_the_newer_stream_of_a_client_takes_the_place_of_the_one_before() -> None:
+    managing = Managing()
+    older = managing.connect(CONNECTION, resumption=2)
+    newer = managing.connect(CONNECTION, resumption=3)
+    assert list(managing.hung) == [older.stream]
+    newer.say(Ping())
+    assert newer.take(Pong) == [Pong()]

@@ -93,7 +93,7 @@ def test_a_new_primary_waits_anew_and_then_asks(serving: Serving) -> None:
     serving.introduce(1, FIRST)
     serving.pass_time(2)
     assert doubts(serving) == []
-    serving.pass_time(DOUBT_S)
+    serving.pass_time(DOUBT_S - 2)
     assert len(doubts(serving)) == 1
 
 

@@ -402,9 +402,9 @@ def test_what_comes_late_of_a_connection_that_has_ended_is_not_stored_again(here
     depth = here.engine.destinations[busy].count
     here.order(Forget(CONNECTION))
     here.restart()
-    assert here.answer(publish(busy, 9, after=0)).error == "Unavailable"
+    assert here.answer(publish(busy, 9, after=0)).error == "UnknownOutcome"
     assert here.engine.destinations[busy].count == depth
-    assert here.answer(publish(busy, 1)).error == "Unavailable"
+    assert here.answer(publish(busy, 1)).error == "UnknownOutcome"
     newer = msgspec.structs.replace(publish(busy, 1), producer=key_of(CONNECTION, 99))
     assert not here.answer(newer).error  # it may come back with another producer
 

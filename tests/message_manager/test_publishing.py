@@ -1,8 +1,12 @@
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived
-from alphorn.model.commands import NOBODY, Entry, Forget, Tick, key_of
+from alphorn.model.audit import AuditEvent, AuditStage, AuditTrail
+from alphorn.model.commands import NOBODY, Entry, Forget, Publish, Tick, key_of
+from alphorn.model.log_lines import LogLines
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, arrived, batch, errors, gone
 
@@ -50,7 +54,7 @@ def test_what_the_new_part_of_a_batch_asks_for_is_found_at_its_place() -> None:
 def test_a_gap_is_refused_and_forgotten() -> None:
     bench = Bench()
     queue = bench.create("queue:q")
-    assert errors(bench.apply(batch(queue, ["c"], counter=3))) == ["Unavailable"]
+    assert errors(bench.apply(batch(queue, ["c"], counter=3))) == ["UnknownOutcome"]
     assert bench.engine.connections() == set()
     bench.apply(batch(queue, ["a", "b"]))
     assert arrived(bench.apply(batch(queue, ["c"], counter=3))) == [(queue, 0, 3, 3)]
@@ -256,7 +260,7 @@ def test_counters_end_with_their_connection() -> None:
     bench.apply(Forget(ALICE))
     assert bench.engine.connections() == set()
     again = bench.apply(batch(queue, ["a"]))
-    assert (arrived(again), errors(again)) == ([], ["Unavailable"]), "a Client Manager that hung had it in hand"
+    assert (arrived(again), errors(again)) == ([], ["UnknownOutcome"]), "a Client Manager that hung had it in hand"
     assert arrived(bench.apply(batch(queue, ["a"], key=key_of(ALICE, 2)))) == [(queue, 0, 2, 2)]
 
 
@@ -272,6 +276,34 @@ def test_a_producer_of_nobody_is_forgotten_after_a_day_without_a_message() -> No
     assert bench.apply(command) == []
     bench.apply(Tick(1_000 + DAY_MS))
     assert arrived(bench.apply(command)) == [(queue, 0, 2, 2)]
+
+
+@pytest.mark.parametrize("make", [lambda: LogLines(b"run"), lambda: AuditTrail("node", b"run")], ids=["log", "audit"])
+@pytest.mark.parametrize("what", ["silence", "loss"])
+def test_what_a_node_says_of_itself_is_stored_after_a_day_of_silence_and_after_something_was_lost(
+    make: Callable[[], LogLines | AuditTrail], what: str
+) -> None:
+    bench, trail = Bench(), make()
+    topic = bench.create("topic:t", retain_s=3.0 * DAY_MS)
+
+    def say() -> Publish:
+        if isinstance(trail, LogLines):
+            trail.add(["line"])
+        else:
+            trail.add(AuditEvent(stage=AuditStage.BEGUN, destination="queue:q"))
+        return trail.publish(topic, 0)
+
+    bench.tick(1_000)
+    bench.apply(say())
+    if what == "loss":
+        say()
+    else:
+        bench.apply(Tick(1_000 + DAY_MS))
+    last = say()
+    assert not errors(bench.apply(last))
+    assert bench.engine.destinations[topic].next_position == 3
+    bench.apply(last)
+    assert bench.engine.destinations[topic].next_position == 3, "and once"
 
 
 def test_the_end_of_a_connection_that_cannot_be_leaves_the_producers_of_nobody_as_they_are() -> None:

@@ -63,7 +63,7 @@ def test_a_copy_that_comes_late_of_a_closed_producer_is_not_stored_again(bench: 
     bench.apply(Retire(ALICE, 7, [6]))
     for counter in (1, 2):
         late = send(bench, queue, 5, counter)
-        assert (arrived(late), errors(late)) == ([], ["Unavailable"])
+        assert (arrived(late), errors(late)) == ([], ["UnknownOutcome"])
     assert bench.engine.describe()["producers"] == 0
 
 
@@ -71,10 +71,10 @@ def test_a_late_copy_is_told_apart_after_a_restart_and_after_the_connection_has_
     send(bench, queue, 5)
     bench.apply(Retire(ALICE, 7, []))
     bench.engine = Engine.restore(list(bench.engine.checkpoint()))
-    assert errors(send(bench, queue, 5)) == ["Unavailable"]
+    assert errors(send(bench, queue, 5)) == ["UnknownOutcome"]
     bench.apply(Forget(ALICE))
     assert bench.engine.connections() == set()
-    assert errors(send(bench, queue, 5)) == ["Unavailable"]
+    assert errors(send(bench, queue, 5)) == ["UnknownOutcome"]
     assert not errors(send(bench, queue, 8)), "the connection has come back"
 
 
@@ -146,7 +146,7 @@ def test_a_copy_comes_late_for_a_queue_that_moved_here_and_is_not_stored_again()
     here.order(publish(1, 1))
     target = Travel(here, there, 1).run()
     there.order(Forget(CONNECTION))
-    assert errors(there.order(publish(target, 1))) == ["Unavailable"], "the queue alone knew its producer"
+    assert errors(there.order(publish(target, 1))) == ["UnknownOutcome"], "the queue alone knew its producer"
 
 
 @pytest.mark.parametrize("is_on_its_way", [True, False])
@@ -166,7 +166,7 @@ def test_producers_of_a_queue_that_moves_are_forgotten_when_their_client_has_clo
     table = there.engine.destinations[trip.target].producers
     assert table is not None
     assert table.find(PRODUCER) is None
-    assert errors(there.order(publish(trip.target, 1))) == ["Unavailable"]
+    assert errors(there.order(publish(trip.target, 1))) == ["UnknownOutcome"]
     there.restart()
 
 

@@ -272,6 +272,20 @@ class Outbox:
         self.is_open = False
         self.on_progress()
 
+    def on_forgotten(self, reason: str) -> None:
+        """The cluster does not know its counters any more, so nobody can tell what of the rest was stored.
+
+        It would take nothing that comes after that, so nothing else is sent.
+        """
+        if self.confirmed < self.packed:
+            unknown = UnknownOutcome(f"whether the message was committed cannot be found out any more: {reason}")
+            self._refusals.append(Refusal(self.confirmed + 1, self.packed, unknown))
+        self._batches.clear()
+        self._postponed.clear()
+        self._bytes_confirmed = self._bytes_packed
+        self._move()
+        self.on_failed(Unavailable(reason))
+
     def outcome(self, counter: int) -> Error | bool:
         """Of one message: why it was not taken, True when it is committed, False when that is not known yet."""
         if counter <= self._refusals_forgotten:

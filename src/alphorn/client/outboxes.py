@@ -16,7 +16,7 @@ from alphorn.client.whereabouts import Ask, Whereabouts
 from alphorn.doors.native import encode
 from alphorn.model.commands import USED_MAX
 from alphorn.model.conversation import Confirmed, Flow, Hold, Postponed, Refused, Retire, Vanished
-from alphorn.model.errors import Error, InvalidDestination, Unavailable
+from alphorn.model.errors import Error, InvalidDestination, Unavailable, UnknownOutcome
 
 CLOSED_MAX = 64  # producers and sessions that were closed and of which the cluster does not know it
 
@@ -145,7 +145,11 @@ class Outboxes:
         is_gone = isinstance(error, InvalidDestination)
         if is_gone:
             self._whereabouts.places.clear()  # one of them is gone; the others are soon found again
-        if outbox := self._of.get(frame.producer):
+        outbox = self._of.get(frame.producer)
+        if isinstance(outbox, Outbox) and isinstance(error, UnknownOutcome):
+            outbox.on_forgotten(str(error))
+            self.close(outbox)
+        elif outbox is not None:
             outbox.on_refused(frame.counter, frame.count, error)
             if is_gone:
                 outbox.on_vanished()

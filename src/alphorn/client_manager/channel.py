@@ -50,6 +50,11 @@ def bytes_of(positions: list[int]) -> int:
     return POSITION_BYTES * len(positions)
 
 
+def always() -> bool:
+    """Of a command: it is wanted whatever has become of whoever asked for it."""
+    return True
+
+
 def owner_of(command: AnyCommand) -> bytes:
     """The connection whose end undoes what a command has done; nothing where none does."""
     match command:
@@ -66,7 +71,7 @@ class Pending(msgspec.Struct, gc=False):
     """A request whose outcome the primary tells.
 
     A command in the log is ordered again when the primary changes; what was asked on the link is `lost`, and so is the
-    command of a connection that has ended.
+    command of a connection that has ended, and one that nobody wants any more.
     """
 
     answer: Callable[[Answered], None]
@@ -74,6 +79,7 @@ class Pending(msgspec.Struct, gc=False):
     lost: Callable[[], None] | None = None
     members: Sequence[AnyCommand] = ()  # that must stand behind the command, in the same entry
     size: int = 0
+    is_wanted: Callable[[], bool] = always
 
 
 class Channel:
@@ -163,15 +169,17 @@ class Channel:
         size: int = 0,
         members: Sequence[AnyCommand] = (),
         lost: Callable[[], None] | None = None,
+        is_wanted: Callable[[], bool] = always,
     ) -> int:
         """Orders a command whose outcome the primary tells; its `members` stand behind it, in the same entry.
 
-        `lost` is called instead of `answer` where its connection has ended before. What is more than the bus takes is
-        refused by itself: in an entry it would take along what others want.
+        `lost` is called instead of `answer` where its connection has ended before, or it would have to be ordered again
+        and is not wanted any more. What is more than the bus takes is refused by itself: in an entry it would take
+        along what others want.
         """
         self._request += 1
         size = size or len(encode_entry(Entry([command])))
-        pending = Pending(answer, command, lost, members, size)
+        pending = Pending(answer, command, lost, members, size, is_wanted)
         if size > BATCH_BYTES_MAX:
             reason = f"what is asked takes {size} bytes; at most {BATCH_BYTES_MAX} go at once"
             self._refused.append((pending, Answered(self._request, 0, Misuse.__name__, reason)))
@@ -245,10 +253,11 @@ class Channel:
     def repeat_requests(self) -> None:
         """The primary that was to answer is gone: every command without an answer is ordered again.
 
-        Each of them changes nothing when it is applied twice. What was asked on the link is lost.
+        Each of them changes nothing when it is applied twice, as long as whoever asked for it waits: who went on
+        elsewhere has asked there. What was asked on the link is lost.
         """
         for request, pending in list(self.pending.items()):
-            if pending.command is not None:
+            if pending.command is not None and pending.is_wanted():
                 self._repeat(request, pending)
                 continue
             del self.pending[request]

@@ -134,6 +134,7 @@ class Consumer:
         "held",
         "is_attached",
         "is_blocked",
+        "is_temporary",
         "is_volatile",
         "key",
         "number",
@@ -166,6 +167,7 @@ class Consumer:
         self.destination = destination
         self.subscription = 0
         self.is_volatile = False  # its subscription ends with its last consumer
+        self.is_temporary = False  # its destination ends with its connection
         self.selector = ""
         self.prefetch = 0
         self.request = 0  # of its client, while that waits to hear that the consumer is there
@@ -187,6 +189,11 @@ class Consumer:
     def has_room(self) -> bool:
         """Whether it is given as much again as it has before it waits for its acknowledgements to be heard."""
         return 2 * (len(self.held) + len(self.settling)) < self.prefetch
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether what it receives from ends at the latest with the connections of all who do."""
+        return self.is_volatile or self.is_temporary
 
     def turn_to(self, place: int, channel: int, destination: int) -> None:
         """Its destination is at this place."""
@@ -258,6 +265,7 @@ class Connection:
         "client_id",
         "consumers",
         "id",
+        "is_resumed",
         "is_slow_told",
         "is_writable",
         "numbered",
@@ -271,9 +279,12 @@ class Connection:
         "unproven",
     )
 
-    def __init__(self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0) -> None:
+    def __init__(
+        self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0, is_resumed: bool = False
+    ) -> None:
         self.stream = stream
         self.resumption = resumption  # how often its client has come back
+        self.is_resumed = is_resumed  # it was there before: what the logs know of it is not known here
         self.id = identity
         self.client_id = client_id
         self.sessions: set[int] = set()

@@ -110,6 +110,7 @@ class Consuming:
             return
         consumer.turn_to(listed.place, *parts_of(listed.place))
         found = listed.destination
+        consumer.is_temporary = found.is_temporary
         if found.is_temporary and not found.name.startswith(temporary_prefix(connection.id)):
             reason = f"{found} belongs to another connection; only that one receives from it"
             self._refuse(connection, consumer, Failed(frame.request, InvalidDestination.__name__, reason))
@@ -169,11 +170,11 @@ class Consuming:
             consumer.is_volatile = not command.is_durable
             self._enter(connection, consumer)
 
+        is_current = partial(self.is_current, connection, consumer)
         if is_named:
-            is_current = partial(self.is_current, connection, consumer)
             claim(self._desk, self._moving, consumer, command, on_answer, is_current=is_current)
         else:
-            subscribe(self._moving, consumer, command, on_answer)
+            subscribe(self._moving, consumer, command, on_answer, is_current=is_current)
 
     def attach(self, connection: Connection, consumer: Consumer) -> None:
         """Asks the primary for messages; a primary that comes later is asked again."""

@@ -12,6 +12,7 @@ from alphorn.client_manager.carrying import Carrying
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.desk import Desk, Settings
+from alphorn.client_manager.entering import Entering
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
 from alphorn.client_manager.limits import admit, too_many
@@ -20,6 +21,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Committed,
     Hang,
+    Hung,
     Input,
     Joined,
     Linked,
@@ -44,11 +46,8 @@ from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
 from alphorn.model import commands, conversation, link, moving_conversation, moving_link
 from alphorn.model.conversation import place_of
-from alphorn.model.errors import PeerViolation
-from alphorn.model.ids import IdSource, Kind
-
-VERSION = 1
-CLIENT_CHARACTERS_MAX = 255
+from alphorn.model.errors import PeerViolation, Unavailable
+from alphorn.model.ids import IdSource
 
 
 class ClientManager:
@@ -71,8 +70,7 @@ class ClientManager:
         self._picturing = Picturing(self._desk)
         self._placing = Placing(self._desk, self._moving, naming)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
-        self._waiting: set[int] = set()  # streams that have not said hello
-        self._entering: set[int] = set()  # streams that have, and wait for their client id
+        self._entering = Entering(self._desk, self._hang_up)
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
             conversation.Retire: self._publishing.on_retire,
@@ -113,7 +111,7 @@ class ClientManager:
             case Told():
                 self._on_told(item)
             case Opened():
-                self._waiting.add(item.stream)
+                self._entering.on_opened(item.stream)
             case Closed():
                 self._on_closed(item.stream)
             case Window():
@@ -128,6 +126,8 @@ class ClientManager:
                 self._administration.on_logged(self._run, item)
             case Joined():
                 self._on_joined(item)
+            case Hung():
+                self._on_hung(item)
 
     def on_time(self, now: float) -> None:
         """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""
@@ -206,7 +206,7 @@ class ClientManager:
         connection = self._desk.connections.get(stream)
         try:
             if connection is None:
-                self._on_hello(stream, frame)
+                self._entering.on_said(stream, frame)
             elif isinstance(frame, conversation.Hello):
                 raise PeerViolation("this connection has said hello before")
             elif admit(self._desk, connection, frame):
@@ -215,66 +215,6 @@ class ClientManager:
             self._desk.reply(stream, conversation.Goodbye(type(error).__name__, str(error)))
             self._hang_up(stream, str(error))
 
-    def _on_hello(self, stream: int, frame: conversation.AnyClientFrame) -> None:
-        if stream in self._entering:
-            raise PeerViolation("a client says nothing between hello and welcome")
-        if stream not in self._waiting:
-            return  # it was hung up, and had more to say
-        if not isinstance(frame, conversation.Hello):
-            raise PeerViolation("a connection begins with hello")
-        if frame.version != VERSION:
-            raise PeerViolation(f"version {frame.version} of the protocol is not spoken here; version {VERSION} is")
-        if frame.connection and len(frame.connection) != commands.CONNECTION_BYTES:
-            raise PeerViolation("a connection's id has 16 bytes")
-        if frame.connection == commands.NOBODY:  # its end would be that of the nodes' own producers
-            raise PeerViolation("no connection has this id; name the one that welcome said")
-        if len(frame.client_id) > CLIENT_CHARACTERS_MAX:
-            raise PeerViolation(f"a client id has at most {CLIENT_CHARACTERS_MAX} characters")
-        self._waiting.discard(stream)
-        identity = frame.connection or bytes(self._desk.ids.next(Kind.CONNECTION))
-        if frame.client_id:
-            self._entering.add(stream)
-            self._claim(stream, identity, frame)
-        else:
-            self._enter(stream, identity, frame)
-
-    def _claim(self, stream: int, identity: bytes, hello: conversation.Hello) -> None:
-        """Asks for a client id, which one connection at a time has in the whole cluster: the first channel decides."""
-        desk = self._desk
-        if stream not in self._entering:
-            return
-
-        def on_answer(answer: link.Answered) -> None:
-            if stream not in self._entering:
-                if identity not in desk.by_connection:
-                    desk.ask_primary(0, link.ConnectionLost(identity))
-                return
-            self._entering.discard(stream)
-            if answer.error:
-                desk.reply(stream, conversation.Goodbye(answer.error, answer.reason))
-                self._hang_up(stream, answer.reason)
-            else:
-                self._enter(stream, identity, hello)
-
-        request = desk.channels[0].ask(on_answer, lost=lambda: self._claim(stream, identity, hello))
-        desk.ask_primary(0, link.ClaimClient(request, identity, hello.client_id))
-
-    def _enter(self, stream: int, identity: bytes, hello: conversation.Hello) -> None:
-        desk = self._desk
-        older = desk.by_connection.get(identity)
-        if older is not None:
-            desk.reply(older.stream, conversation.Goodbye("Misuse", "this connection goes on elsewhere"))
-            self._hang_up(older.stream, "its client has come back on another stream")
-        connection = Connection(
-            stream=stream, identity=identity, client_id=hello.client_id, resumption=hello.resumption
-        )
-        desk.connections[stream] = desk.by_connection[identity] = connection
-        for number in range(len(desk.channels)):
-            desk.ask_primary(number, link.ConnectionOpened(identity))
-        settings = desk.settings
-        desk.reply(stream, conversation.Welcome(VERSION, identity, settings.name, list(settings.addresses)))
-        desk.log("info", "connected", f"connection={identity.hex()} resumed={bool(hello.connection)}")
-
     def _hang_up(self, stream: int, reason: str, *, at_once: bool = False) -> None:
         self._desk.outbox.append(Hang(stream, reason, at_once))
         self._on_closed(stream)
@@ -282,8 +222,7 @@ class ClientManager:
     def _on_closed(self, stream: int) -> None:
         """A client is gone without goodbye: it may come back, so only the primary is told."""
         desk = self._desk
-        self._waiting.discard(stream)
-        self._entering.discard(stream)
+        self._entering.on_closed(stream)
         connection = desk.connections.pop(stream, None)
         if connection is None:
             return
@@ -341,6 +280,21 @@ class ClientManager:
             self._consuming.outflow.on_writable(connection, is_writable=item.is_writable)
             self._streaming.go_on(connection)
 
+    def _on_hung(self, item: Hung) -> None:
+        """Nobody who was here before is heard any more (hanging.py)."""
+        if self._desk.connections:
+            self._desk.log("warning", "hung", f"seconds={item.seconds:.1f} connections={len(self._desk.connections)}")
+        self._start_over("this Client Manager hung; come back")
+
+    def _start_over(self, reason: str) -> None:
+        """Every client comes back, here or elsewhere, and repeats what was not answered."""
+        for stream in list(self._desk.connections):
+            self._send_back(stream, reason)
+
+    def _send_back(self, stream: int, reason: str) -> None:
+        self._desk.reply(stream, conversation.Goodbye(Unavailable.__name__, reason))
+        self._hang_up(stream, reason)
+
     # --- the log ---
 
     def _on_committed(self, item: Committed) -> None:
@@ -375,6 +329,8 @@ class ClientManager:
                     self._placing.on_deleted(place_of(channel, number))
                 case commands.Unsubscribe(number, subscription):
                     desk.loose.forget_subscription(channel, number, subscription)
+                case commands.Purge(number):
+                    desk.loose.forget(channel, number)
                 case commands.SetPolicy(number, policy):
                     desk.directory.set_policy(place_of(channel, number), policy)
                 case commands.Move():
@@ -384,15 +340,24 @@ class ClientManager:
                     self._moving.on_settled(channel, number)
                 case commands.Forget(connection):
                     desk.directory.forget_connection(channel, connection)
+                    self._on_forgotten(connection)
+                    desk.loose.forget_connection(channel, connection)
         return entry
+
+    def _on_forgotten(self, identity: bytes) -> None:
+        """A primary whose link was cut for long took a client for gone: nothing holds any more that the log knew of it.
+
+        On another stream nothing of it is confirmed before the log has agreed.
+        """
+        connection = self._desk.by_connection.get(identity)
+        if connection is not None:
+            self._send_back(connection.stream, "the cluster took this connection for gone; come back")
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
         self._desk.channels[item.channel].lost(item.handle)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
-        for stream in list(self._desk.connections):
-            self._desk.reply(stream, conversation.Goodbye("Unavailable", "the log was interrupted; come back"))
-            self._hang_up(stream, item.reason)
+        self._start_over("the log was interrupted; come back")
         self._moving.on_lost(item.channel)  # now that nobody is there whose later messages could overtake the lost ones
 
     # --- Message Managers ---

@@ -5,7 +5,7 @@ that hears it from here, so that what was given out once is not given out again 
 """
 
 from alphorn.client_manager.connection import Consumer
-from alphorn.model.commands import Acknowledge, Return
+from alphorn.model.commands import Acknowledge, Return, connection_of
 from alphorn.model.ranges import RangeSet
 
 INTERVALS_MAX = 1000  # of one backlog; beyond that, what lies between counts as loose as well
@@ -16,10 +16,11 @@ Place = tuple[int, int, int]  # channel, destination, subscription
 class Loose:
     """Positions by backlog."""
 
-    __slots__ = ("_positions",)
+    __slots__ = ("_owners", "_positions")
 
     def __init__(self) -> None:
         self._positions: dict[Place, RangeSet] = {}
+        self._owners: dict[Place, set[bytes]] = {}  # of those that end with the last of these connections
 
     def __bool__(self) -> bool:
         return bool(self._positions)
@@ -35,6 +36,8 @@ class Loose:
         place = (consumer.channel, consumer.destination, consumer.subscription)
         positions = self._positions.setdefault(place, RangeSet())
         positions.update(RangeSet(zip(flat[::2], flat[1::2], strict=True)))
+        if consumer.is_passing:
+            self._owners.setdefault(place, set()).add(connection_of(consumer.key))
         if positions.intervals > INTERVALS_MAX:
             flat = positions.flat()
             positions.add(flat[0], flat[-1])
@@ -48,13 +51,20 @@ class Loose:
         self._remove((channel, command.destination, command.subscription), command.positions)
 
     def forget(self, channel: int, destination: int) -> None:
-        """A destination is gone."""
+        """A destination is gone, or all that it held."""
         for place in [place for place in self._positions if place[:2] == (channel, destination)]:
-            del self._positions[place]
+            self._drop(place)
 
     def forget_subscription(self, channel: int, destination: int, subscription: int) -> None:
         """A subscription has ended, or one of its consumers has."""
-        self._positions.pop((channel, destination, subscription), None)
+        self._drop((channel, destination, subscription))
+
+    def forget_connection(self, channel: int, connection: bytes) -> None:
+        """A connection has ended, and with it its temporary destinations and subscriptions without a name."""
+        for place in [place for place, owners in self._owners.items() if place[0] == channel and connection in owners]:
+            self._owners[place].discard(connection)
+            if not self._owners[place]:
+                self._drop(place)
 
     def of(self, channel: int) -> list[tuple[int, int, list[int]]]:
         """All of one channel."""
@@ -66,4 +76,8 @@ class Loose:
             for first, last in zip(flat[::2], flat[1::2], strict=True):
                 positions.remove(first, last)
             if not positions:
-                del self._positions[place]
+                self._drop(place)
+
+    def _drop(self, place: Place) -> None:
+        self._positions.pop(place, None)
+        self._owners.pop(place, None)

@@ -89,6 +89,12 @@ class Told(Input, frozen=True, gc=False):
     frame: AnyTold
 
 
+class Hung(Input, frozen=True, gc=False):
+    """For so long nothing could be heard or done that clients may have left, each behind what it had said here."""
+
+    seconds: float
+
+
 class Logged(Input, frozen=True, gc=False):
     """This node wrote log lines, which belong on the `_LOG` topic too."""
 

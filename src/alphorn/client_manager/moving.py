@@ -12,7 +12,9 @@ order, with the same counters and positions: so nothing is lost, repeated or ove
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from alphorn.client_manager.channel import always
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.model.commands import Acknowledge, AnyCommand, Move, MoveStage
@@ -23,6 +25,7 @@ from alphorn.model.link import Answered, Name
 from alphorn.model.moving_link import Departed, Followed, Home, Landed
 
 Then = Callable[[], None]
+Wanted = Callable[[], bool]
 Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
 Report = tuple[Unseen, Unseen]  # what was never delivered, and what was lost
 Make = Callable[[int], AnyCommand]  # from the destination's number
@@ -142,10 +145,16 @@ class Moving:
         *,
         size: int = 0,
         again: Then | None = None,
+        is_wanted: Wanted = always,
     ) -> None:
-        """Orders a command about a destination whose outcome the primary tells."""
-        repeat = again or (lambda: self.request(place, make, answer, size=size))
-        self.when(place, lambda: self._request(self.current(place), make, answer, size, repeat), size)
+        """Orders a command about a destination whose outcome the primary tells; nothing once it is not wanted."""
+        repeat = again or (lambda: self.request(place, make, answer, size=size, is_wanted=is_wanted))
+
+        def go_on() -> None:
+            if is_wanted():
+                self._request(self.current(place), make, answer, size, repeat, is_wanted)
+
+        self.when(place, go_on, size)
 
     def _want(self, place: int, make: Make, then: Then | None, size: int, until: float, repeat: Then) -> None:
         number, destination = parts_of(place)
@@ -162,7 +171,15 @@ class Moving:
 
         channel.want(make(destination), on_committed, size=size, until=until)
 
-    def _request(self, place: int, make: Make, answer: Callable[[Answered], None], size: int, repeat: Then) -> None:
+    def _request(
+        self,
+        place: int,
+        make: Make,
+        answer: Callable[[Answered], None],
+        size: int,
+        repeat: Then,
+        is_wanted: Wanted,
+    ) -> None:
         number, destination = parts_of(place)
         turn = self._enter(place)
 
@@ -174,7 +191,8 @@ class Moving:
             self._leave(place, turn)
 
         channel = self._desk.channels[number]
-        channel.request(make(destination), on_answer, size=size, lost=lambda: self._leave(place, turn))
+        command, lost = make(destination), partial(self._leave, place, turn)
+        channel.request(command, on_answer, size=size, lost=lost, is_wanted=is_wanted)
 
     def _enter(self, place: int) -> int:
         """Something is under way there; gives its turn."""

@@ -34,6 +34,7 @@ from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, check_plain, count_
 
 Sent = Publish | SendFragment | AbandonStream  # what has a producer's counter
 Counted = commands.Publish | commands.Fragment | commands.Abandon
+_DISAGREEING = (errors.Unavailable.__name__, errors.UnknownOutcome.__name__)
 UNRETIRED_FACTOR = 4  # times so many as may be open: logs know those that were closed until the client says so
 
 
@@ -168,7 +169,8 @@ class Publishing:
                 refused = Refused(frame.producer, frame.counter, count, type(error).__name__, str(error))
                 self._desk.reply(connection.stream, refused)
                 return None
-            producer = Producer(frame.counter, is_proven=frame.counter == 1, session=frame.session)
+            is_new = frame.counter == 1 and not connection.is_resumed
+            producer = Producer(frame.counter, is_proven=is_new, session=frame.session)
             connection.add_producer(frame.producer, producer)
         if frame.counter < producer.expected:
             raise PeerViolation(
@@ -262,7 +264,8 @@ class Publishing:
         if batch.is_void:
             return
         batch.state.unanswered.pop(batch.counter, None)
-        batch.state.is_proven = True
+        # Where the log does not know what came before, it takes nothing that comes after it either.
+        batch.state.is_proven = answer.error not in _DISAGREEING
         earlier = min(batch.state.unanswered, default=batch.counter)
         if answer.error == errors.Postponed.__name__:
             taken = answer.number - batch.counter if answer.number else 0

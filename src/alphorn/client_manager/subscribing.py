@@ -19,13 +19,15 @@ PATIENCE_S = 10.0
 Answer = Callable[[link.Answered], None]
 
 
-def subscribe(moving: Moving, consumer: Consumer, command: Subscribe, on_answer: Answer) -> None:
+def subscribe(
+    moving: Moving, consumer: Consumer, command: Subscribe, on_answer: Answer, *, is_current: Callable[[], bool]
+) -> None:
     """Orders it, for the topic that the consumer is of, wherever that is."""
 
     def make(number: int) -> Subscribe:
         return structs.replace(command, destination=number)
 
-    moving.request(consumer.place, make, on_answer)
+    moving.request(consumer.place, make, on_answer, is_wanted=is_current)
 
 
 def claim(
@@ -58,7 +60,7 @@ def claim(
 
     def go_on() -> None:
         if is_current():
-            subscribe(moving, consumer, command, on_outcome)
+            subscribe(moving, consumer, command, on_outcome, is_current=is_current)
 
     def on_claimed(answer: link.Answered) -> None:
         if answer.error and answer.home is None:

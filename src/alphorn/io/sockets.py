@@ -26,6 +26,22 @@ def grow_buffers(sock: socket.socket, wanted: int) -> int:
     return given
 
 
+def forget_unsent(sock: socket.socket) -> None:
+    """When this is closed, what was written to it and has not reached the other side never will."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def notice_absence(sock: socket.socket, seconds: float) -> None:
+    """A connection ends when the other side's machine has not answered for so long, be it that nothing is sent.
+
+    So does one whose other side takes nothing for so long.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds / 3)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 6)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
 def count_drops(sock: socket.socket) -> int:
     """Datagrams the kernel dropped at this socket: no room in its buffer, or refused by its filter."""
     return int(_MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))[_MEMINFO_DROPS])

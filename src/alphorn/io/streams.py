@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import cast
 
 from alphorn.doors.native import oversized
+from alphorn.io.sockets import forget_unsent, notice_absence
 
 LENGTH_BYTES = 4
 FRAMES_MAX = 500  # handed over in one pass of the loop: a read of a megabyte may have a hundred thousand
@@ -30,7 +31,8 @@ def read_buffer() -> bytearray:
 class FrameStream(asyncio.BufferedProtocol):
     """One connection. `on_frames` gets the frames; `on_closed` the reason, once.
 
-    `on_oversized` gets the reason when the peer announced too large a frame, and must close; by default that is all.
+    `on_oversized` gets the reason when the peer announced too large a frame, and must close; by default that is all. A
+    peer whose machine has been silent for `absent_s`, or that has taken nothing, is gone; 0 is never.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class FrameStream(asyncio.BufferedProtocol):
         frame_bytes_max: int,
         buffered_bytes_max: int = 8 << 20,
         shared: bytearray | None = None,
+        absent_s: float = 0.0,
     ) -> None:
         # Streams of one event loop may read into one buffer: asyncio asks for it and says what came in one go. What a
         # read leaves incomplete moves to a buffer of the stream's own, so ten thousand idle connections hold none.
@@ -56,6 +59,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._on_writable = on_writable
         self._frame_bytes_max = frame_bytes_max
         self._buffered_bytes_max = buffered_bytes_max
+        self._absent_s = absent_s
         self._part: bytearray | None = None  # begins with an incomplete frame
         self._part_bytes = 0
         self._waiting: list[bytes | memoryview] = []
@@ -70,7 +74,10 @@ class FrameStream(asyncio.BufferedProtocol):
         """Asyncio calls it."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(self._buffered_bytes_max)
-        self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = self._transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._absent_s:
+            notice_absence(sock, self._absent_s)
         self.peer = str(self._transport.get_extra_info("peername"))
         self.is_open = True
         self._on_open(self)
@@ -210,6 +217,12 @@ class FrameStream(asyncio.BufferedProtocol):
         if self.is_open:
             self._reason = reason
             self._transport.abort()
+
+    def forsake(self, reason: str) -> None:
+        """Closes at once, and what has not reached the other side never will: it is said elsewhere."""
+        if self.is_open:
+            forget_unsent(self._transport.get_extra_info("socket"))
+            self.abort(reason)
 
     def eof_received(self) -> bool:
         """Asyncio calls it."""

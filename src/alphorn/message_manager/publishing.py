@@ -29,10 +29,16 @@ from alphorn.model.errors import (
     PeerViolation,
     Postponed,
     Unavailable,
+    UnknownOutcome,
 )
 from alphorn.model.messages import BATCH_MESSAGES_MAX, Flag, PackedHeader, count_of, headers_of
 from alphorn.model.ranges import Range, RangeSet
 
+# Whether such messages were stored when they came first, nobody can tell any more.
+FORGOTTEN = (
+    "the cluster has forgotten this producer, because it was closed or its connection was cut off for more than a "
+    "minute; make another with session.producer"
+)
 _KEY_BYTES = CONNECTION_BYTES + 4
 _ROOM_MAX = COUNTER_MAX  # where there is no limit: more than anybody can send
 
@@ -51,10 +57,10 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
     producer = producers.find(key)
     expected = 1 if producer is None else producer.next
     after = counter - 1 if command.after < 0 else command.after
+    if producer is None and (after > 0 or state.producers.is_forgotten(key)):
+        raise UnknownOutcome(FORGOTTEN)
     if after >= expected:
         raise Unavailable(f"messages {expected} to {after} of this producer are missing; send again from there")
-    if producer is None and after == 0 and state.producers.is_forgotten(key):
-        raise Unavailable("the connection that sent these messages has ended, or closed their producer; connect again")
     if producer is not None and 0 < producer.awaited < counter:
         raise Unavailable(f"message {producer.awaited} of this producer was postponed; send again from there")
     skip = max(0, expected - counter)

@@ -134,7 +134,8 @@ class AuditTrail:
         del self._waiting[: len(bodies)]
         first, self._counter = self._counter + 1, self._counter + len(bodies)
         blob = memoryview(_encode([[body] for body in bodies]))
-        return Publish(number, self._key, first, len(bodies), 0, now_ms, blob)
+        # It follows whatever the log has of it: that forgets it after a day, and some of it may have been lost.
+        return Publish(number, self._key, first, len(bodies), 0, now_ms, blob, after=0)
 
     @staticmethod
     def create() -> CreateDestination:

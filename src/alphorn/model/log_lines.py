@@ -45,7 +45,8 @@ class LogLines:
         lines, self._waiting = self._waiting, []
         first, self._counter = self._counter + 1, self._counter + len(lines)
         blob = memoryview(_encode([[line] for line in lines]))
-        return Publish(number, self._key, first, len(lines), 0, now_ms, blob)
+        # It follows whatever the log has of it: that forgets it after a day, and some of it may have been lost.
+        return Publish(number, self._key, first, len(lines), 0, now_ms, blob, after=0)
 
     @staticmethod
     def create() -> CreateDestination:

@@ -16,11 +16,13 @@ from alphorn.bus.config import Budget
 from alphorn.client_manager.channel import ENTRY_BYTES
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import KnownNode, Settings
+from alphorn.client_manager.hanging import LOOK_S, Wakefulness
 from alphorn.client_manager.machine import (
     Ask,
     Closed,
     Gauge,
     Hang,
+    Hung,
     Input,
     Log,
     Logged,
@@ -31,6 +33,7 @@ from alphorn.client_manager.machine import (
     Said,
     Writable,
 )
+from alphorn.client_manager.outflow import STUCK_S
 from alphorn.doors import native
 from alphorn.doors.tunnel import Tunnel
 from alphorn.io.addresses import why_not_bound
@@ -71,6 +74,8 @@ class ClientManagerNode:
         self._gauged: list[int] = []
         self._next_stream = 0
         self._is_reading = True
+        self._wakefulness = Wakefulness()  # of this process,
+        self._reading = Wakefulness()  # and of its reading from clients
         self._shared = read_buffer()
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
@@ -107,6 +112,7 @@ class ClientManagerNode:
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
         self._driver.start()
+        self._tasks.start(self._stay_awake(), name="staying awake")
         for channel in self._channels:
             channel.listen()
             for node in self._file.message_managers(self._file.channels[channel.number].name):
@@ -220,6 +226,7 @@ class ClientManagerNode:
             frame_bytes_max=STRANGER_FRAME_BYTES_MAX,
             buffered_bytes_max=self._me.consumer_bytes_max // 4,
             shared=self._shared,
+            absent_s=STUCK_S,
         )
         self._strangers.add(number, stream)
         return stream
@@ -242,6 +249,7 @@ class ClientManagerNode:
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
         self._strangers.forget(number)
+        self._look(self._wakefulness)
         try:
             said = [Said(number, native.decode_client(frame)) for frame in frames]
         except PeerViolation as error:
@@ -261,6 +269,17 @@ class ClientManagerNode:
         self._strangers.forget(number)
         if self._streams.pop(number, None) is not None:
             self.receive(Closed(number, reason))
+
+    async def _stay_awake(self) -> None:
+        while True:
+            self._look(self._wakefulness)
+            if self._is_reading:
+                self._look(self._reading)
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self, wakefulness: Wakefulness) -> None:
+        if seconds := wakefulness.look(asyncio.get_running_loop().time()):
+            self.receive(Hung(seconds))
 
     # --- what the machine wants ---
 
@@ -305,6 +324,7 @@ class ClientManagerNode:
         is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
         if is_reading is not self._is_reading:
             self._is_reading = is_reading
+            self._look(self._reading)
             for stream in self._streams.values():
                 if is_reading and stream.is_writable:
                     stream.resume_reading()

@@ -292,7 +292,7 @@ class AsyncLine:
 
     def _leave_if_wanted(self) -> None:
         if self.core.wants_reconnection and self._stream is not None:
-            self._stream.abort("the Client Manager does not answer, or sent us away")
+            self._stream.forsake("the Client Manager does not answer, or sent us away")
 
     def _on_writable(self, stream: FrameStream, is_writable: bool) -> None:
         self._is_full = not is_writable

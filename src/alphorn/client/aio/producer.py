@@ -312,6 +312,11 @@ class Producer:
     def _outboxes(self) -> list[Outbox]:
         return [producer._outbox for producer in (self, *self._others.values())]
 
+    @property
+    def _has_failed(self) -> bool:
+        """Whether it cannot send any more to some destination that it has sent to."""
+        return any(outbox.failure is not None for outbox in self._outboxes())
+
     def _take_no_more(self) -> None:
         """Whoever waits to send hears that it is closed; what was sent is still on its way."""
         for producer in (self, *self._others.values()):

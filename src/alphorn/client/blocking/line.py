@@ -32,6 +32,7 @@ from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.route import Route
 from alphorn.client.url import Address, Target
 from alphorn.doors.native import encode
+from alphorn.io.sockets import forget_unsent
 from alphorn.model.conversation import AnyClientFrame, Close
 from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
 
@@ -331,8 +332,9 @@ class Line:
             now = time.monotonic()
             with self.lock:
                 failure, is_last = self.core.failure, False
+                if failure is None:
+                    self.core.on_time(now)  # also while the stream takes nothing: whoever hangs reads nothing
                 if failure is None and not self._unsent:
-                    self.core.on_time(now)
                     with_wishes = now - told_at >= ACKNOWLEDGE_S
                     self._unsent = list(self.core.take_output(time.time_ns() // 1_000_000, with_wishes=with_wishes))
                     is_last = self._is_ending  # what was taken ends with the goodbye
@@ -344,6 +346,8 @@ class Line:
             if self._unsent:
                 self._unsent = _send(stream, self._unsent)
             if self.core.wants_reconnection:
+                if not self._path:  # one end of a pair of sockets has nothing on its way
+                    forget_unsent(stream)  # it is said again elsewhere, and would be done twice
                 return "the Client Manager does not answer, or sent us away"
             if is_last and not self._unsent:
                 return "closed"

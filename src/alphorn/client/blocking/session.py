@@ -276,11 +276,12 @@ class Session:
 
     def _prepare_replies(self) -> tuple[Replies, Producer]:
         """Where answers come, and who asks; that one never waits for room, which has a time of its own for each."""
-        if self._replies is None or self._asker is None:
+        if self._asker is None or self._asker._has_failed:
+            self._asker = self.producer(on_block="raise")
+        if self._replies is None:
             queue = self._places.make_temporary("queue")
             try:
                 inbox = self._consume(choose_consume(queue, **_REPLY_CHOICES), queue)
-                self._asker = self.producer(on_block="raise")
             except BaseException:
                 self._delete(queue)
                 raise
