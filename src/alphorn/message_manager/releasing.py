@@ -19,4 +19,4 @@ def release(state: State, command: Release, place: int, effects: list[Effect]) -
     if command.through >= state.sequence:
         raise Misuse(f"log entry {command.through} is not before this one; release what was read")
     following = found.segments.from_arrival(command.through + 1)
-    found.outgrow(0, (found.next_position if following is None else following) - 1)
+    found.outgrow((found.next_position if following is None else following) - 1)

@@ -125,10 +125,9 @@ def _review(state: State, destination: Queue | Topic, *, is_marked: bool, expire
         needless = min(needless, through)
     if isinstance(destination, Topic) and destination.is_retaining:
         if policy.retain_s:
-            destination.outgrow(0, timeline.through(now_ms - int(policy.retain_s * 1000)))
+            destination.outgrow(timeline.through(now_ms - int(policy.retain_s * 1000)))
         destination.let_go_of_bytes()
-        if destination.retained:
-            needless = min(needless, destination.retained.first - 1)
+        needless = min(needless, destination.retained_from - 1)
     timeline.drop(needless)
     review_later(state, destination)
 
