@@ -252,6 +252,10 @@ class Topic:
         while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
             self.outgrow(self.segments.end_of(self.retained.first))
 
+    def readable(self, first: int, last: int) -> list[Range]:
+        """Those of these that readers of the log may have: what is kept."""
+        return self.retained.intersection(first, last)
+
     def start_at(self, time_ms: int) -> int:
         """The first position whose message was sent at this time or later, as far back as that is known exactly.
 
