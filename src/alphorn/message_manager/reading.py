@@ -130,6 +130,7 @@ def _survey(engine: Engine, frame: log_link.Survey) -> log_link.Surveyed:
                     _kept_from_of(engine, source),
                     _first(engine, number),
                     engine.moves.came_at(number),
+                    source.is_retaining,
                 )
             )
     return log_link.Surveyed(frame.request, engine.sequence, found)
