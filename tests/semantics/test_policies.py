@@ -116,7 +116,7 @@ def test_a_policy_can_be_replaced(connection, queue):
     [
         ({"delivery_limit": -1}, "delivery_limit must not be negative"),
         ({"priority": 10}, "priority goes from 0 to 9"),
-        ({"retain": 60}, "retain is for topics"),
+        ({"retain": -60}, "retain_s must not be negative"),
         ({"colour": "red"}, "a policy has no colour"),
         ({"overflow": "explode"}, "Invalid enum value"),
         ({"dead_letter": "_OTHER"}, "belong to the system"),
