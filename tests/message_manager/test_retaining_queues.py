@@ -53,7 +53,6 @@ def kept_from(bench: Log, name: str = "queue:q") -> int:
     return survey(bench, name)[name].kept_from
 
 
-@pytest.mark.requirement("MM-7")
 def test_what_was_consumed_is_read_for_as_long_as_the_policy_says_and_given_out_once(bench: Log) -> None:
     queue = bench.create("queue:q", retain_s=10.0)
     bench.publish(queue, "a", "b", "c")

@@ -64,7 +64,7 @@ def expect_rest(running: Cluster) -> None:
         assert is_quiet(consumer)
 
 
-@pytest.mark.requirement("HA-5", "HA-11")
+@pytest.mark.requirement("HA-5")
 def test_what_was_consumed_is_read_after_the_primary_was_killed_and_given_to_nobody():
     with alphorn.testing.cluster(checkpoint_interval=SMALL) as running:
         send_and_consume(running)
@@ -86,7 +86,6 @@ def test_what_was_consumed_is_read_after_the_primary_was_killed_and_given_to_nob
         assert until(lambda: read(running), lambda found: found == []) == []
 
 
-@pytest.mark.requirement("MM-16")
 def test_what_was_consumed_moves_along_and_is_read_after_the_primary_there_was_killed():
     with alphorn.testing.cluster(channels=2, checkpoint_interval=SMALL) as running:
         send_and_consume(running)
