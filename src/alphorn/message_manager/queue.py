@@ -98,8 +98,8 @@ class Queue:
 
     @property
     def span_ms(self) -> int:
-        """How long it matters when a message came."""
-        return int(max(self.policy.ttl, self.policy.retain_s) * 1000)
+        """The shortest time for which it matters when a message came; 0 where it is no time that matters."""
+        return int(min((span for span in (self.policy.ttl, self.policy.retain_s) if span > 0), default=0.0) * 1000)
 
     @property
     def retained(self) -> RangeSet:
@@ -197,8 +197,15 @@ class Queue:
 
     def let_go_of_bytes(self) -> None:
         """Lets go of the oldest batches until the rest is as small as the policy says."""
-        while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
-            self.outgrow(self.segments.end_of(self.retained_from))
+        excess = self.retained_bytes - self.policy.retain_bytes
+        if self.policy.retain_bytes <= 0 or excess <= 0:
+            return
+        through = 0
+        for run in self.segments.runs(self.retained_from, self.next_position - 1):
+            through, excess = run.position + run.count - 1, excess - run.size
+            if excess <= 0:
+                break
+        self.outgrow(through)
 
     def count_bytes(self) -> None:
         """Counts what is kept anew, where it lies in other batches than before."""

@@ -174,8 +174,8 @@ class Topic:
 
     @property
     def span_ms(self) -> int:
-        """How long it matters when a message came."""
-        return int(max(self.policy.ttl, self.policy.retain_s) * 1000)
+        """The shortest time for which it matters when a message came; 0 where it is no time that matters."""
+        return int(min((span for span in (self.policy.ttl, self.policy.retain_s) if span > 0), default=0.0) * 1000)
 
     def backlog_of(self, subscription: int) -> Backlog | None:
         """What is still to be given out to a subscription."""
