@@ -27,13 +27,16 @@ MESSAGES = 450
 PRODUCER = key_of(bytes(15) + b"\x01", 1)
 PLAIN = msgspec.msgpack.encode([[b"x" * 100]] * MESSAGES)
 FEATURED = msgspec.msgpack.encode([Packed(b"x" * 100, {"n": n}, n % 10, 1 << 41) for n in range(MESSAGES)])
+PLAIN_POLICY = Policy()
 
 Row = dict[str, object]
 
 
-def made_engine(destinations: int, kind: DestinationKind = DestinationKind.QUEUE) -> Engine:
+def made_engine(
+    destinations: int, kind: DestinationKind = DestinationKind.QUEUE, policy: Policy = PLAIN_POLICY
+) -> Engine:
     engine = Engine()
-    commands = [CreateDestination(Destination(kind, f"d{number}"), Policy()) for number in range(destinations)]
+    commands = [CreateDestination(Destination(kind, f"d{number}"), policy) for number in range(destinations)]
     engine.apply(1, Entry(commands))
     return engine
 
@@ -63,11 +66,11 @@ def row(work: str, micros: float, messages: int = MESSAGES) -> Row:
     return {"work": work, "us_per_batch": round(micros, 2), "batches_per_s": round(1e6 / micros), "messages": messages}
 
 
-def measure_queues(batches: int, destinations: int) -> list[Row]:
-    engine = made_engine(destinations)
+def measure_queues(batches: int, destinations: int, policy: Policy = PLAIN_POLICY) -> list[Row]:
+    engine = made_engine(destinations, policy=policy)
     published = timed(engine, [publish(batch, destinations) for batch in range(batches)])
     consumed = timed(engine, [acknowledge(batch, destinations) for batch in range(batches)])
-    among = f"{destinations} queue{'s' if destinations > 1 else ''}"
+    among = f"{destinations} queue{'s' if destinations > 1 else ''}{' with retain' * bool(policy.retain_s)}"
     return [row(f"publish, {among}", published), row(f"acknowledge in order, {among}", consumed)]
 
 
@@ -156,6 +159,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = measure_queues(options.batches, 1)
     rows += measure_queues(options.batches, options.destinations)
+    rows += measure_queues(options.batches, 1, Policy(retain_s=3600.0))
     rows += measure_topic(options.batches, 10)
     rows += measure_features(options.batches)
     rows += measure_backlog(options.backlog)

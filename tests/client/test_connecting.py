@@ -259,7 +259,7 @@ def test_destinations_are_administered(broker: Broker, connect: Connect) -> None
         assert [row["name"] for row in destinations.list()] == ["queue:a", "topic:t"]
         destinations.delete("queue:a")
         for policy, words in [
-            ({"retain": 5}, "for topics"),
+            ({"retain": -5}, "retain_s must not be negative"),
             ({"speed": 5}, "no speed"),
             ({"priority": 11}, "0 to 9"),
             ({"overflow": "explode"}, "overflow"),

@@ -1,7 +1,8 @@
 """Goal: ranges and references give what one object a message would give.
 
 Method: random commands go to the engine and to a reference that knows every message; after each of them both must offer
-the same messages in the same order, with the same counts, and dead ones with the same histories.
+the same messages in the same order, with the same counts, and dead ones with the same histories. Some queues retain,
+which the reference does not know of: nobody is offered anything else for that.
 """
 
 from random import Random
@@ -28,10 +29,16 @@ class Pair:
         self.random = random
         self.bench = Bench()
         self.reference = Reference(LIMITS, {"topic:wide": SUBSCRIPTIONS})
-        self.numbers = {name: self.bench.create(name, delivery_limit=LIMITS.get(name, 0)) for name in NAMES}
+        self.numbers = {
+            name: self.bench.create(name, delivery_limit=LIMITS.get(name, 0), retain_s=self.retain_s(name))
+            for name in NAMES
+        }
         for name in SUBSCRIPTIONS:
             self.bench.subscribe(self.numbers["topic:wide"], name=name, is_durable=True)
         self.now = 1_000
+
+    def retain_s(self, name: str) -> float:
+        return self.random.choice([0.0, 0.5, 1e6]) if name.startswith("queue:") else 0.0
 
     def step(self) -> None:
         steps = [self.publish] * 5 + [self.acknowledge] * 4 + [self.give_back] * 4 + [self.tick] * 2

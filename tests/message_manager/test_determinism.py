@@ -137,8 +137,8 @@ class Stream:
         random = self.random
         is_queue = kind is DestinationKind.QUEUE
         return Policy(
-            retain_s=0 if is_queue else random.choice([0.0, 2.0]),
-            retain_bytes=0 if is_queue else random.choice([0, 60]),
+            retain_s=random.choice([0.0, 2.0]),
+            retain_bytes=random.choice([0, 60]),
             delivery_limit=random.choice([0, 0, 2]),
             redelivery_delay=random.choice([0.0, 0.5]),
             dead_letter=random.choice([None, "two", "dead"]),

@@ -52,7 +52,7 @@ def test_impossible_names_are_answered(name: str) -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy(retain_s=1.0),
+        Policy(retain_s=-1.0),
         Policy(ttl=float("nan")),
         Policy(ttl=float("inf")),
         Policy(dead_letter=""),

@@ -4,9 +4,20 @@ import msgspec
 
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.reading import Reading
 from alphorn.model import log_link
-from alphorn.model.commands import AnyCommand, CreateDestination, Entry, Publish, Release, Subscribe, Tick, key_of
+from alphorn.model.commands import (
+    Acknowledge,
+    AnyCommand,
+    CreateDestination,
+    Entry,
+    Publish,
+    Release,
+    Subscribe,
+    Tick,
+    key_of,
+)
 from alphorn.model.destinations import Policy, parse_destination
 
 PRODUCER, CONSUMER = key_of(b"p" * 16, 1), key_of(b"c" * 16, 1)
@@ -75,7 +86,21 @@ def test_a_subscription_keeps_what_it_has_not_consumed() -> None:
     assert channel.engine.retained().flat() == [3, 3]
 
 
-def test_what_is_to_come_cannot_be_released_nor_what_a_queue_holds() -> None:
+def test_a_queue_releases_what_was_consumed_and_still_gives_out_the_rest() -> None:
+    channel = filled()
+    channel.apply(CreateDestination(parse_destination("queue:q"), Policy(retain_s=3600.0)))
+    blob = memoryview(msgspec.msgpack.encode([[None]] * 3))
+    channel.apply(Publish(2, PRODUCER, channel.counter, 3, 0, 1000, blob))  # entry 7
+    channel.apply(Publish(2, PRODUCER, channel.counter + 3, 3, 0, 1000, blob))
+    channel.apply(Acknowledge(2, 0, CONSUMER, [1, 2, 4, 4]))
+    channel.apply(Release(2, 7))
+    queue = channel.engine.destinations[2]
+    assert isinstance(queue, Queue)
+    assert (queue.readable(1, 9), queue.kept_from) == ([(3, 3), (4, 6)], 8)
+    assert list(queue.backlog.candidates()) == [(3, 3), (5, 6)]
+
+
+def test_what_is_to_come_cannot_be_released_nor_what_a_queue_without_retain_holds() -> None:
     channel = filled()
     channel.apply(CreateDestination(parse_destination("queue:q"), Policy()))
     refused = channel.apply(Release(TOPIC, 7), Release(2, 1), Release(99, 1))

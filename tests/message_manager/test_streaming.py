@@ -16,6 +16,8 @@ from alphorn.model.commands import (
     Entry,
     Forget,
     Fragment,
+    Move,
+    MoveStage,
     Publish,
     Purge,
     Redrive,
@@ -65,6 +67,21 @@ def sealing(destination: int, counter: int, fragments: int, size: int, **fields:
 @pytest.fixture(name="bench")
 def make_bench() -> StreamBench:
     return StreamBench()
+
+
+def test_the_body_of_a_consumed_message_is_kept_as_long_as_its_queue_retains_it(bench: StreamBench) -> None:
+    queue = bench.create("queue:q", retain_s=10.0)
+    first = bench.engine.sequence + 1
+    counter = bench.body(queue)
+    bench.acknowledge(queue, 1, 1)
+    assert bench.retained == [(first, first + 3)]
+    assert bench.engine.locate_fragments(LANE, counter, 0)
+    refused = bench.answer(Move(queue, MoveStage.PLANNED, 1))
+    assert refused.error == "Unavailable"
+    assert refused.reason.endswith("have streamed bodies, which do not move; consume them, and retain none of them")
+    bench.tick(1_000)
+    bench.tick(11_000)
+    assert bench.retained == []
 
 
 @pytest.mark.requirement("VLM-1", "VLM-6")

@@ -1,9 +1,11 @@
 from collections.abc import ItemsView, Iterator, ValuesView
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from alphorn.message_manager.queue import Queue
+from alphorn.message_manager.timeline import MARKS_MAX, STEPS
 from alphorn.message_manager.topic import Topic
 from alphorn.model.commands import DeleteDestination, Forget, Retire, SetPolicy, Tick
 from alphorn.model.destinations import Policy
@@ -50,6 +52,31 @@ def test_a_time_to_live_costs_by_steps_of_time_and_not_by_messages() -> None:
         bench.tick(now_ms)
     assert bench.queue(queue).count == 3 * 9_900
     assert len(bench.queue(queue).timeline.times) <= 2_001
+
+
+@pytest.mark.parametrize("name", ["queue:q", "topic:t"])
+def test_a_short_time_to_live_is_kept_where_messages_are_retained_for_long(name: str) -> None:
+    bench = Bench()
+    number = bench.create(name, ttl=1.0, retain_s=1_000_000.0)
+    subscription = bench.subscribe(number, is_durable=True, name="s") if name == "topic:t" else 0
+    for now_ms in range(100_000, 200_000, 200):
+        bench.publish(number, "a")
+        bench.tick(now_ms)
+        [(first, last)] = bench.pending(number, subscription)
+        assert last - first < 6, "as many as come within a second, and one that has just come"
+
+
+@pytest.mark.parametrize("policy", [{"ttl": 1.0, "retain_s": 1_000_000.0}, {"retain_bytes": 1 << 40}])
+def test_times_are_few_however_long_messages_are_retained_and_by_which_rule(policy: dict[str, object]) -> None:
+    bench = Bench()
+    queue = bench.create("queue:q", **policy)
+    for now_ms in range(100_000, 4_100_000, 200):
+        bench.publish(queue, "a")
+        bench.tick(now_ms)
+    times = bench.queue(queue).timeline.times
+    assert len(times) <= MARKS_MAX
+    late = [following - time for time, following in pairwise(times)]
+    assert max(late) <= 4_000_000 // STEPS + 200
 
 
 def test_a_shorter_time_to_live_holds_for_what_is_there() -> None:

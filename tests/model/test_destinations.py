@@ -58,7 +58,8 @@ def test_names_that_begin_with_an_underscore_are_reserved() -> None:
         (TOPIC, Policy(retain_s=1e300), "retain_s"),
         (QUEUE, Policy(max_length=-1), "max_length"),
         (QUEUE, Policy(priority=10), "priority"),
-        (QUEUE, Policy(retain_s=1.0), "retain is for topics"),
+        (QUEUE, Policy(retain_s=-1.0), "retain_s"),
+        (QUEUE, Policy(retain_bytes=-1), "retain_bytes"),
         (QUEUE, Policy(dead_letter="d" * 256), "dead_letter"),
         (TOPIC, Policy(groups=True), "groups"),
         (TOPIC, Policy(last_value=True), "last_value"),
@@ -72,10 +73,11 @@ def test_a_policy_that_does_not_fit_is_refused_by_the_name_of_the_fault(
 
 
 def test_every_fault_of_a_policy_is_named() -> None:
-    with pytest.raises(InvalidDestination, match=r"ttl.*priority.*retain is for topics"):
-        Policy(ttl=-1.0, priority=99, retain_bytes=5).check(QUEUE)
+    with pytest.raises(InvalidDestination, match=r"ttl.*priority.*groups is for queues"):
+        Policy(ttl=-1.0, priority=99, groups=True).check(TOPIC)
 
 
 def test_policies_that_fit_pass() -> None:
     Policy(delivery_limit=5, groups=True, last_value=True, exclusive=True, ttl=3.5).check(QUEUE)
-    Policy(retain_s=60.0, retain_bytes=1 << 30).check(TOPIC)
+    for destination in (QUEUE, TOPIC):
+        Policy(retain_s=60.0, retain_bytes=1 << 30).check(destination)

@@ -111,12 +111,35 @@ def test_a_policy_can_be_replaced(connection, queue):
     assert bodies(drain(session, queue)) == ["one", "three"]
 
 
+def test_to_consumers_a_queue_that_retains_is_like_any_other(connection, queue):
+    session = connection.session()
+    connection.destinations.create(queue, retain=3600, max_length=2, overflow="reject")
+    for number in range(3):
+        send(session, queue, [f"first {number}", f"second {number}"])
+        with pytest.raises(alphorn.Blocked):
+            session.producer(queue).send("too much").result(WAIT_S)
+        assert bodies(session.browser(queue)) == [f"first {number}", f"second {number}"]
+        with session.consumer(queue) as consumer:
+            messages = take(consumer, 2)
+            assert [(message.body, message.delivery_count) for message in messages] == [
+                (f"first {number}", 1),
+                (f"second {number}", 1),
+            ]
+            assert is_quiet(consumer)
+        assert list(session.browser(queue)) == []
+    connection.destinations.policy(queue, retain="1 GB")
+    assert connection.destinations.purge(queue) == 0
+    send(session, queue, ["last"])
+    connection.destinations.policy(queue)
+    assert bodies(drain(session, queue)) == ["last"]
+
+
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
         ({"delivery_limit": -1}, "delivery_limit must not be negative"),
         ({"priority": 10}, "priority goes from 0 to 9"),
-        ({"retain": 60}, "retain is for topics"),
+        ({"retain": -60}, "retain_s must not be negative"),
         ({"colour": "red"}, "a policy has no colour"),
         ({"overflow": "explode"}, "overflow is 'explode', not 'block' or 'reject'"),
         ({"dead_letter": "_OTHER"}, "belong to the system"),

@@ -10,6 +10,7 @@ QUICK = {  # the others take more seeds
     "refused-dropped": {"progress after healing"},
     "batches-left-behind": {"staged is seen once, all together", "first deliveries to an only consumer come in order"},
     "staged-forgotten": {"clients are served"},
+    "consumed-left-behind": {"what a queue retains is read, each message once", "machines do not raise"},
 }
 
 

@@ -6,7 +6,14 @@ import sys
 
 import pytest
 
-from alphorn.testing.cluster_plan import CLUSTER_FAULTS, FAULT_CLASSES_MIN, STREAM_FAULTS, make_cluster_plan
+from alphorn.testing.checkers.retained import RetainedIsRead
+from alphorn.testing.cluster_plan import (
+    CLUSTER_FAULTS,
+    FAULT_CLASSES_MIN,
+    RETAIN_S_WHOLE,
+    STREAM_FAULTS,
+    make_cluster_plan,
+)
 from alphorn.testing.cluster_run import ClusterRun, run_cluster
 from alphorn.testing.timeline import Timeline
 
@@ -31,6 +38,20 @@ def test_streamed_bodies_are_read_whole_under_faults() -> None:
     assert not run.finish().failure
     assert set(read) <= set(run.cluster.book.bodies)
     assert len(set(read)) > 5
+
+
+def test_what_queues_retain_is_read_under_faults() -> None:
+    """The checker of that is worth something only if it finds messages, and most of them consumed."""
+    runs = [ClusterRun(make_cluster_plan(seed)) for seed in (4, 6)]
+    found = 0
+    for run in runs:
+        assert not run.finish().failure
+        found += sum(checker.messages for checker in run.message_checkers if isinstance(checker, RetainedIsRead))
+        queues = [it for engine in run.cluster.engines() for it in engine.destinations.values() if it.is_retaining]
+        assert all(it.count == 0 for it in queues)
+    assert found > 100
+    drawn = [policy for seed in range(50) for policy in make_cluster_plan(seed).retained.values()]
+    assert {(policy.retain_s, policy.retain_bytes) for policy in drawn} == {(RETAIN_S_WHOLE, 0), (1.0, 0), (0.0, 200)}
 
 
 def test_a_seed_of_a_cluster_has_one_trace_with_or_without_a_timeline_and_under_any_hash_seed() -> None:

@@ -74,6 +74,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
         "bodies are whole",
     },
     "changed-unwritten": {"engines are equal"},
+    "consumed-swept": {"what a queue retains is read, each message once", "machines do not raise"},
     "fragments-swept-early": {"bodies are whole"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }

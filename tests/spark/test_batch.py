@@ -218,6 +218,55 @@ def test_what_is_kept_no_more_is_named_or_left_out(load, send, connection, reque
     assert [row.id for row in rest] == [row.id for row in found]
 
 
+def consume(connection, queue, count, *, spared=()):
+    """Receives messages and acknowledges all but those at the places spared, which come back."""
+    session = connection.session(ack="individual")
+    consumer = session.consumer(queue)
+    found = []
+    for place in range(count):
+        message = consumer.receive(timeout=30)
+        assert message is not None
+        found.append(message)
+        if place not in spared:
+            message.acknowledge()
+    session.close()
+    return [message.body for message in found]
+
+
+def test_a_queue_that_retains_is_read_consumed_or_not_and_gives_each_message_once(load, send, connection, request):
+    queue = f"queue:{request.node.name}"
+    connection.destinations.create(queue, retain=3600)
+    send(queue, *range(5))
+    assert consume(connection, queue, 3) == [0, 1, 2]
+    before = load(queue).collect()
+    assert [bytes(row.body) for row in before] == [b"0", b"1", b"2", b"3", b"4"]
+    assert consume(connection, queue, 2) == [3, 4]
+    send(queue, 5)
+    assert load(queue).where(f"sequence <= {before[-1].sequence}").collect() == before, "a range stays as it was"
+    assert consume(connection, queue, 1) == [5]
+    connection.destinations.policy(queue)
+    assert load(queue).count() == 0, "nothing is kept any more, and nothing waits"
+
+
+def test_an_old_message_that_waits_is_read_although_later_ones_are_kept_no_more(load, send, connection, request):
+    queue = f"queue:{request.node.name}"
+    connection.destinations.create(queue, retain="2000B")
+    for number in range(10):
+        send(queue, f"{number:500}")
+    consume(connection, queue, 10, spared={0, 1})
+    # The two that wait, and three: no four are within 2000 bytes.
+    found = until(lambda: load(queue, failOnDataLoss="false").collect(), lambda found: len(found) <= 5)
+    assert [bytes(row.body).split() for row in found] == [[b"0"], [b"1"], [b"7"], [b"8"], [b"9"]]
+    assert load(queue).collect() == found, "the earliest that is there is no loss"
+    channel = found[0].channel
+    with pytest.raises(Exception, match=f"{queue} what arrived with log entries {found[0].sequence} to "):
+        load(queue, start=json.dumps({channel: found[0].sequence})).collect()
+    with pytest.raises(Exception, match=f"{queue} what arrived with log entries {found[1].sequence + 1} to "):
+        load(queue, start=json.dumps({channel: found[1].sequence + 1})).collect()
+    whole = load(queue, start=json.dumps({channel: found[2].sequence}))
+    assert whole.collect() == found[2:]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -9,7 +9,7 @@ from alphorn.client.log_reader import Amount, entry
 from alphorn.model.errors import Corruption
 from alphorn.spark.cluster import pieces
 from alphorn.spark.dividing import divide, limit
-from alphorn.spark.offsets import advanced, between, canonical, floors_of, with_floors
+from alphorn.spark.offsets import advanced, between, canonical, floors_of, gaps_of, with_floors
 
 
 def amounts(*sizes: int, first: int = 1) -> list[Amount]:
@@ -44,6 +44,15 @@ def test_floors_hold_until_they_are_passed() -> None:
         (entry(8), entry(12), [1, 2]),
     ]
     assert pieces({3: 20}, entry(5), entry(12)) == []
+
+
+def test_gaps_hold_until_they_are_passed_and_only_where_something_is_read_before_them() -> None:
+    start = with_floors("a", 5, {1: 3, 2: 8, 3: 20}, {1: 9, 2: 8, 3: 30, 4: 5})
+    assert start == {"a": 5, "a#1?": 9, "a#2": 8, "a#3": 20, "a#3?": 30}
+    assert (floors_of(start, "a"), gaps_of(start, "a")) == ({2: 8, 3: 20}, {1: 9, 3: 30})
+    assert advanced(start, {"a": 10}) == {"a": 10, "a#3": 20, "a#3?": 30}
+    assert advanced(start, {"a": 25}) == {"a": 25, "a#3?": 30}
+    assert between(start, {"a": 8}) == [("a", 5, 8)]
 
 
 def test_without_a_limit_everything_is_read() -> None:

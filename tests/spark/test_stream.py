@@ -51,6 +51,35 @@ def test_a_stream_begins_with_what_is_new(stream, send, topic, tmp_path):
     assert bodies(run(frame, tmp_path)[0]) == ["new"]
 
 
+def test_a_stream_of_a_queue_that_retains_has_each_message_once_whoever_consumes_it_meanwhile(
+    stream, send, connection, tmp_path, request
+):
+    queue = f"queue:{request.node.name}"
+    connection.destinations.create(queue, retain=3600)
+    session = connection.session()
+    consumer = session.consumer(queue)
+    consumed = []
+
+    def consume(number):
+        """All that is there, after the first batch: the stream has read one message of four."""
+        while number == 0 and len(consumed) < 4:
+            message = consumer.receive(timeout=30)
+            assert message is not None
+            consumed.append(message.body)
+        session.acknowledge()
+
+    for letter in "abcd":
+        send(queue, letter)
+    frame = stream(queue, start="earliest", maxMessagesPerTrigger="1")
+    batches, _ = run(frame, tmp_path, consume)
+    assert [len(rows) for rows in batches.values()] == [1, 1, 1, 1]
+    assert bodies(batches) == consumed == [*"abcd"]
+    send(queue, "e")
+    assert consumer.receive(timeout=30).body == "e"
+    session.close()
+    assert bodies(run(frame, tmp_path)[0]) == ["e"]
+
+
 def test_limits_hold_for_messages_and_bytes_together(stream, send, topic, tmp_path):
     for number in range(6):
         send(topic, *[f"{number}{place:099}" for place in range(10)])

@@ -127,7 +127,7 @@ def replay(
 
 def consolidate(
     *,
-    destination: Annotated[str, typer.Option(help="A topic that keeps its messages.")],
+    destination: Annotated[str, typer.Option(help="A topic or queue that retains its messages.")],
     checkpoints: Annotated[Path, typer.Option(help="The folder for checkpoints; all of Spark must see it.")],
     through: Annotated[
         int | None, typer.Option(help="The last log entry to fold in; without it, the newest.", show_default="newest")
@@ -143,7 +143,7 @@ def consolidate(
     master: MasterOption = LOCAL,
     conf: ConfOption = None,
 ) -> None:
-    """Fold a topic into the last message of each key, as a checkpoint that the cluster's replicas have agreed to."""
+    """Fold what a destination retains into the last message of each key: a checkpoint that all replicas agree to."""
     with _surroundings("consolidate", url, master, conf) as around:
         from alphorn.spark.jobs.consolidating import run_consolidate
 

@@ -80,12 +80,16 @@ class LogReader:
         *,
         messages_step: int = 0,
         bytes_step: int = 0,
+        missed_before: int = 0,
     ) -> Iterator[Amount]:
-        """How much there is, in pieces that reach one of the steps; `first` must be kept (`LostMessages`)."""
+        """How much there is, in pieces that reach one of the steps.
+
+        Raises `LostMessages` where some that arrived from `first` on are kept no more, unless before `missed_before`.
+        """
         while first < end:
             make = self._measuring(destinations, first, end, messages_step, bytes_step)
             answer = self._ask(log_link.Measured, make, partial(_advances, first))
-            self._check_kept(answer.kept_from, first, end)
+            self._check_kept(answer.kept_from, first, end, missed_before)
             for mark, messages, size in answer.marks:
                 yield Amount(mark, messages, size)
             first = answer.next
@@ -99,9 +103,15 @@ class LogReader:
         return first
 
     def scan(
-        self, destinations: Sequence[int], first: log_link.Place, end: log_link.Place, *, bytes_max: int = SCAN_BYTES
+        self,
+        destinations: Sequence[int],
+        first: log_link.Place,
+        end: log_link.Place,
+        *,
+        bytes_max: int = SCAN_BYTES,
+        missed_before: int = 0,
     ) -> Iterator[list[log_link.ScannedBatch]]:
-        """The messages, in their order, each exactly once. Raises `LostMessages` where some are kept no more.
+        """The messages, in their order, each exactly once. Raises `LostMessages` as `measure` does.
 
         The next answer is on its way while the caller works on the last one.
         """
@@ -112,7 +122,7 @@ class LogReader:
             answer = None if asked is None else self._receive_scanned(*asked, first, deadline)
             if answer is None:
                 answer = self._ask(log_link.Scanned, make, partial(_is_sound, first))
-            self._check_kept(answer.kept_from, first, end)
+            self._check_kept(answer.kept_from, first, end, missed_before)
             self._check_order(answer, first)
             first = answer.next
             deadline = self._deadline()
@@ -246,8 +256,8 @@ class LogReader:
                 )
             reached = (batch.arrival, batch.destination, batch.position + batch.count)
 
-    def _check_kept(self, kept_from: int, first: log_link.Place, end: log_link.Place) -> None:
-        if self._requires_all and kept_from > first[0]:
+    def _check_kept(self, kept_from: int, first: log_link.Place, end: log_link.Place, missed_before: int) -> None:
+        if self._requires_all and kept_from > max(first[0], missed_before):
             raise LostMessages(self.channel, first[0], min(kept_from, end[0]))
 
     @staticmethod
@@ -272,8 +282,8 @@ class LostMessages(Unavailable):
 
     def __init__(self, channel: str, first: int, end: int) -> None:
         super().__init__(
-            f"channel {channel} keeps no more what arrived with log entries {first} to {end - 1}; let the topic retain "
-            "more, or go on without (failOnDataLoss=false)"
+            f"channel {channel} keeps no more what arrived with log entries {first} to {end - 1}; let it retain more, "
+            "or go on without (failOnDataLoss=false)"
         )
         self.channel = channel
         self.first = first

@@ -228,8 +228,18 @@ def _parts_of_lent(number: int, lent: Lent) -> Iterator[Part]:
 def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
     number = queue.number
     yield DestinationKept(
-        number, queue.destination, _decided(queue.policy), queue.owner, queue.next_position, 0, 0, is_awaiting
+        number,
+        queue.destination,
+        _decided(queue.policy),
+        queue.owner,
+        queue.next_position,
+        0,
+        queue.retained_bytes,
+        is_awaiting,
+        queue.kept_from,
     )
+    if queue.is_retaining:
+        yield from _parts(number, 0, "retained", queue.retained)
     yield from _parts_of_backlog(number, 0, queue.backlog)
     if queue.keys:
         keys = sorted(queue.keys.items())

@@ -48,10 +48,10 @@ class DestinationKept(msgspec.Struct, frozen=True, array_like=True, tag=3):
     policy: dict[str, Any]  # what is not the default
     owner: bytes
     next_position: int
-    next_subscription: int  # the last two are of topics
+    next_subscription: int  # of a topic
     retained_bytes: int
     is_awaiting: bool
-    kept_from: int = 0  # of a topic
+    kept_from: int = 0
 
 
 class SubscriptionKept(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -65,9 +65,8 @@ def _plan(state: State, command: Move, effects: list[Effect]) -> None:
     if command.destination in state.moves.landing:
         raise Moved(f"{found.destination} has just come here; move it when its consumers have followed")
     if state.has_streams(command.destination):
-        raise Unavailable(
-            f"messages of {found.destination} have streamed bodies, which do not move; consume them first"
-        )
+        way = "consume them, and retain none of them" if found.is_retaining else "consume them first"
+        raise Unavailable(f"messages of {found.destination} have streamed bodies, which do not move; {way}")
     _check_free(state, command.destination, found)
     state.moves.leaving[command.destination] = Leaving(command.channel)
     effects.append(Planned(command.destination))

@@ -94,9 +94,13 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
 
 
 def purge(state: State, command: Purge, place: int, effects: list[Effect]) -> None:
-    """Everything a queue holds is let go; the answer has how many messages that were."""
+    """Everything a queue holds is let go, also for readers of the log; the answer has how many were pending.
+
+    Whoever purges wants messages to be gone, and has no other way to take them from readers too.
+    """
     queue = state.find_queue(command.destination)
     removed = queue.remove(0, 0, queue.next_position)
+    queue.outgrow(queue.next_position)
     _let_go(queue, removed, "purged", effects)
     effects.append(Answer(place, sum(last - first + 1 for first, last in removed)))
 

@@ -112,9 +112,8 @@ def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) 
     found.number, found.segments = number, incoming.made.segments
     _check_whole(found)
     found.segments.arrive(state.sequence)
-    if isinstance(found, Topic):
-        found.kept_from = state.sequence  # numbers of the other log mean nothing here
-        found.count_bytes()
+    found.kept_from = state.sequence  # numbers of the other log mean nothing here
+    found.count_bytes()
     state.add(found)
     if found.producers is not None:
         for connection in list(found.producers.plain):

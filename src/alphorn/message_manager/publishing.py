@@ -198,7 +198,7 @@ def _to_queue(
 ) -> None:
     first, last = run.position, queue.store(run)
     policy = queue.policy
-    if policy.ttl:
+    if queue.has_clock:
         state.awaiting.add(queue.number)
     if policy.priority is not None:
         queue.backlog.prioritise(first, last, policy.priority)

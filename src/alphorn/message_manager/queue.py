@@ -2,6 +2,9 @@
 
 Keys are known where the policy asks for them (groups, last value), histories where messages came here dead. Segments
 that nobody needs any more are swept when they have doubled, which nobody can tell from outside.
+
+Where its policy retains, all messages from one position on can be read in the log, whatever became of them. Nobody is
+given any of them again: what is given out is what is pending, here as in any other queue.
 """
 
 from alphorn.message_manager.backlog import Backlog, Piece, within
@@ -23,7 +26,10 @@ class Queue:
         "_sweep_at",
         "backlog",
         "destination",
+        "has_clock",
         "histories",
+        "is_retaining",
+        "kept_from",
         "keys",
         "latest",
         "next_position",
@@ -31,6 +37,8 @@ class Queue:
         "owner",
         "policy",
         "producers",
+        "retained_bytes",
+        "retained_from",
         "segments",
         "timeline",
         "watched",
@@ -48,6 +56,10 @@ class Queue:
         self.latest: dict[str, int] = {}  # key → its newest position, of a last value queue
         self.histories = Histories()
         self.timeline = Timeline()
+        self.is_retaining = False  # whether messages are kept for readers of the log, whoever has consumed them
+        self.retained_from = 1  # where it is: from this position on
+        self.retained_bytes = 0
+        self.kept_from = 0  # of what arrived with this log entry or later, nothing that was kept is kept no more
         self._sweep_at = SEGMENTS_MIN
         self.set_policy(policy)
 
@@ -61,6 +73,13 @@ class Queue:
             watched |= Flag.KEY
         self.watched = int(watched)  # batches with other flags only are plain here
         self.latest = {key: position for position, key in sorted(self.keys.items())} if policy.last_value else {}
+        is_retaining = policy.retain_s > 0 or policy.retain_bytes > 0
+        if not is_retaining:
+            self.outgrow(self.next_position)
+        elif not self.is_retaining:
+            self.retained_from = self.next_position  # of what came before, some was consumed
+        self.is_retaining = is_retaining
+        self.has_clock = policy.ttl > 0 or is_retaining  # whether it matters when messages came
 
     @property
     def count(self) -> int:
@@ -78,14 +97,15 @@ class Queue:
         return self.backlog.priorities
 
     @property
-    def has_clock(self) -> bool:
-        """Whether it matters when messages came."""
-        return self.policy.ttl > 0
+    def span_ms(self) -> int:
+        """The shortest time for which it matters when a message came; 0 where it is no time that matters."""
+        return int(min((span for span in (self.policy.ttl, self.policy.retain_s) if span > 0), default=0.0) * 1000)
 
     @property
-    def span_ms(self) -> int:
-        """How long it matters when a message came."""
-        return int(self.policy.ttl * 1000)
+    def retained(self) -> RangeSet:
+        """What is kept for readers of the log."""
+        last = self.next_position - 1
+        return RangeSet([(self.retained_from, last)] if self.is_retaining and self.retained_from <= last else [])
 
     def backlog_of(self, subscription: int) -> Backlog | None:
         """What is still to be given out; a queue has this under 0 only."""
@@ -100,6 +120,8 @@ class Queue:
         self.next_position = run.position + run.count
         self.segments.append(run)
         self.backlog.arrive(run.position, self.next_position - 1)
+        if self.is_retaining:
+            self.retained_bytes += run.size
         if len(self.segments) >= self._sweep_at:
             self.sweep()
             self._sweep_at = 2 * len(self.segments) + SEGMENTS_MIN
@@ -118,6 +140,8 @@ class Queue:
         """These are done with; gives those that were pending."""
         assert subscription == 0
         removed = self.backlog.remove(first, last)
+        if self.is_retaining:
+            self._notice_unreadable(removed)
         if self.keys:
             for start, end in removed:
                 self._forget_keys(start, end)
@@ -138,6 +162,8 @@ class Queue:
         assert subscription == 0
         keys = sorted((position, self.keys[position]) for position in within(self.keys, first, last))
         pieces = self.backlog.reserve(first, last)
+        if self.is_retaining:
+            self._notice_unreadable([(piece.first, piece.last) for piece in pieces])
         self._forget_keys(first, last)
         return pieces, keys
 
@@ -149,9 +175,45 @@ class Queue:
             elif position in self.backlog.pending:
                 self.set_key(position, key)
 
+    def readable(self, first: int, last: int) -> list[Range]:
+        """Those of these that readers of the log may have: what is pending, and what is kept for them."""
+        if not self.is_retaining:
+            return self.backlog.pending.intersection(first, last)
+        found = self.backlog.pending.intersection(first, min(last, self.retained_from - 1))
+        return found + self.retained.intersection(first, last)
+
+    def outgrow(self, through: int) -> None:
+        """Messages through this position were kept long enough; of them, only what is pending can still be read."""
+        through = min(through, self.next_position - 1)
+        if not self.is_retaining or through < self.retained_from:
+            return
+        gone, pending = through, self.backlog.pending.intersection(self.retained_from, through)
+        if pending and pending[-1][1] == through:
+            gone = pending[-1][0] - 1
+        if gone >= self.retained_from:
+            self._miss(gone)
+        self.retained_bytes -= self._size_of(self.retained_from, through)
+        self.retained_from = through + 1
+
+    def let_go_of_bytes(self) -> None:
+        """Lets go of the oldest batches until the rest is as small as the policy says."""
+        excess = self.retained_bytes - self.policy.retain_bytes
+        if self.policy.retain_bytes <= 0 or excess <= 0:
+            return
+        through = 0
+        for run in self.segments.runs(self.retained_from, self.next_position - 1):
+            through, excess = run.position + run.count - 1, excess - run.size
+            if excess <= 0:
+                break
+        self.outgrow(through)
+
+    def count_bytes(self) -> None:
+        """Counts what is kept anew, where it lies in other batches than before."""
+        self.retained_bytes = sum(self._size_of(*part) for part in self.retained)
+
     def needed(self) -> list[RangeSet]:
-        """What may still be given out."""
-        return [self.backlog.pending]
+        """What may still be given out, or read in the log."""
+        return [self.backlog.pending, self.retained] if self.is_retaining else [self.backlog.pending]
 
     def holds(self, first: int, last: int) -> bool:
         """Whether any of these may still be given out."""
@@ -163,9 +225,9 @@ class Queue:
         return history.encode() if history else b""
 
     def sweep(self) -> None:
-        """Lets go of what belongs to no pending message."""
+        """Lets go of what belongs to no message that is pending or kept."""
         kept = self.backlog.kept
-        self.segments.sweep([kept])
+        self.segments.sweep([kept, self.retained] if self.is_retaining else [kept])
         if self.histories:
             self.histories.sweep(kept)
 
@@ -183,11 +245,28 @@ class Queue:
             "depth": self.count,
             "deferred": len(self.backlog.deferred),
             "returned": len(self.backlog.counts),
+            "retained": len(self.retained),
             "segments": len(self.segments),
             "bytes": self.segments.size,
             "next_position": self.next_position,
             "temporary": bool(self.owner),
         }
+
+    def _notice_unreadable(self, parts: list[Range]) -> None:
+        """These are pending no more; what was not kept either is missing from now on to whoever has not read it."""
+        for first, last in reversed(parts):
+            if first < self.retained_from:
+                self._miss(min(last, self.retained_from - 1))
+                return
+
+    def _miss(self, position: int) -> None:
+        """A message could be read until now, and whoever reads the log later has missed it."""
+        run = self.segments.find(position)
+        assert run is not None, "what can be read is never swept"
+        self.kept_from = max(self.kept_from, run.arrival + 1)
+
+    def _size_of(self, first: int, last: int) -> int:
+        return sum(run.size for run in self.segments.runs(first, last))
 
     def _forget_keys(self, first: int, last: int) -> None:
         for position in within(self.keys, first, last):
@@ -197,6 +276,6 @@ class Queue:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the batches that hold pending messages; costs by segments."""
+        """Bytes of the batches that hold messages pending or kept; costs by segments."""
         self.sweep()
         return self.segments.size

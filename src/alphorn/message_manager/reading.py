@@ -1,9 +1,9 @@
 """Answers readers of the log, on any replica: what is kept where, how much of it, and the messages themselves in bulk.
 
 A reader goes by arrivals: the numbers of the log entries that put messages into destinations. Two readers that ask for
-the same numbers get the same messages, from whichever replica, for as long as these are kept: of a topic what its
-policy retains, of a queue what is not consumed. What was sent twice or refused was never in a destination, so no reader
-sees it.
+the same numbers get the same messages, from whichever replica, for as long as these are kept: what the policy of a
+queue or a topic retains, and of a queue what is not consumed besides. What was sent twice or refused was never in a
+destination, so no reader sees it.
 
 An answer names how far it reaches. It never reaches beyond what this replica has applied, which is committed.
 """
@@ -130,6 +130,7 @@ def _survey(engine: Engine, frame: log_link.Survey) -> log_link.Surveyed:
                     _kept_from_of(engine, source),
                     _first(engine, number),
                     engine.moves.came_at(number),
+                    source.is_retaining,
                 )
             )
     return log_link.Surveyed(frame.request, engine.sequence, found)
@@ -180,9 +181,8 @@ def _of_destination(engine: Engine, number: int, first: Place, end: Place) -> It
     source = engine.destinations.get(number)
     if source is None:
         return
-    kept = source.backlog.pending if isinstance(source, Queue) else source.retained
     low, high = _position(source, first), _position(source, end) - 1
-    for start, stop in kept.intersection(low, high) if low <= high else ():
+    for start, stop in source.readable(low, high) if low <= high else ():
         for run in source.segments.runs(start, stop):
             yield run.arrival, number, run
 
@@ -211,7 +211,7 @@ def _kept_from(engine: Engine, destinations: list[int]) -> int:
 
 def _kept_from_of(engine: Engine, source: Queue | Topic) -> int:
     """What came from another channel arrived with the entry that brought it, and nothing of it before."""
-    return source.kept_from if isinstance(source, Topic) else engine.moves.came_at(source.number)
+    return max(source.kept_from, engine.moves.came_at(source.number))
 
 
 def _start_of(engine: Engine, number: int, frame: log_link.Search) -> int:

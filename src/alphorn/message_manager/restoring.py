@@ -241,10 +241,11 @@ def _take_destination(state: State, kept: DestinationKept) -> None:
     is_queue = kept.destination.kind is DestinationKind.QUEUE
     made = (Queue if is_queue else Topic)(kept.number, kept.destination, policy, kept.owner)
     made.next_position = kept.next_position
+    made.retained_bytes, made.kept_from = kept.retained_bytes, kept.kept_from
     if isinstance(made, Topic):
         made.next_subscription = kept.next_subscription
-        made.retained_bytes = kept.retained_bytes
-        made.kept_from = kept.kept_from
+    else:
+        made.retained_from = made.next_position  # unless a part says that something is kept
     if kept.is_awaiting:
         state.awaiting.add(kept.number)
     state.add(made)
@@ -285,6 +286,8 @@ def _take_part(state: State, part: Part) -> None:
             destination.keys.update(zip(columns[0], part.texts, strict=True))
         case "histories", Queue():
             _take_histories(destination, columns, part.texts)
+        case "retained", Queue():
+            destination.retained_from = columns[0][0]
         case "retained", Topic():
             _extend(destination.retained, columns)
         case "moments", Topic():

@@ -1,4 +1,4 @@
-"""Applies `Tick`: delays begin and end, messages expire, topics let go of what they kept long enough.
+"""Applies `Tick`: delays begin and end, messages expire, destinations let go of what they kept long enough.
 
 Only what is due is looked at, however many destinations there are. What the same Tick does to many is done in the
 order of their numbers.
@@ -123,12 +123,11 @@ def _review(state: State, destination: Queue | Topic, *, is_marked: bool, expire
         if through:
             expired.setdefault(destination.number, RangeSet()).add(1, through)
         needless = min(needless, through)
-    if isinstance(destination, Topic) and destination.is_retaining:
+    if destination.is_retaining:
         if policy.retain_s:
-            destination.outgrow(0, timeline.through(now_ms - int(policy.retain_s * 1000)))
+            destination.outgrow(timeline.through(now_ms - int(policy.retain_s * 1000)))
         destination.let_go_of_bytes()
-        if destination.retained:
-            needless = min(needless, destination.retained.first - 1)
+        needless = min(needless, destination.retained_from - 1)
     timeline.drop(needless)
     review_later(state, destination)
 

@@ -145,12 +145,17 @@ class Topic:
             watched |= Flag.PRIORITY
         self.watched = int(watched)  # batches with other flags only are plain here
         if not self.is_retaining:
-            self.outgrow(0, self.next_position)
+            self.outgrow(self.next_position)
 
     @property
     def is_retaining(self) -> bool:
         """Whether messages are kept for later subscriptions."""
         return self.policy.retain_s > 0 or self.policy.retain_bytes > 0
+
+    @property
+    def retained_from(self) -> int:
+        """No message before this position is kept for later subscriptions."""
+        return self.retained.first if self.retained else self.next_position
 
     @property
     def count(self) -> int:
@@ -169,8 +174,8 @@ class Topic:
 
     @property
     def span_ms(self) -> int:
-        """How long it matters when a message came."""
-        return int(max(self.policy.ttl, self.policy.retain_s) * 1000)
+        """The shortest time for which it matters when a message came; 0 where it is no time that matters."""
+        return int(min((span for span in (self.policy.ttl, self.policy.retain_s) if span > 0), default=0.0) * 1000)
 
     def backlog_of(self, subscription: int) -> Backlog | None:
         """What is still to be given out to a subscription."""
@@ -235,17 +240,21 @@ class Topic:
         """Counts what is kept anew, where it lies in other batches than before."""
         self.retained_bytes = sum(self._size_of(*part) for part in self.retained)
 
-    def outgrow(self, first: int, last: int) -> None:
-        """These messages were kept long enough; whoever reads the log later has missed them."""
-        for start, end in self.retained.intersection(first, last):
+    def outgrow(self, through: int) -> None:
+        """Messages through this position were kept long enough; whoever reads the log later has missed them."""
+        for start, end in self.retained.intersection(0, through):
             for run in self.segments.runs(start, end):
                 self.kept_from = max(self.kept_from, run.arrival + 1)
-        self.let_go(first, last)
+        self.let_go(0, through)
 
     def let_go_of_bytes(self) -> None:
         """Lets go of the oldest batches until the rest is as small as the policy says."""
         while self.retained and 0 < self.policy.retain_bytes < self.retained_bytes:
-            self.outgrow(self.retained.first, self.segments.end_of(self.retained.first))
+            self.outgrow(self.segments.end_of(self.retained.first))
+
+    def readable(self, first: int, last: int) -> list[Range]:
+        """Those of these that readers of the log may have: what is kept."""
+        return self.retained.intersection(first, last)
 
     def start_at(self, time_ms: int) -> int:
         """The first position whose message was sent at this time or later, as far back as that is known exactly.

@@ -88,8 +88,8 @@ def parse_destination(text: str) -> Destination:
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What can be decided for one destination. Times are seconds, 0 or None where nothing is decided."""
 
-    retain_s: float = 0.0  # topics: keeps messages this long, consumed or not, for replay
-    retain_bytes: int = 0  # topics: keeps at most this many bytes for replay
+    retain_s: float = 0.0  # keeps messages this long, consumed or not: readable in the log, and for replay of a topic
+    retain_bytes: int = 0  # keeps at most this many bytes so
     delivery_limit: int = 0  # deliveries of one message before it is dead; 0 is no limit
     redelivery_delay: float = 0.0  # how long a returned message waits
     dead_letter: str | None = None  # name of the queue for dead messages; None is _DMQ
@@ -126,8 +126,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             faults.append(f"dead_letter has at most {NAME_BYTES_MAX} bytes")
         if destination.kind is DestinationKind.TOPIC:
             faults += [f"{name} is for queues" for name in ("last_value", "groups", "exclusive") if getattr(self, name)]
-        elif self.retain_s or self.retain_bytes:
-            faults.append("retain is for topics")
         if self.audit and destination.is_reserved:
             faults.append("what belongs to the system is not audited")
         if faults:

@@ -68,6 +68,7 @@ class SurveyedDestination(msgspec.Struct, frozen=True, array_like=True, gc=False
     kept_from: int  # what arrived before this number may be gone
     first: int  # arrival of the first message that is there; one more than the last applied entry for none
     came_at: int = 0  # the entry with which it came from another channel, with all that it had; 0 for one made here
+    is_retaining: bool = False  # whether its policy keeps what was consumed
 
 
 class Surveyed(Told, frozen=True, array_like=True, gc=False, tag=160):

@@ -15,7 +15,7 @@ from alphorn.model.globs import Glob
 from alphorn.model.log_conversation import ChannelKnown
 from alphorn.model.log_link import Place, SurveyedDestination
 from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
-from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, with_floors
+from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, gaps_of, with_floors
 from alphorn.spark.options import EARLIEST, Bound, SourceOptions
 
 Result = TypeVar("Result")
@@ -99,7 +99,8 @@ class ClusterView:
         for name, found in self.destinations(channels).items():
             starts = {number: self._start_of(bound, name, it) for number, it in found.items()}
             first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
-            made.update(with_floors(name, max(FIRST, first), starts))
+            gaps = {number: it.kept_from for number, it in found.items()}
+            made.update(with_floors(name, max(FIRST, first), starts, gaps))
         return canonical(made)
 
     def resolve_behind(self, bound: Bound, marks: Mapping[tuple[str, str], int]) -> Offset:
@@ -112,14 +113,15 @@ class ClusterView:
         channels = self.channels()
         made: Offset = {}
         for name, found in self.destinations(channels).items():
-            starts = {
-                number: max(marks[it.name, name] + 1, bound.numbers.get(name, FIRST))
-                if (it.name, name) in marks
-                else bound.numbers.get(name, self._start_of(EARLIEST, name, it))
-                for number, it in found.items()
-            }
+            starts, gaps = {}, {}
+            for number, it in found.items():
+                if (it.name, name) in marks or name in bound.numbers:
+                    starts[number] = max(marks.get((it.name, name), 0) + 1, bound.numbers.get(name, FIRST))
+                else:
+                    starts[number] = self._start_of(EARLIEST, name, it)
+                    gaps[number] = it.kept_from
             first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
-            made.update(with_floors(name, max(FIRST, first), starts))
+            made.update(with_floors(name, max(FIRST, first), starts, gaps))
         return self.with_arrivals(canonical(made))
 
     def check_archived(self, marks: Mapping[tuple[str, str], int]) -> None:
@@ -165,7 +167,8 @@ class ClusterView:
     def _start_of(self, bound: Bound, channel: str, destination: SurveyedDestination) -> int:
         if bound.kind == "time":
             return self._readers[channel].search([destination.number], bound.time_ms)
-        return max(destination.first, destination.kept_from)
+        is_queue = parse_destination(destination.name).kind is DestinationKind.QUEUE
+        return destination.first if is_queue else max(destination.first, destination.kept_from)
 
     def check_kept(
         self, start: Offset, channel: str, found: Mapping[int, SurveyedDestination], first: int, end: int
@@ -175,14 +178,15 @@ class ClusterView:
         What came from another channel would be read again: with the entry that brought it all that it keeps arrived.
         Only who begins with that very entry has a floor there (`with_arrivals`).
         """
-        floors = floors_of(start, channel)
+        floors, gaps = floors_of(start, channel), gaps_of(start, channel)
         came, lost = [], []
         for number, it in found.items():
             begin = max(first, floors.get(number, 0))
+            whole = max(begin, gaps.get(number, 0))
             if begin < min(it.came_at + (number not in floors), end):
                 came.append(f"{it.name} with log entry {it.came_at}")
-            elif begin < min(it.kept_from, end):
-                lost.append(f"{it.name} what arrived with log entries {begin} to {min(it.kept_from, end) - 1}")
+            elif whole < min(it.kept_from, end):
+                lost.append(f"{it.name} what arrived with log entries {whole} to {min(it.kept_from, end) - 1}")
         if not self._options.fail_on_data_loss:
             return
         if came:
@@ -192,7 +196,7 @@ class ClusterView:
             )
         if lost:
             raise Unavailable(
-                f"channel {channel} keeps no more of {', of '.join(lost)}; let the topic retain more, or go on without "
+                f"channel {channel} keeps no more of {', of '.join(lost)}; let it retain more, or go on without "
                 "(failOnDataLoss=false)"
             )
 
@@ -200,6 +204,7 @@ class ClusterView:
         self,
         channel: str,
         floors: Mapping[int, int],
+        gaps: Mapping[int, int],
         first: Place,
         end: Place,
         *,
@@ -209,7 +214,12 @@ class ClusterView:
         """How much is there, of destinations that come with their floors."""
         for piece_first, piece_end, numbers in pieces(floors, first, end):
             yield from self._readers[channel].measure(
-                numbers, piece_first, piece_end, messages_step=messages_step, bytes_step=bytes_step
+                numbers,
+                piece_first,
+                piece_end,
+                messages_step=messages_step,
+                bytes_step=bytes_step,
+                missed_before=max(gaps.get(number, 0) for number in numbers),
             )
 
     def note(self, channels: Mapping[str, ChannelKnown], name: str, offset: Offset) -> None:

@@ -9,7 +9,7 @@ from alphorn.model.log_conversation import ChannelKnown
 from alphorn.model.log_link import Place, SurveyedDestination
 from alphorn.spark.cluster import ClusterView, pieces
 from alphorn.spark.dividing import divide, is_entry, limit
-from alphorn.spark.offsets import FIRST, Offset, advanced, between, canonical, channels_of, floors_of
+from alphorn.spark.offsets import FIRST, Offset, advanced, between, canonical, channels_of, floors_of, gaps_of
 from alphorn.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from alphorn.spark.reading import Slice
 
@@ -45,8 +45,10 @@ def reach(view: ClusterView, options: SourceOptions, start: Offset, latest: Offs
     for channel, first, end in between(start, latest):
         if channel in found:
             view.check_kept(start, channel, found[channel], first, end)
-            floors = _floored(start, channel, found[channel])
-            measured = view.amounts(channel, floors, entry(first), entry(end), messages_step=step, bytes_step=step)
+            floors, gaps = _floored(start, channel, found[channel]), gaps_of(start, channel)
+            measured = view.amounts(
+                channel, floors, gaps, entry(first), entry(end), messages_step=step, bytes_step=step
+            )
             amounts[channel] = list(_until(measured, options)) if is_limited else list(islice(measured, 1))
     if not any(amounts.values()):
         return advanced(start, start)
@@ -79,10 +81,10 @@ def slices(view: ClusterView, options: SourceOptions, start: Offset, end: Offset
     ends = divide(amounts, min_partitions=options.min_partitions, max_bytes=options.max_bytes_per_partition)
     made: list[Slice] = []
     for channel, first, _ in ranges:
-        floors = _floored(start, channel, found.get(channel, {}))
+        floors, gaps = _floored(start, channel, found.get(channel, {})), gaps_of(start, channel)
         place = entry(first)
         for cut in ends.get(channel, ()):
-            made += _cut(channels[channel], found[channel], floors, place, cut)
+            made += _cut(channels[channel], found[channel], floors, gaps, place, cut)
             place = cut
     return made
 
@@ -97,20 +99,27 @@ def _measured(
     made: dict[str, list[Amount]] = {}
     for channel, first, last in ranges:
         if channel in found:
-            floors = _floored(start, channel, found[channel])
+            floors, gaps = _floored(start, channel, found[channel]), gaps_of(start, channel)
             measured = view.amounts(
-                channel, floors, entry(first), entry(last), messages_step=0, bytes_step=max(1, step)
+                channel, floors, gaps, entry(first), entry(last), messages_step=0, bytes_step=max(1, step)
             )
             made[channel] = list(measured)
     return made
 
 
 def _cut(
-    known: ChannelKnown, found: Mapping[int, SurveyedDestination], floors: Mapping[int, int], first: Place, end: Place
+    known: ChannelKnown,
+    found: Mapping[int, SurveyedDestination],
+    floors: Mapping[int, int],
+    gaps: Mapping[int, int],
+    first: Place,
+    end: Place,
 ) -> Iterator[Slice]:
+    """What has a gap is read by itself, so that nothing is overlooked that is missing elsewhere."""
     for piece_first, piece_end, numbers in pieces(floors, first, end):
-        names = {number: found[number].name for number in numbers}
-        yield Slice(known.name, known.servers, names, piece_first, piece_end)
+        for gap in sorted({gaps.get(number, 0) for number in numbers}):
+            names = {number: found[number].name for number in numbers if gaps.get(number, 0) == gap}
+            yield Slice(known.name, known.servers, names, piece_first, piece_end, gap)
 
 
 def _floored(start: Offset, channel: str, found: Mapping[int, SurveyedDestination]) -> dict[int, int]:

@@ -25,6 +25,7 @@ class Slice(InputPartition):
     destinations: dict[int, str]
     first: Place
     end: Place
+    missed_before: int = 0  # some of what arrived before this entry was gone when reading began
 
     def __repr__(self) -> str:
         return f"Slice({self.channel} {self.first} to {self.end})"
@@ -43,7 +44,8 @@ def read_slice(options: SourceOptions, slice_: InputPartition) -> Iterator[pyarr
     )
     schema = to_arrow_schema(schema_of(options.columns), timezone="UTC")
     try:
-        scanned = reader.scan(list(slice_.destinations), slice_.first, slice_.end)
+        numbers = list(slice_.destinations)
+        scanned = reader.scan(numbers, slice_.first, slice_.end, missed_before=slice_.missed_before)
         yield from record_batches(scanned, schema, slice_.channel, slice_.destinations)
     finally:
         reader.close()

@@ -4,6 +4,7 @@ Spark makes these objects in several processes and sends them around, so they ho
 where they are used. All offsets are committed numbers (offsets.py), so a range once planned always gives the same rows.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,8 @@ class AlphornReader(DataSourceReader):
         names = {
             number: name for number, name in slice_.destinations.items() if self._names is None or name in self._names
         }
-        return [Slice(slice_.channel, slice_.servers, names, first, end)] if names and first < end else []
+        is_any = bool(names) and first < end
+        return [dataclasses.replace(slice_, destinations=names, first=first, end=end)] if is_any else []
 
 
 class FilteringReader(AlphornReader):

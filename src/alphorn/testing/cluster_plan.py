@@ -37,6 +37,7 @@ DRAIN = "drain"  # a channel is drained, or opened again
 NAME = "name"  # a destination that no program uses is wanted or deleted
 NAMES = ("queue:n1", "queue:n2", "topic:n3", "queue:n4")
 DEAD_LETTER = "dead"
+RETAIN_S_WHOLE = 1e7  # longer than any run, and than any clock is wrong
 
 
 class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0  # clients that publish in stages
     channels: int = 1  # each has such a group
     policies: dict[str, Policy] = {}  # of queues whose consumers share by key, or take turns
+    retained: dict[str, Policy] = {}  # of queues: what else is decided for them, where they retain anything
     together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
 
     @property
@@ -135,6 +137,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         clients=_with_staged(clients, jobs, STAGED_QUEUE),
         limits=_draw_limits(stream),
         policies=policies,
+        retained=_draw_retained(Random(f"{seed}/retained")),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
         pace_s=stream.choice((0.3, 0.6, 1.0)),
         safety_s=stream.uniform(4.0, 8.0),
@@ -238,6 +241,13 @@ def _draw_limits(stream: Random) -> LimitsPlan:
 def _draw_policies(stream: Random) -> dict[str, Policy]:
     """Some queues give messages of one key to one consumer, some have one consumer at a time, and some both."""
     choices = (None, None, None, Policy(groups=True), Policy(exclusive=True), Policy(groups=True, exclusive=True))
+    drawn = {name: stream.choice(choices) for name in DESTINATIONS if name.startswith("queue:")}
+    return {name: policy for name, policy in drawn.items() if policy is not None}
+
+
+def _draw_retained(stream: Random) -> dict[str, Policy]:
+    """Some queues retain messages: all of them, or for a while, or a few."""
+    choices = (None, Policy(retain_s=RETAIN_S_WHOLE), Policy(retain_s=1.0), Policy(retain_bytes=200))
     drawn = {name: stream.choice(choices) for name in DESTINATIONS if name.startswith("queue:")}
     return {name: policy for name, policy in drawn.items() if policy is not None}
 

@@ -13,6 +13,7 @@ from collections import Counter
 from alphorn.testing.checkers import CheckerSet
 from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.messages import MESSAGE_CHECKERS, EnginesAgree, MessageChecker, make_message_checkers
+from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import ClusterPlan, make_channel_plan, make_cluster_plan
 from alphorn.testing.faults import FAULTS, Nemesis
@@ -156,7 +157,7 @@ def _make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     if len(cluster.channels) == 1:
         return make_message_checkers(cluster)
     whole = [make(cluster) for make in MESSAGE_CHECKERS if make is not EnginesAgree]
-    return [StagedIsSeenOnce(cluster), *whole, *map(EnginesAgree, cluster.channels)]
+    return [StagedIsSeenOnce(cluster), RetainedIsRead(cluster), *whole, *map(EnginesAgree, cluster.channels)]
 
 
 def _of_the_log(faults: tuple[str, ...]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.grace import Grace
 from alphorn.message_manager.outlet import Outlet
 from alphorn.message_manager.publishing import publish
+from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.section import Section
 from alphorn.message_manager.segments import Segments
 from alphorn.message_manager.snapshot import Snapshot
@@ -84,6 +85,10 @@ def _no_grace() -> list[Patch]:
 
 def _nothing_retained() -> list[Patch]:
     return [(Engine, "retained", lambda self: RangeSet()), (Snapshot, "needed", lambda self: RangeSet())]
+
+
+def _consumed_swept() -> list[Patch]:
+    return [(Queue, "sweep", lambda self: self.segments.sweep([self.backlog.kept]))]
 
 
 def _changed_unwritten() -> list[Patch]:
@@ -201,6 +206,7 @@ MESSAGE_MUTANTS = tuple(
         ("acknowledged-early", "An acknowledgement is answered before it is committed.", _acknowledged_early),
         ("no-grace", "A new primary gives messages out before it knows who holds them.", _no_grace),
         ("nothing-retained", "Entries with messages are dropped when the log is collected.", _nothing_retained),
+        ("consumed-swept", "A queue that retains lets go of what is consumed.", _consumed_swept),
         ("changed-unwritten", "What a checkpoint has not written yet changes before it has.", _changed_unwritten),
         ("loose-not-told", "A new primary does not hear what consumers had that are gone.", _loose_not_told),
         ("absent-kept", "What lost clients hold never comes back.", _absent_kept),

@@ -61,6 +61,10 @@ def _batches_left_behind() -> list[Patch]:
     return [(landing, "_bring_writers", bring_nothing)]
 
 
+def _consumed_left_behind() -> list[Patch]:
+    return [(Queue, "needed", lambda self: [self.backlog.pending])]
+
+
 def _word_for_newcomers() -> list[Patch]:
     def has_published(self: Writer, batch: int, destination: int, came_at: int) -> bool:
         return batch <= max(self.into.get(destination, -1), self.published if came_at < self.published_at else -1)
@@ -106,6 +110,11 @@ MOVING_MUTANTS = tuple(
             "batches-left-behind",
             "What writers have published does not move along.",
             _batches_left_behind,
+        ),
+        (
+            "consumed-left-behind",
+            "What a queue retains of consumed messages does not move along.",
+            _consumed_left_behind,
         ),
         ("word-for-all", "What a channel has published counts for what came later.", _word_for_all),
         (

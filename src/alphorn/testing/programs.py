@@ -96,6 +96,7 @@ class SimulatedClient(ClientLife):
         readings: tuple[Reading, ...],
         max_lengths: Mapping[str, int],
         policies: Mapping[str, Policy],
+        retained: Mapping[str, Policy],
         tell: Callable[[str, str], None],
     ) -> None:
         super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
@@ -107,6 +108,7 @@ class SimulatedClient(ClientLife):
         self._readings = readings
         self._max_lengths = max_lengths
         self._policies = policies
+        self._retained = retained
 
     # --- life ---
 
@@ -237,7 +239,10 @@ class SimulatedClient(ClientLife):
                 self._outboxes[destination] = self.core.open_outbox(session, place, is_persistent=True)
 
         limit, drawn = self._max_lengths.get(destination, 0), self._policies.get(destination, Policy())
-        wanted = msgspec.structs.replace(drawn, max_length=limit)
+        kept = self._retained.get(destination, Policy())
+        wanted = msgspec.structs.replace(
+            drawn, max_length=limit, retain_s=kept.retain_s, retain_bytes=kept.retain_bytes
+        )
         policy = b"" if wanted == Policy() else msgspec.msgpack.encode(wanted)
         self.core.request(lambda number: Resolve(number, destination, policy=policy), on_answer)
 

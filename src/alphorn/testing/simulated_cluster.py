@@ -85,6 +85,7 @@ class SimulatedCluster:
             readings=client.readings,
             max_lengths=self.plan.limits.max_lengths,
             policies=self.plan.policies,
+            retained=self.plan.retained,
             tell=self._tell,
         )
         if MOVE in self.plan.faults:

@@ -210,6 +210,22 @@ def test_a_topic_is_consolidated_step_by_step_and_the_cluster_forgets_what_all_r
         run_consolidate(around, tmp_path, topic, through=made.terminal)
 
 
+def test_a_queue_that_retains_is_consolidated_with_what_was_consumed_and_keeps_what_was_not(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
+    queue = "queue:retained-prices"
+    connection.destinations.create(queue, retain=3600)
+    for key, body in (("a", 1), ("b", 2), ("a", 3)):
+        send(connection, queue, body, key=key)
+    assert [message.body for message in receive(connection, queue, 2)] == [1, 2]
+    made = run_consolidate(around, tmp_path, queue, releases=True)
+    assert (made.keys, made.messages) == (2, 3)
+    rows = Checkpoints(tmp_path, queue).state(around.spark, made).collect()
+    assert {row["key"]: bytes(row["body"]) for row in rows} == {"a": b"3", "b": b"2"}
+    assert numbers(around, queue, tmp_path, "live") == [3], "it waits for a consumer"
+    assert [message.body for message in receive(connection, queue, 1)] == [3]
+
+
 def test_messages_without_a_key_are_not_forgotten_unasked(
     around: Surroundings, connection: alphorn.Connection, tmp_path: Path
 ) -> None:
@@ -385,12 +401,17 @@ def test_log_lines_of_all_nodes_come_in_order_of_time(around: Surroundings, tmp_
     assert around.spark.read.parquet(str(tmp_path / "lines")).count() == len(lines)
 
 
-def test_what_is_not_there_is_said_in_one_sentence(around: Surroundings, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said_in_one_sentence(
+    around: Surroundings, connection: alphorn.Connection, tmp_path: Path
+) -> None:
     with pytest.raises(alphorn.InvalidDestination, match=r"^there is no topic:nowhere; create it"):
         run_archive(around, tmp_path, "topic:nowhere")
     with pytest.raises(Misuse, match="is no archive"):
         read_tiers(around.spark, url=around.url, destination="topic:x", archive=tmp_path / "nowhere")
     with pytest.raises(Misuse, match="tier is 'both'"):
         read_tiers(around.spark, url=around.url, destination="topic:x", archive=None, tier="both")
-    with pytest.raises(Misuse, match="is no topic"):
-        run_consolidate(around, tmp_path, "queue:x")
+    with pytest.raises(Misuse, match="'glob:topic:x' names no kind of destination"):
+        run_consolidate(around, tmp_path, "glob:topic:x")
+    connection.destinations.create("queue:forgetful")
+    with pytest.raises(Misuse, match="queue:forgetful keeps nothing for readers; give it a policy with retain"):
+        run_consolidate(around, tmp_path, "queue:forgetful")

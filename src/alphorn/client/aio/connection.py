@@ -187,7 +187,7 @@ class Destinations:
         await self._administer("delete", name, None)
 
     async def purge(self, name: DestinationLike) -> int:
-        """Lets go of everything a queue holds; gives how many messages that were.
+        """Lets go of everything a queue holds, also for readers of the log; gives how many messages were waiting.
 
         Where the connection was lost meanwhile it is asked again, and counts what the last time found.
         """
@@ -201,7 +201,7 @@ class Destinations:
         return await self._administer("redrive", name, None)
 
     async def release(self, name: DestinationLike, through: int) -> None:
-        """A topic keeps no more what arrived through this sequence number, because it is kept elsewhere."""
+        """A destination keeps no more what arrived through this sequence number, because it is kept elsewhere."""
         await self._administer("release", name, None, check_sequence("through", through))
 
     async def move(self, name: DestinationLike, channel: str) -> None:

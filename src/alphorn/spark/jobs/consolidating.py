@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 import alphorn
 from alphorn.client.log_hashes import hash_replicas
 from alphorn.client.log_reader import entry
+from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import Misuse, Unavailable
 from alphorn.model.log_conversation import ChannelKnown
 from alphorn.model.log_hash import hash_text
@@ -35,7 +36,7 @@ def run_consolidate(
     releases: bool = False,
     forgets_unkeyed: bool = False,
 ) -> Checkpoint:
-    """Makes the next checkpoint of a topic, or gives the newest one where nothing was added since.
+    """Makes the next checkpoint of a destination, or gives the newest one where nothing was added since.
 
     Raises `Unavailable` when what was read is not what the replicas keep, and `Misuse` when messages without a
     key would be forgotten unasked, or some were sent as streams. The checkpoint is there before the cluster is told to
@@ -63,7 +64,7 @@ def run_consolidate(
         if streams:
             raise Misuse(
                 f"{streams} messages of {destination} were sent as streams, and Spark has no bodies of those, so no "
-                "state would be right; consolidate topics without streams"
+                "state would be right; consolidate destinations without streams"
             )
         loose = unkeyed(messages) if releases and not forgets_unkeyed else 0
         if loose:
@@ -83,15 +84,15 @@ def run_consolidate(
 
 
 def _locate(url: str, destination: str) -> tuple[ChannelKnown, SurveyedDestination]:
-    """The channel of a topic that keeps its messages, and what is known of it there."""
-    if not destination.startswith("topic:"):
-        raise Misuse(f"{destination} is no topic; only what topics keep can be consolidated")
+    """The channel of a destination that keeps its messages, and what is known of it there."""
+    parse_destination(destination)  # one, and no pattern
     view = ClusterView(source_options({"url": url, "destination": destination}))
     try:
         channels = view.channels()
         for name, found in view.destinations(channels).items():
             for one in found.values():
-                return channels[name], one
+                if one.is_retaining:
+                    return channels[name], one
     finally:
         view.close()
     raise Misuse(f"{destination} keeps nothing for readers; give it a policy with retain")
@@ -107,18 +108,18 @@ def _read(around: Surroundings, known: ChannelKnown, destination: str, first: in
 
 
 def _compare(
-    known: ChannelKnown, topic: SurveyedDestination, first: int, terminal: int, messages: int, found_hash: str
+    known: ChannelKnown, kept: SurveyedDestination, first: int, terminal: int, messages: int, found_hash: str
 ) -> None:
-    found, reasons = hash_replicas(known.servers, topic.number, entry(first), entry(terminal + 1), timeout_s=TIMEOUT_S)
+    found, reasons = hash_replicas(known.servers, kept.number, entry(first), entry(terminal + 1), timeout_s=TIMEOUT_S)
     if not found:
         told = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
         raise Unavailable(
-            f"no Message Manager of {known.name} could hash what it keeps of {topic.name}: {told}; try again"
+            f"no Message Manager of {known.name} could hash what it keeps of {kept.name}: {told}; try again"
         )
     for name, said in sorted(found.items()):
         if (said.messages, hash_text(said.hash)) != (messages, found_hash):
             raise Unavailable(
-                f"{name} keeps {said.messages} messages of {topic.name} with hash {hash_text(said.hash)}, and "
+                f"{name} keeps {said.messages} messages of {kept.name} with hash {hash_text(said.hash)}, and "
                 f"{messages} with hash {found_hash} were read; nothing was consolidated, run it again"
             )
 

@@ -12,6 +12,7 @@ from alphorn.model.commands import Acknowledge, Entry, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
 from alphorn.testing.checkers.limits import LimitsHold
+from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
@@ -318,4 +319,5 @@ def state_of(room: MessageManagerRoom) -> bytes:
 
 def make_message_checkers(cluster: SimulatedCluster) -> list[MessageChecker]:
     """All of them, watching."""
-    return [StagedIsSeenOnce(cluster), *(make(cluster) for make in MESSAGE_CHECKERS), LimitsHold(cluster)]
+    others: list[MessageChecker] = [StagedIsSeenOnce(cluster), RetainedIsRead(cluster), LimitsHold(cluster)]
+    return [*others, *(make(cluster) for make in MESSAGE_CHECKERS)]
