@@ -125,7 +125,8 @@ class Journey:
             self._goal = 0
             self._ask_page()
         else:
-            command = Move(self._carry.number, MoveStage.BEGUN, self._carry.channel, self._number)
+            channels = self._desk.directory.names_from(self.channel)
+            command = Move(self._carry.number, MoveStage.BEGUN, self._carry.channel, self._number, channels=channels)
             self._desk.channels[self.channel].request(command, self._then(self._on_begun))
 
     def _on_expected(self, answer: Answered) -> None:
@@ -150,7 +151,8 @@ class Journey:
     def _on_piece(self, frame: Exported) -> None:
         there = self._desk.channels[self._carry.channel]
         record = bytes(frame.record)
-        command = Arrive(self._number, self._attempt, self._pieces, [record], frame.is_last)
+        channels = self._desk.directory.names_from(self._carry.channel) if frame.is_last else []
+        command = Arrive(self._number, self._attempt, self._pieces, [record], frame.is_last, channels)
         self._pieces += 1
         if frame.is_last:
             self._answered()

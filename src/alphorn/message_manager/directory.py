@@ -84,8 +84,9 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
     found = state.find(command.destination)
     _check_policy(found.destination, command.policy)
     _check_dead_letter(state, found.destination, command.policy)
+    before = found.policy.dead_letter
     found.set_policy(command.policy)
-    state.notice_audit(found)
+    state.notice_policy(found, before)
     if isinstance(found, Queue):
         _let_go(found, found.drop_outdated(), "outdated", effects)
     if found.has_clock:
