@@ -15,6 +15,7 @@ from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
 from alphorn.model import link
+from alphorn.model.commands import AnyCommand, Entry, encode_entry
 from alphorn.model.conversation import AnyClientFrame, Goodbye, Hello, OpenSession
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import ServerFrame
@@ -121,6 +122,11 @@ class Meeting:
         self._epoch += 1
         primary.manager.receive(back.Demoted(self._epoch), self.now)
         backup.manager.receive(back.Promoted(self._epoch, backup.origin, (ORIGIN,)), self.now)
+        self.settle()
+
+    def commit_other(self, channel: int, *wanted: AnyCommand) -> None:
+        """An entry of another Client Manager is in the log."""
+        self._commit(channel, encode_entry(Entry(list(wanted))), b"another.cm", 0)
         self.settle()
 
     # --- time and talk ---

@@ -5,6 +5,7 @@ import msgspec
 from alphorn.client_manager.directory import Directory
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.queue import Queue
+from alphorn.model import commands
 from alphorn.model.conversation import (
     Administer,
     CloseConsumer,
@@ -24,7 +25,7 @@ from alphorn.model.moving_conversation import Drain, Move
 from tests.client_manager.meeting import Meeting
 
 TURNS = 100  # of a tenth of a second, until something is found to be stuck
-CHANNELS = 3
+CHANNELS = 4
 DRAWN = Directory(CHANNELS, [f"channel-{number}" for number in range(CHANNELS)])
 
 
@@ -61,6 +62,14 @@ class Operator:
         self.meeting.say(self._stream, msgspec.structs.replace(frame, request=self._request))  # type: ignore[arg-type]
         return self._request
 
+    def begin_together(self, *frames: ClientFrame) -> list[int]:
+        """Asks for several things in one breath."""
+        first = self._request + 1
+        self._request += len(frames)
+        said = [msgspec.structs.replace(frame, request=first + place) for place, frame in enumerate(frames)]  # type: ignore[arg-type]
+        self.meeting.say(self._stream, *said)  # type: ignore[arg-type]
+        return list(range(first, self._request + 1))
+
     def answer(self, request: int) -> Done | Failed | Resolved | None:
         """The answer to a request, if it has come."""
         said = self.meeting.said.get(self._stream, [])
@@ -69,13 +78,22 @@ class Operator:
 
     def ask(self, frame: ClientFrame) -> Done | Failed | Resolved:
         """Asks for something, and gives the answer."""
-        request = self.begin(frame)
+        return self.wait(self.begin(frame))
+
+    def wait(self, request: int) -> Done | Failed | Resolved:
+        """The answer to a request, which comes."""
         for _ in range(TURNS):
             if (answer := self.answer(request)) is not None:
                 self.meeting.pass_time(0.1)
                 return answer
             self.meeting.pass_time(0.1)
-        raise AssertionError(f"nobody answers {frame}")
+        raise AssertionError(f"nobody answers request {request}")
+
+    def refusal(self, frame: ClientFrame) -> str:
+        """Why something is not done."""
+        answer = self.ask(frame)
+        assert isinstance(answer, Failed), answer
+        return answer.reason
 
     def do(self, frame: ClientFrame) -> None:
         answer = self.ask(frame)
@@ -100,12 +118,20 @@ class Operator:
     def open(self, channel: int) -> None:
         self.do(Drain(0, f"channel-{channel}", True))
 
+    def number(self) -> int:
+        """Of a producer or a consumer."""
+        self._counter += 1
+        return self._counter
+
+    def order(self, channel: int, *wanted: commands.AnyCommand) -> None:
+        """Something that another Client Manager has put into a log."""
+        self.meeting.commit_other(channel, *wanted)
+
     def send(self, name: str, body: object) -> None:
         answer = self.ask(Resolve(0, name))
         assert isinstance(answer, Resolved)
-        self._counter += 1
         blob = memoryview(msgspec.msgpack.encode([[body]]))
-        producer = self._counter
+        producer = self.number()
         self.meeting.say(self._stream, Publish(1, producer, answer.place, 1, 1, 0, 1000, blob))
 
     def reject(self, name: str, body: object) -> None:
@@ -113,8 +139,7 @@ class Operator:
         self.send(name, body)
         answer = self.ask(Resolve(0, name))
         assert isinstance(answer, Resolved)
-        self._counter += 1
-        consumer = self._counter
+        consumer = self.number()
         self.do(Consume(0, 1, consumer, answer.place, 1))
         said = self.meeting.said[self._stream]
         [found] = [frame for frame in said if isinstance(frame, Delivered) and frame.consumer == consumer]

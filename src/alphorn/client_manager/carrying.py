@@ -30,9 +30,14 @@ class Carrying:
     def on_carry(self, channel: int, frame: Carry) -> None:
         """A primary wants a destination to be carried away; one that is under way goes on."""
         key = (channel, frame.number)
-        if key not in self._journeys:
-            self._journeys[key] = Journey(self._desk, channel, frame, on_end=lambda: self._journeys.pop(key, None))
+        known = self._journeys.get(key)
+        if known is None or known.is_ending:  # that one was cancelled, and this is another plan
+            self._journeys[key] = Journey(self._desk, channel, frame, on_end=self._on_end)
             self._journeys[key].begin()
+
+    def _on_end(self, journey: "Journey") -> None:
+        if self._journeys.get(journey.key) is journey:
+            del self._journeys[journey.key]
 
     def on_exported(self, channel: int, frame: Exported) -> None:
         """Some of what is to be carried."""
@@ -62,9 +67,11 @@ class Journey:
         "asked",
         "channel",
         "copied",
+        "is_ending",
+        "key",
     )
 
-    def __init__(self, desk: Desk, channel: int, carry: Carry, *, on_end: Callable[[], object]) -> None:
+    def __init__(self, desk: Desk, channel: int, carry: Carry, *, on_end: "Callable[[Journey], None]") -> None:
         self._desk = desk
         self._carry = carry
         self._on_end = on_end
@@ -76,6 +83,8 @@ class Journey:
         self._attempt = b""
         self._pieces = 0
         self.channel = channel
+        self.key = (channel, carry.number)
+        self.is_ending = False  # it was cancelled, which the log has not said yet
         self.asked = 0  # request of an export
         self.copied = 0  # messages
 
@@ -133,6 +142,7 @@ class Journey:
         if answer.error:
             self._desk.log("warning", "move_cancelled", f"destination={self._carry.destination} reason={answer.reason}")
             command = Move(self._carry.number, MoveStage.CANCELLED, self._carry.channel, 0, answer.reason)
+            self.is_ending = True
             self._desk.channels[self.channel].request(command, lambda _: self._end("cancelled"))
             return
         self._number = answer.number
@@ -202,4 +212,4 @@ class Journey:
 
     def _end(self, how: str) -> None:
         self._desk.log("info", "move", f"destination={self._carry.destination} messages={self.copied} how={how}")
-        self._on_end()
+        self._on_end(self)

@@ -104,6 +104,7 @@ class Travelling:
         """Something set out, left or came."""
         for effect in effects:
             if isinstance(effect, Planned):
+                self._carriers.pop(effect.number, None)  # of an earlier plan, which was cancelled
                 self.assign(engine)
             elif isinstance(effect, Left) and effect.number in engine.moves.leaving:
                 for number in self._links.values():
