@@ -26,7 +26,18 @@ Fail = Callable[[str, str], None]  # with the name of the error, and the reason
 class _Search:
     """One name that is wanted, and what was found out about it."""
 
-    __slots__ = ("asked", "connection", "destination", "fail", "is_provided", "owner", "policy", "sent_on_to", "then")
+    __slots__ = (
+        "asked",
+        "connection",
+        "destination",
+        "fail",
+        "is_provided",
+        "last",
+        "owner",
+        "policy",
+        "sent_on_to",
+        "then",
+    )
 
     def __init__(self, connection: Connection, destination: Destination, then: Then, fail: Fail) -> None:
         self.connection = connection
@@ -37,6 +48,7 @@ class _Search:
         self.owner = b""
         self.sent_on_to = -1  # the channel of a new one, where that is not to be its register's
         self.is_provided = False  # with a dead letter queue
+        self.last = 0  # the channel that was asked last
         self.asked: dict[int, int] = {}  # channels, each of which named the next, with the log entry that says so
 
 
@@ -57,6 +69,25 @@ class Naming:
             then(listed.place, listed.policy)
         else:
             self._begin(_Search(connection, destination, then, fail), channel)
+
+    def trace(
+        self,
+        connection: Connection,
+        destination: Destination,
+        channel: int,
+        then: Callable[[int, int | None], None],
+        fail: Fail,
+    ) -> None:
+        """Follows what the logs say, from a channel on; goes on with the channel that leads to, and the place there."""
+
+        def on_fail(error: str, reason: str) -> None:
+            if error == InvalidDestination.__name__:
+                then(search.last, None)
+            else:
+                fail(error, reason)
+
+        search = _Search(connection, destination, lambda place, _: then(parts_of(place)[0], place), on_fail)
+        self._begin(search, channel)
 
     def ensure(
         self,
@@ -123,14 +154,14 @@ class Naming:
 
     def _ask(self, search: _Search, wanted: Destination, number: int) -> None:
         channel, recorded_at = self._desk.channels[number], search.asked.get(number, -1)
+        search.last = number
 
         def on_answer(answer: link.Answered) -> None:
             if self._desk.is_there(search.connection):
                 self._on_answer(search, wanted, number, answer)
 
         if search.policy is not None:
-            is_sent_on = search.sent_on_to not in (-1, number) and not search.asked
-            otherwise = search.sent_on_to if is_sent_on else self._otherwise(search, number)
+            is_sent_on, otherwise = search.sent_on_to not in (-1, number), self._otherwise(search, number)
             command = commands.CreateDestination(
                 wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
             )
@@ -152,10 +183,13 @@ class Naming:
     def _on_answer(self, search: _Search, wanted: Destination, number: int, answer: link.Answered) -> None:
         desk = self._desk
         if answer.error == Moved.__name__ and answer.number < 0:  # it is just coming there
-            desk.later(lambda: self._ask(search, wanted, number))
+            self.wait_for(number, answer, lambda: self._ask(search, wanted, number))
         elif answer.error == Moved.__name__:
             search.asked[number] = answer.position
-            self._ask(search, wanted, answer.number)
+            if answer.number != self._otherwise(search, number):  # it is known, so it is not sent on
+                search.sent_on_to = -1
+            # What is left of a name that a removed channel had is this record: all others lead elsewhere (draining.py).
+            self._ask(search, wanted, number if desk.channels[answer.number].is_removed else answer.number)
         elif answer.error == NoDeadLetterQueue.__name__ and search.policy is not None and not search.is_provided:
 
             def on_provided(policy: Policy) -> None:
@@ -173,6 +207,36 @@ class Naming:
             place = place_of(number, answer.number)
             listed = desk.directory.learn(place, search.destination, answer.policy or search.policy or Policy())
             search.then(place, listed.policy)
+
+    def wait_for(self, channel: int, answer: link.Answered, then: Callable[[], None]) -> None:
+        """Goes on in a little while, because a destination is on its way to a channel, as this says.
+
+        It never comes where it was deleted before it left, and who carried it is gone. So its home is asked, and a word
+        that it does not know it counts only from the log: what one primary has not heard of, another may have moved.
+        """
+        desk, home = self._desk, answer.home
+        desk.later(then)
+        if home is None:
+            return
+        here, there = desk.channels[channel], desk.channels[home.channel]
+
+        def on_named(named: link.Answered) -> None:
+            if named.error == InvalidDestination.__name__:
+                there.request(commands.Move(home.number, commands.MoveStage.PLANNED, channel), on_planned)
+
+        def on_planned(planned: link.Answered) -> None:
+            if planned.error == InvalidDestination.__name__:
+                give_up()
+
+        def give_up() -> None:
+            here.want(commands.Move(answer.position, commands.MoveStage.CANCELLED, home.channel))
+
+        if there.is_removed:
+            give_up()
+            return
+        request = there.ask(on_named, lost=lambda: None)
+        if not desk.ask_primary(home.channel, link.Name(request, home.number)):
+            there.pending.pop(request)
 
     def _beside(self, search: _Search, number: int) -> int | None:
         """Where else a temporary destination may be: no log says where one was sent."""

@@ -41,6 +41,8 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
             return
     if command.destination in state.numbers:
         raise Misuse(f"there is another {command.destination} where it was to go; delete one of them first")
+    if state.moves.is_closed:  # what came after it was drained would be lost when it is removed
+        raise Misuse(f"the channel where {command.destination} was to go takes none; open it first, or choose another")
     _check_names(state, command)
     state.moves.incoming.pop(outdated, None)
     number = state.next_number

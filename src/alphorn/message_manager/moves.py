@@ -109,9 +109,10 @@ class Moves:
         came = self.came.get(number)
         return 0 if came is None else came[2]
 
-    def is_coming(self, destination: Destination) -> bool:
-        """Whether a name belongs to a destination that is on its way here."""
-        return any(incoming.made.destination == destination for incoming in self.incoming.values())
+    def coming(self, destination: Destination) -> tuple[int, Home] | None:
+        """The number of a destination that is on its way here, and its home; None where no such one is."""
+        found = self.incoming.items()
+        return next(((number, each.home) for number, each in found if each.made.destination == destination), None)
 
     def bringer_of(self, name: SubscriptionName) -> Destination | None:
         """The topic on its way here that brings a subscription of this name."""

@@ -192,11 +192,18 @@ class Travelling:
         return seen
 
 
-def inventory(engine: Engine) -> list[tuple[str, int]]:
-    """All destinations that can be moved from here, and those that went elsewhere with their channels; -1 is here."""
-    found = [each for each in engine.destinations.values() if not each.owner and not each.destination.is_reserved]
-    here = [(str(each.destination), -1) for each in found]
-    return here + [(str(name), channel) for name, (channel, _) in engine.moves.elsewhere.items()]
+def inventory(engine: Engine) -> list[moving_link.Inventoried]:
+    """All destinations that can be moved from here, those that are on their way here, and those that went elsewhere."""
+    moves, kept = engine.moves, moving_link.Inventoried
+    here = {
+        str(found.destination): moves.leaving[number].channel if number in moves.leaving else -1
+        for number, found in engine.destinations.items()
+        if not found.owner and not found.destination.is_reserved
+    }
+    coming = {str(incoming.made.destination): -1 for incoming in moves.incoming.values()}
+    known = [kept(name, True, channel) for name, channel in {**coming, **here}.items()]
+    elsewhere = {str(name): channel for name, (channel, _) in moves.elsewhere.items()}
+    return known + [kept(name, False, channel) for name, channel in elsewhere.items() if name not in coming]
 
 
 def _carry(engine: Engine, number: int) -> moving_link.Carry:
