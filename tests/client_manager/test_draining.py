@@ -2,6 +2,7 @@
 
 import pytest
 
+from alphorn.message_manager.engine import Engine
 from alphorn.model import commands
 from alphorn.model.commands import MoveStage
 from alphorn.model.conversation import Administer, Consume, Done, Resolve, Resolved
@@ -65,6 +66,19 @@ def test_two_channels_drained_at_once_leave_no_name_between_them(operator: Opera
             check(operator, name, 0)
         operator.renew()
         operator.drain(opened)
+
+
+@pytest.mark.parametrize("removed", [1, 2])
+def test_a_name_that_was_new_while_two_channels_were_drained_is_found_without_one_of_them(
+    operator: Operator, removed: int
+) -> None:
+    name = drawing(1, 2, 0)
+    operator.drain(1)
+    operator.drain(2)
+    make(operator, name)
+    operator.open(3 - removed)
+    operator.renew(removed)
+    check(operator, name, 0)
 
 
 def test_what_one_channel_says_of_another_that_is_removed_is_said_of_where_the_name_went(operator: Operator) -> None:
@@ -210,19 +224,25 @@ def test_a_move_that_was_planned_before_a_drain_is_waited_for(operator: Operator
     check(operator, name, 3)
 
 
-def test_a_destination_that_was_deleted_on_its_way_is_waited_for_by_nobody(operator: Operator) -> None:
-    """Who carried it died before it could tell the channel that expects it."""
-    name = drawing(2, 1, 0)
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_a_destination_that_was_deleted_before_it_left_is_expected_by_nobody(
+    operator: Operator, *, is_restored: bool
+) -> None:
+    """Who carried it died before it could say so where it was to go; the channel that it was on finds another one."""
+    name, meeting = drawing(1, 2, 0), operator.meeting
     operator.resolve(name)
-    operator.move(name, 1)
     number = operator.engine(1).numbers[parse_destination(name)]
-    operator.order(1, commands.Move(number, MoveStage.PLANNED, 2), commands.DeleteDestination(number))
     operator.order(2, commands.Expect(parse_destination(name), Policy(), 1, number))
+    operator.order(1, commands.Move(number, MoveStage.PLANNED, 2), commands.DeleteDestination(number))
+    if is_restored:
+        written = b"".join(operator.engine(1).checkpoint())
+        assert b"".join(Engine.restore([written]).checkpoint()) == written
+    operator.renew()
+    meeting.pass_time(0.1)
+    assert [(operator.engine(each).moves.incoming, operator.engine(each).moves.recalled) for each in (1, 2)] == [
+        ({}, {})
+    ] * 2
     make(operator, name)
-    assert operator.places(name) == [1], "the register has said so, and goes on to"
     operator.drain(1)
-    operator.renew(1)
     check(operator, name, 2)
-    operator.order(3, commands.Expect(parse_destination("queue:never"), Policy(), 0, 99))
-    operator.drain(3)
-    assert operator.engine(3).moves.incoming == {}
+    meeting.check_replicas()

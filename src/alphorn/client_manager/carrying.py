@@ -206,9 +206,14 @@ class Journey:
 
     def _give_up(self) -> None:
         """Nothing is left to carry: the destination was deleted before it left, or somebody else has carried it."""
-        there = self._desk.channels[self._carry.channel]
-        there.want(Move(self._number, MoveStage.CANCELLED, self.channel))  # means nothing where it has come
-        self._end("given up")
+        here, there = self._desk.channels[self.channel], self._desk.channels[self._carry.channel]
+
+        def on_recalled(answer: Answered) -> None:
+            command = Move(self._carry.number, MoveStage.CANCELLED, self._carry.channel)
+            here.request(command, lambda _: self._end("given up"))
+
+        # Means nothing where it has come. It is expected no more before the channel that it was on forgets it.
+        there.request(Move(self._number, MoveStage.CANCELLED, self.channel), on_recalled)
 
     def _end(self, how: str) -> None:
         self._desk.log("info", "move", f"destination={self._carry.destination} messages={self.copied} how={how}")

@@ -141,14 +141,17 @@ class Draining:
         """Deals with every name as often as there is something new about it; the last round finds nothing to do."""
         if not self._desk.is_there(drain.connection):
             return
-        stuck = []
+        names, parts, stuck = [], [], []
         for each in known:
             destination = parse_destination(each.name)
             target = self._target(drain, destination, each.channel) if each.is_here else each.channel
-            if target is None or (not each.is_here and destination in drain.unnoted):
+            if target is None or destination in drain.unnoted:
                 stuck.append(destination)
+            elif each.is_here and self._desk.directory.is_part(destination, drain.channel):
+                parts.append(Name(drain, destination, target))
             elif each.is_here or destination not in drain.noted:
-                drain.left.append(Name(drain, destination, target))
+                names.append(Name(drain, destination, target))
+        drain.left.extend(names or parts)  # these last: whose dead messages go there need them as long as they are here
         if not drain.left:
             self._finish(drain, stuck)
         for _ in range(min(AT_ONCE, len(drain.left))):
@@ -158,11 +161,7 @@ class Draining:
         """Where one is to go that is here: the next channel that may take it; None where none does."""
         lots, closed = self._desk.directory.lots(destination), {drain.channel, *self._desk.directory.closed}
         targets = [planned] if planned >= 0 else [number for number in lots if number not in closed]
-        tried = drain.tried.setdefault(destination, set())
-        target = next((number for number in targets if number not in tried), None)
-        if target is not None:
-            tried.add(target)
-        return target
+        return next((each for each in targets if each not in drain.tried.get(destination, ())), None)
 
     def _next(self, drain: Drain) -> None:
         if drain.left:
@@ -174,7 +173,7 @@ class Draining:
         drain.under_way -= 1
         self._next(drain)
         if not drain.under_way and not drain.left:
-            self._ask_inventory(drain)
+            self._desk.later(lambda: self._ask_inventory(drain))
 
     def _finish(self, drain: Drain, stuck: list[Destination]) -> None:
         if stuck:
@@ -211,6 +210,7 @@ class Draining:
             name.drain.noted.add(name.destination)
             self._end(name)
         else:
+            name.drain.tried.setdefault(name.destination, set()).add(name.target)
             self._plan(place, name.target, partial(self._on_moved, name))
 
     def _on_moved(self, name: Name, reason: str) -> None:
@@ -246,9 +246,9 @@ class Draining:
         elif answer.error == Moved.__name__ and answer.number >= 0:  # an older word, unless the name has moved since
             name.records[other] = (answer.number, answer.position)
             self._follow(name)
-        elif answer.error == Moved.__name__:
+        elif answer.error == Moved.__name__:  # it is just coming there
             name.records.pop(other, None)
-            self._naming.wait_for(other, answer, lambda: self._follow(name))
+            self._desk.later(lambda: self._follow(name))
         elif not answer.error:  # it is there
             name.records[other] = (channel, -1)
             self._note(name, channel)

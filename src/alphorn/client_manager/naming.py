@@ -8,6 +8,7 @@ Dead messages stay on their channel. Where a policy names a dead letter queue, t
 of the destination; where it is on another one, a part of it is made, `broken@channel-2`, and the policy says so.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -183,13 +184,15 @@ class Naming:
     def _on_answer(self, search: _Search, wanted: Destination, number: int, answer: link.Answered) -> None:
         desk = self._desk
         if answer.error == Moved.__name__ and answer.number < 0:  # it is just coming there
-            self.wait_for(number, answer, lambda: self._ask(search, wanted, number))
+            desk.later(lambda: self._ask(search, wanted, number))
         elif answer.error == Moved.__name__:
             search.asked[number] = answer.position
             if answer.number != self._otherwise(search, number):  # it is known, so it is not sent on
                 search.sent_on_to = -1
-            # What is left of a name that a removed channel had is this record: all others lead elsewhere (draining.py).
-            self._ask(search, wanted, number if desk.channels[answer.number].is_removed else answer.number)
+            if desk.channels[answer.number].is_removed:
+                self._look_beside(search, wanted, number, deque(self._unasked(search, number)))
+            else:
+                self._ask(search, wanted, answer.number)
         elif answer.error == NoDeadLetterQueue.__name__ and search.policy is not None and not search.is_provided:
 
             def on_provided(policy: Policy) -> None:
@@ -208,35 +211,24 @@ class Naming:
             listed = desk.directory.learn(place, search.destination, answer.policy or search.policy or Policy())
             search.then(place, listed.policy)
 
-    def wait_for(self, channel: int, answer: link.Answered, then: Callable[[], None]) -> None:
-        """Goes on in a little while, because a destination is on its way to a channel, as this says.
+    def _look_beside(self, search: _Search, wanted: Destination, number: int, others: deque[int]) -> None:
+        """A channel names one that is removed: the name was deleted there, or sent on from there while it was closed.
 
-        It never comes where it was deleted before it left, and who carried it is gone. So its home is asked, and a word
-        that it does not know it counts only from the log: what one primary has not heard of, another may have moved.
+        So it is new only if none of the others has it.
         """
-        desk, home = self._desk, answer.home
-        desk.later(then)
-        if home is None:
+        if not others:
+            self._ask(search, wanted, number)
             return
-        here, there = desk.channels[channel], desk.channels[home.channel]
 
-        def on_named(named: link.Answered) -> None:
-            if named.error == InvalidDestination.__name__:
-                there.request(commands.Move(home.number, commands.MoveStage.PLANNED, channel), on_planned)
+        def on_missing(error: str, reason: str) -> None:
+            if error == InvalidDestination.__name__:
+                self._look_beside(search, wanted, number, others)
+            else:
+                search.fail(error, reason)
 
-        def on_planned(planned: link.Answered) -> None:
-            if planned.error == InvalidDestination.__name__:
-                give_up()
-
-        def give_up() -> None:
-            here.want(commands.Move(answer.position, commands.MoveStage.CANCELLED, home.channel))
-
-        if there.is_removed:
-            give_up()
-            return
-        request = there.ask(on_named, lost=lambda: None)
-        if not desk.ask_primary(home.channel, link.Name(request, home.number)):
-            there.pending.pop(request)
+        beside = _Search(search.connection, search.destination, search.then, on_missing)
+        beside.asked = dict(search.asked)
+        self._ask(beside, wanted, others.popleft())
 
     def _beside(self, search: _Search, number: int) -> int | None:
         """Where else a temporary destination may be: no log says where one was sent."""

@@ -8,7 +8,6 @@ from alphorn.message_manager.questions import home_of
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry
 from alphorn.model.errors import InvalidDestination, Moved
 from alphorn.model.link import Answered
-from alphorn.model.moving_link import Home
 
 
 def answers_to(engine: Engine, entry: Entry, effects: Sequence[Effect]) -> list[tuple[AnyCommand, Answered]]:
@@ -28,12 +27,7 @@ def _answered(engine: Engine, request: int, command: AnyCommand, answer: Answer)
         if found is None:
             return _gone(engine, request, command, answer.number)
         policy = found.policy
-    home = None
-    if answer.error == Moved.__name__ and isinstance(command, CreateDestination):
-        coming = engine.moves.coming(command.destination)
-        home = None if coming is None else Home(*coming[1], 0)
-    elif answer.error == Moved.__name__:
-        home = home_of(engine, getattr(command, "destination", 0))
+    home = home_of(engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
     return Answered(request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home)
 
 

@@ -30,6 +30,7 @@ def move(state: State, command: Move, place: int, effects: list[Effect]) -> None
             state.moves.is_closed = command.stage is MoveStage.CLOSED
         case MoveStage.CANCELLED:
             state.moves.incoming.pop(command.destination, None)
+            state.moves.recalled.pop(command.destination, None)
             leaving = state.moves.leaving.get(command.destination)
             if leaving is not None and leaving.source is None:
                 del state.moves.leaving[command.destination]

@@ -61,8 +61,8 @@ def _elsewhere(state: State, command: CreateDestination) -> Elsewhere | None:
     if record is not None and record[1] != command.recorded_at:
         return record
     moves.elsewhere.pop(destination, None)
-    if (coming := moves.coming(destination)) is not None:
-        return COMING, coming[0]
+    if moves.is_coming(destination):
+        return COMING, 0
     is_taken = not (moves.is_closed or command.is_sent_on) or destination.is_reserved or command.otherwise < 0
     if is_taken or (destination.is_temporary and not command.owner):
         return None

@@ -58,7 +58,7 @@ def _can_be_made(state: State, part: Destination) -> bool:
         part.check()
     except InvalidDestination:
         return False
-    return part not in state.moves.elsewhere and state.moves.coming(part) is None
+    return part not in state.moves.elsewhere and not state.moves.is_coming(part)
 
 
 def _queue(name: str) -> Destination:

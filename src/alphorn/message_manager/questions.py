@@ -44,9 +44,8 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         if record is not None and record[1] != question.recorded_at and destination not in engine.numbers:
             reason = f"{destination} is on another channel; look for it there"
             return [Answered(question.request, record[0], Moved.__name__, reason, position=record[1])]
-        if (coming := engine.moves.coming(destination)) is not None:
-            reason, home = f"{destination} is on its way here; wait", Home(*coming[1], 0)
-            return [Answered(question.request, COMING, Moved.__name__, reason, position=coming[0], home=home)]
+        if engine.moves.is_coming(destination):
+            return [Answered(question.request, COMING, Moved.__name__, f"{destination} is on its way here; wait")]
         return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]
     number = question.destination
     is_there = number in engine.destinations

@@ -178,7 +178,7 @@ class State:
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
         self.forget_policy(destination)
-        self.moves.forget(destination.number)
+        self.moves.forget(destination.number, destination.destination)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))
