@@ -95,9 +95,10 @@ def test_a_destination_that_is_its_own_dead_letter_queue_or_uses_the_system_s_mo
     assert names(there) == ["orders", "broken"]
 
 
-def test_a_part_whose_name_would_be_too_long_is_not_made(there: Side) -> None:
-    here, name = Side(0), "b" * NAME_BYTES_MAX
-    here.order(CreateDestination(Destination(DestinationKind.QUEUE, name), Policy()))
+@pytest.mark.parametrize("name", ["b" * NAME_BYTES_MAX, "temporary.x"], ids=["too long", "temporary"])
+def test_a_part_that_could_have_no_such_name_is_not_made(there: Side, name: str) -> None:
+    here = Side(0)
+    here.order(CreateDestination(Destination(DestinationKind.QUEUE, name), Policy(), bytes(16)))
     here.order(CreateDestination(ORDERS, Policy(dead_letter=name)))
     travel = Travel(here, there, 2)
     travel.run()

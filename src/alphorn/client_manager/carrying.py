@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from alphorn.client_manager.desk import Desk
 from alphorn.model.commands import Arrive, Carried, Expect, Move, MoveStage
-from alphorn.model.errors import InvalidDestination
+from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.ids import Kind
 from alphorn.model.link import Answered
 from alphorn.model.moving_link import CarriedRun, Carry, Export, Exported
@@ -93,6 +93,10 @@ class Journey:
         self._start = self._goal = self._rounds = 0
         carry = self._carry
         there = self._desk.channels[carry.channel]
+        if there.is_removed:  # since it was planned
+            reason = f"the channel where {carry.destination} was to go is removed; choose another"
+            self._on_expected(Answered(0, error=Misuse.__name__, reason=reason))
+            return
         command = Expect(carry.destination, carry.policy, self.channel, carry.number, carry.names)
         there.request(command, self._on_expected)
 

@@ -53,12 +53,12 @@ def _choose(state: State, found: Queue | Topic, channels: Sequence[str], effects
 
 
 def _can_be_made(state: State, part: Destination) -> bool:
-    """Not where it was moved away, or comes back just now: a name is on one channel."""
+    """Not where it was moved away, or comes back just now: a name is on one channel. A temporary one needs an owner."""
     try:
         part.check()
     except InvalidDestination:
         return False
-    return part not in state.moves.elsewhere and not state.moves.is_coming(part)
+    return not part.is_temporary and part not in state.moves.elsewhere and not state.moves.is_coming(part)
 
 
 def _queue(name: str) -> Destination:
