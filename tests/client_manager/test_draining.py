@@ -1,5 +1,6 @@
 """Channels that are drained and removed, in any order: every name leads to the one destination that has it."""
 
+import msgspec
 import pytest
 
 from alphorn.message_manager.engine import Engine
@@ -175,6 +176,16 @@ def test_a_dead_letter_queue_made_while_its_register_is_drained_is_found_when_th
     check(operator, dead, 0)
 
 
+def test_a_new_dead_letter_queue_for_a_destination_of_a_closed_channel_is_refused(operator: Operator) -> None:
+    dead, orders = drawing(1, 2, 3, 0), drawing(2)
+    operator.resolve(orders)
+    for channel in (1, 2, 3):
+        operator.order(channel, commands.Move(0, MoveStage.CLOSED, channel))
+    policy = msgspec.msgpack.encode(Policy(dead_letter=dead.removeprefix("queue:")))
+    assert "is on another channel" in operator.refusal(Administer(0, "policy", orders, policy))
+    assert (operator.resolve(dead), operator.places(dead)) == (0, [0])
+
+
 def test_dead_messages_find_their_queue_after_a_drain(operator: Operator) -> None:
     orders = drawing(1, 0)
     operator.resolve(orders, dead_letter="broken")
@@ -185,6 +196,33 @@ def test_dead_messages_find_their_queue_after_a_drain(operator: Operator) -> Non
     assert [channel] == operator.places(orders)
     assert all(name.startswith("queue:broken") for _, name in operator.dead())
     assert sum(operator.dead().values()) == 2
+
+
+def test_a_channel_that_is_opened_again_has_what_is_called_after_it(operator: Operator) -> None:
+    orders = drawing(1)
+    operator.resolve(orders, dead_letter="broken")
+    operator.move("queue:broken", 0)
+    operator.reject(orders, "died before")
+    operator.drain(1)
+    assert operator.places("queue:broken@channel-1") != [1]
+    operator.open(1)
+    assert operator.places("queue:broken@channel-1") == [1]
+    operator.move(orders, 1)
+    operator.reject(orders, "dies after")
+    assert operator.dead() == {(1, "queue:broken@channel-1"): 2}
+
+
+def test_a_dead_letter_queue_is_named_again_when_its_part_is_back(operator: Operator) -> None:
+    orders = drawing(0)
+    operator.resolve(orders, dead_letter="broken")
+    operator.resolve("queue:broken@channel-1")
+    operator.move("queue:broken@channel-1", 2)
+    operator.move(orders, 3)
+    assert operator.policy_of(orders).dead_letter == "broken@channel-3"
+    operator.move(orders, 1)
+    assert operator.policy_of(orders).dead_letter == "broken"
+    operator.move("queue:broken@channel-1", 1)
+    assert operator.policy_of(orders).dead_letter == "broken@channel-1"
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -67,6 +67,9 @@ class Drain:
         self.reasons: dict[Destination, str] = {}  # why they could not be moved
 
 
+Then = Callable[[Drain, list[Inventoried]], None]
+
+
 class Name:
     """One name that a drained channel knows."""
 
@@ -88,7 +91,7 @@ class Draining:
         self._desk = desk
         self._naming = naming
         self._plan = plan
-        self._asked: dict[tuple[int, int], Drain] = {}  # by channel and request for its inventory
+        self._asked: dict[tuple[int, int], tuple[Drain, Then]] = {}  # by channel and request for its inventory
 
     def on_drain(self, connection: Connection, frame: moving_conversation.Drain) -> None:
         """Closes a channel for new destinations and moves all others off it, or opens it again."""
@@ -105,10 +108,8 @@ class Draining:
         stage = MoveStage.OPENED if frame.is_over else MoveStage.CLOSED
 
         def on_done(answer: Answered) -> None:
-            if frame.is_over:
-                self._desk.reply(connection.stream, Done(frame.request))
-            else:
-                self._ask_inventory(Drain(connection, frame.request, channel))
+            drain = Drain(connection, frame.request, channel)
+            self._ask_inventory(drain, self._bring_back if frame.is_over else self._begin_round)
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
         self._desk.channels[channel].request(commands.Move(0, stage, channel), answered)
@@ -122,25 +123,47 @@ class Draining:
 
     def on_exported(self, channel: int, frame: Exported) -> bool:
         """What a channel knows that is to be drained; False for what others have asked for."""
-        drain = self._asked.pop((channel, frame.request), None)
-        if drain is None:
+        asked = self._asked.pop((channel, frame.request), None)
+        if asked is None:
             return False
         self._desk.channels[channel].pending.pop(frame.request, None)
-        self._begin_round(drain, _decode_inventory(frame.record))
+        drain, then = asked
+        if self._desk.is_there(drain.connection):
+            then(drain, _decode_inventory(frame.record))
         return True
 
-    def _ask_inventory(self, drain: Drain) -> None:
+    def _ask_inventory(self, drain: Drain, then: Then) -> None:
         if not self._desk.is_there(drain.connection):
             return
         channel = self._desk.channels[drain.channel]
-        request = channel.ask(lambda answer: None, lost=lambda: self._ask_inventory(drain))
-        self._asked[drain.channel, request] = drain
+        request = channel.ask(lambda answer: None, lost=lambda: self._ask_inventory(drain, then))
+        self._asked[drain.channel, request] = (drain, then)
         self._desk.ask_primary(drain.channel, Export(request, 0, 0))
+
+    def _bring_back(self, drain: Drain, known: list[Inventoried]) -> None:
+        """A channel is open again: what is called after it comes back, so that its dead letter queues have parts."""
+        away = [parse_destination(each.name) for each in known if not each.is_here]
+        parts = [each for each in away if self._desk.directory.is_part(each, drain.channel)]
+        drain.under_way = len(parts)
+
+        def on_end(*_: object) -> None:  # be it that one cannot come
+            drain.under_way -= 1
+            if not drain.under_way:
+                self._finish(drain, [])
+
+        def on_found(channel: int, place: int | None) -> None:
+            if place is None:
+                on_end()
+            else:
+                self._plan(place, drain.channel, on_end)
+
+        for destination in parts:
+            self._naming.trace(drain.connection, destination, drain.channel, on_found, on_end)
+        if not parts:
+            self._finish(drain, [])
 
     def _begin_round(self, drain: Drain, known: list[Inventoried]) -> None:
         """Deals with every name as often as there is something new about it; the last round finds nothing to do."""
-        if not self._desk.is_there(drain.connection):
-            return
         names, parts, stuck = [], [], []
         for each in known:
             destination = parse_destination(each.name)
@@ -173,7 +196,7 @@ class Draining:
         drain.under_way -= 1
         self._next(drain)
         if not drain.under_way and not drain.left:
-            self._desk.later(lambda: self._ask_inventory(drain))
+            self._desk.later(lambda: self._ask_inventory(drain, self._begin_round))
 
     def _finish(self, drain: Drain, stuck: list[Destination]) -> None:
         if stuck:

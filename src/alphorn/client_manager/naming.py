@@ -162,7 +162,8 @@ class Naming:
                 self._on_answer(search, wanted, number, answer)
 
         if search.policy is not None:
-            is_sent_on, otherwise = search.sent_on_to not in (-1, number), self._otherwise(search, number)
+            is_sent_on = search.sent_on_to not in (-1, number, *search.asked)  # it may have been there, and be closed
+            otherwise = self._otherwise(search, number)
             command = commands.CreateDestination(
                 wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
             )
@@ -183,7 +184,9 @@ class Naming:
 
     def _on_answer(self, search: _Search, wanted: Destination, number: int, answer: link.Answered) -> None:
         desk = self._desk
-        if answer.error == Moved.__name__ and answer.number < 0:  # it is just coming there
+        if answer.error == Moved.__name__ and (
+            answer.number < 0 or _has_left(search, answer)
+        ):  # it is just coming there
             desk.later(lambda: self._ask(search, wanted, number))
         elif answer.error == Moved.__name__:
             search.asked[number] = answer.position
@@ -238,3 +241,12 @@ class Naming:
     def _lost(self, search: _Search) -> None:
         if self._desk.is_there(search.connection):
             search.fail(Unavailable.__name__, "no primary serves this destination at the moment; try again")
+
+
+def _has_left(search: _Search, answer: link.Answered) -> bool:
+    """Whether a channel expects a destination that its home, which was asked before, has no more.
+
+    What the channel says of where it is was true before: that is no new word, and to forget what the home said because
+    it leads back there would make a second one.
+    """
+    return answer.home is not None and answer.home.channel in search.asked

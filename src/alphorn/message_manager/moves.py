@@ -115,7 +115,12 @@ class Moves:
 
     def is_coming(self, destination: Destination) -> bool:
         """Whether a name belongs to a destination that is on its way here."""
-        return any(incoming.made.destination == destination for incoming in self.incoming.values())
+        return self.comes_from(destination) is not None
+
+    def comes_from(self, destination: Destination) -> Home | None:
+        """Where the destination of this name is that is on its way here; None where there is no such."""
+        coming = self.incoming.values()
+        return next((incoming.home for incoming in coming if incoming.made.destination == destination), None)
 
     def bringer_of(self, name: SubscriptionName) -> Destination | None:
         """The topic on its way here that brings a subscription of this name."""

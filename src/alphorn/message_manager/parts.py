@@ -32,22 +32,25 @@ def settle_dead_letters(state: State, came: Queue | Topic, channels: Sequence[st
         return
     _choose(state, came, channels, effects)
     if isinstance(came, Queue):
-        for number in sorted(state.dead_letters.get(_part_of(came.destination.name, channels), ())):
-            _choose(state, state.destinations[number], channels, effects)
+        part = _part_of(came.destination.name, channels)
+        for name in (part, _unpinned(part, channels)):
+            for number in sorted(state.dead_letters.get(name, ())):
+                _choose(state, state.destinations[number], channels, effects)
 
 
 def _choose(state: State, found: Queue | Topic, channels: Sequence[str], effects: list[Effect]) -> None:
-    """The policy of a destination names the dead letter queue that is here; as it did, where none can be."""
+    """The policy of a destination names the dead letter queue that is here; without a channel, where none can be."""
     named = found.policy.dead_letter
     if named is None or _queue(named).is_reserved or named == found.destination.name:
         return
-    part = _part_of(named, channels)
-    here = [name for name in (_unpinned(named, channels), part, named) if _queue(name) in state.numbers]
-    if not here and _can_be_made(state, _queue(part)):
+    whole, part = _unpinned(named, channels), _part_of(named, channels)
+    chosen = next((name for name in (whole, part, named) if _queue(name) in state.numbers), None)
+    if chosen is None and _can_be_made(state, _queue(part)):
         state.create(_queue(part), Policy(), b"", effects)
-        here = [part]
-    if here and here[0] != named:
-        found.policy = msgspec.structs.replace(found.policy, dead_letter=here[0])
+        chosen = part
+    chosen = chosen or whole  # either may come, and is found by this
+    if chosen != named:
+        found.policy = msgspec.structs.replace(found.policy, dead_letter=chosen)
         state.notice_policy(found, before=named)
         effects.append(Created(found.number, found.destination, found.policy))
 
