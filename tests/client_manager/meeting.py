@@ -15,6 +15,7 @@ from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.status import About
 from alphorn.model import link
+from alphorn.model.commands import AnyCommand, Entry, encode_entry
 from alphorn.model.conversation import AnyClientFrame, Goodbye, Hello, OpenSession
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import ServerFrame
@@ -43,19 +44,40 @@ class Meeting:
         self.replicas = [
             [Replica(f"mm{channel}{letter}", self.entries[channel]) for letter in "ab"] for channel in range(channels)
         ]
-        ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
-        names = tuple(f"channel-{number}" for number in range(channels))
-        settings = Settings(name="cm1", channels=channels, channel_names=names)
-        self.manager = ClientManager(settings, ids, origins=[ORIGIN] * channels)
+        self._managers = 0
+        self.manager = self._make_manager(frozenset())
         self.said: dict[int, list[ServerFrame]] = {}
         self.hung: dict[int, str] = {}
         self.streams = 0
         self._epoch = 1
         for channel, replicas in enumerate(self.replicas):
             replicas[0].manager.receive(back.Promoted(1, replicas[0].origin, ()), self.now)
-            for replica in replicas:
-                self.manager.receive(front.Linked(channel, replica.name, True), self.now)
-                replica.manager.receive(back.LinkOpened(LINK), self.now)
+            self._link(channel)
+        self.settle()
+
+    def _make_manager(self, removed: frozenset[int]) -> ClientManager:
+        self._managers += 1
+        channels = len(self.replicas)
+        ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0 + self._managers)
+        names = tuple(f"channel-{number}" for number in range(channels))
+        settings = Settings(name="cm1", channels=channels, channel_names=names, removed=removed)
+        return ClientManager(settings, ids, origins=[ORIGIN] * channels)
+
+    def _link(self, channel: int) -> None:
+        for replica in self.replicas[channel]:
+            self.manager.receive(front.Linked(channel, replica.name, True), self.now)
+            replica.manager.receive(back.LinkOpened(LINK), self.now)
+
+    def renew(self, *removed: int) -> None:
+        """The Client Manager ends; another one, which knows nothing, begins, where these channels are removed."""
+        for replica in [replica for replicas in self.replicas for replica in replicas]:
+            replica.manager.receive(back.LinkClosed(LINK), self.now)
+            replica.manager.receive(back.ClientManagerLeft(ORIGIN), self.now)
+        self.settle()
+        self.manager = self._make_manager(frozenset(removed))
+        for channel in range(len(self.replicas)):
+            if channel not in removed:
+                self._link(channel)
         self.settle()
 
     # --- clients ---
@@ -100,6 +122,11 @@ class Meeting:
         self._epoch += 1
         primary.manager.receive(back.Demoted(self._epoch), self.now)
         backup.manager.receive(back.Promoted(self._epoch, backup.origin, (ORIGIN,)), self.now)
+        self.settle()
+
+    def commit_other(self, channel: int, *wanted: AnyCommand) -> None:
+        """An entry of another Client Manager is in the log."""
+        self._commit(channel, encode_entry(Entry(list(wanted))), b"another.cm", 0)
         self.settle()
 
     # --- time and talk ---

@@ -11,7 +11,7 @@ from alphorn.message_manager.answers import answers_to
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.questions import answer_question, refusal
 from alphorn.model import link
-from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
+from alphorn.model.commands import Entry, Expect, Move, MoveStage, decode_entry
 from alphorn.model.conversation import (
     Administer,
     AnyClientFrame,
@@ -182,6 +182,23 @@ def test_of_two_channels_that_name_each_other_none_has_it_and_a_new_one_finds_it
     home = cluster.resolve(name)
     cluster.renew()
     assert (cluster.resolve(name), cluster.places(name)) == (home, [home])
+
+
+@pytest.mark.parametrize("wish", [Resolve(9, ""), Administer(9, "delete", "")])
+def test_a_destination_on_its_way_to_where_it_was_before_is_waited_for(
+    cluster: Cluster, wish: Resolve | Administer
+) -> None:
+    """Its home says that it went there, and that channel still says what was true before: that it is at home."""
+    name = drawing(0)
+    cluster.resolve(name)
+    number = cluster.engines[0].numbers[name]
+    cluster.engines[2].moves.elsewhere[name] = (0, 1)
+    cluster.apply(2, Expect(name, Policy(), 0, number))
+    cluster.apply(0, Move(number, MoveStage.PLANNED, 2))
+    cluster.apply(0, Move(number, MoveStage.BEGUN, 2, 1))
+    cluster.renew()
+    assert cluster.say(msgspec.structs.replace(wish, destination=str(name))) == []
+    assert cluster.places(name) == []
 
 
 def test_temporary_names_pass_over_a_closed_channel_and_are_found_where_they_are(cluster: Cluster) -> None:

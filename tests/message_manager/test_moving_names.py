@@ -2,8 +2,11 @@
 
 import pytest
 
+from alphorn.message_manager.claiming import find_unused
+from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.model.commands import CreateDestination, Expect, Move, MoveStage, Subscribe, Unsubscribe
 from alphorn.model.destinations import Destination, DestinationKind, Policy
+from alphorn.model.errors import Error, InvalidDestination, Moved
 from tests.message_manager.bench import ALICE, BOB, batch, subscription
 from tests.message_manager.travel import Side, Travel
 
@@ -146,3 +149,35 @@ def test_a_name_does_not_change_to_a_topic_that_is_to_leave(here: Side) -> None:
     here.order(Move(1, MoveStage.PLANNED, 1))
     assert here.answer(named(1, is_durable=True)).error == "Unavailable"
     assert not here.answer(Unsubscribe(2, number, b"")).error
+
+
+@durable_or_shared
+def test_who_ends_a_subscription_hears_that_it_is_on_its_way_with_its_topic(
+    here: Side, there: Side, kind: dict[str, object]
+) -> None:
+    here.order(named(1, ALICE, **kind), named(2, name="others", **kind))
+    travel = Travel(here, there, 1)
+    for step in travel.steps():
+        assert find(here, "others") == (2, 1)
+        found = [find(side, "workers") for side in (here, there)]
+        assert found in ([(1, 1), None], [TOPIC, None], [TOPIC, (travel.target, 1)], [None, (travel.target, 1)])
+        step()
+        here.restart()
+    assert [find(side, "workers") for side in (here, there)] == [None, (travel.target, 1)]
+
+
+@pytest.mark.parametrize(("name", "error"), [("workers", Moved), ("strangers", InvalidDestination)])
+def test_a_subscription_that_left_with_its_topic_is_not_called_unknown(
+    here: Side, there: Side, name: str, error: type[Error]
+) -> None:
+    here.order(named(1, ALICE, is_durable=True))
+    travel = Travel(here, there, 1)
+    for step in travel.steps()[:4]:
+        step()
+    with pytest.raises(error):
+        find_unused(here.engine, Dispatcher(here.engine, here.log.get), "", name, lambda connection: False)
+
+
+def find(side: Side, name: str) -> object:
+    """Where a subscription is: its topic and number, or the topic that takes it along."""
+    return side.engine.find_subscription("", name) or side.engine.find_taken_along("", name)

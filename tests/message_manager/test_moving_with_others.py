@@ -20,6 +20,7 @@ from alphorn.model.commands import (
     MoveStage,
     Publish,
     Return,
+    SetPolicy,
     Stage,
     Subscribe,
     TransactionCommit,
@@ -181,6 +182,21 @@ def test_a_full_destination_is_full_where_it_comes_and_free_where_it_left(there:
     travel.run()
     assert views[0].reasons == {}
     assert list(views[1].reasons) == [travel.target]
+
+
+def test_a_destination_that_is_to_leave_is_not_audited_before_it_is_there(here: Side, there: Side) -> None:
+    travel = Travel(here, there, 1)
+    travel.plan()
+    here.restart()
+    refused = here.answer(SetPolicy(1, Policy(audit=True)))
+    assert (refused.error, refused.reason) == (
+        "Unavailable",
+        f"{QUEUE} is on its way to another channel; audit it when it is there",
+    )
+    assert not here.answer(SetPolicy(1, Policy(ttl=5.0))).error
+    for step in travel.steps()[1:]:
+        step()
+    assert not there.answer(SetPolicy(travel.target, Policy(audit=True))).error
 
 
 def test_who_looks_for_a_destination_where_it_is_coming_waits(here: Side, there: Side) -> None:

@@ -70,6 +70,10 @@ class Travel:
             step()
         return self.target
 
+    def names(self, first: Side) -> list[str]:
+        """Of all channels, this one's first."""
+        return [f"channel-{number}" for number in dict.fromkeys((first.number, 0, 1))]
+
     def plan(self) -> None:
         assert not self.here.answer(Move(self.number, MoveStage.PLANNED, self.there.number)).error
 
@@ -110,12 +114,15 @@ class Travel:
             assert not self.there.answer(command).error
 
     def begin(self) -> None:
-        assert not self.here.answer(Move(self.number, MoveStage.BEGUN, self.there.number, self.target)).error
+        command = Move(self.number, MoveStage.BEGUN, self.there.number, self.target, channels=self.names(self.here))
+        assert not self.here.answer(command).error
 
     def arrive(self, attempt: bytes = ATTEMPT) -> None:
         pieces = list(self.here.engine.export(self.number, self.lent))
         for place, piece in enumerate(pieces):
-            command = Arrive(self.target, attempt, place, [piece], is_last=place == len(pieces) - 1)
+            is_last = place == len(pieces) - 1
+            channels = self.names(self.there) if is_last else []
+            command = Arrive(self.target, attempt, place, [piece], is_last, channels)
             assert not self.there.answer(command).error
 
     def end(self) -> None:

@@ -35,7 +35,7 @@ def other(channel: str) -> str:
 
 
 class Move(threading.Thread):
-    """Moves a destination, by a connection of its own."""
+    """Moves a destination, or drains a channel, by a connection of its own."""
 
     def __init__(self, running: Cluster, name: str, channel: str) -> None:
         super().__init__(daemon=True)
@@ -45,14 +45,24 @@ class Move(threading.Thread):
     def run(self) -> None:
         try:
             with self.running.connect() as connection:
-                connection.destinations.move(self.destination, self.channel)
+                self.do(connection)
         except BaseException as error:
             self.failure = error
+
+    def do(self, connection: alphorn.Connection) -> None:
+        connection.destinations.move(self.destination, self.channel)
 
     def finish(self) -> None:
         self.join(WAIT_S)
         assert not self.is_alive()
         assert self.failure is None, self.failure
+
+
+class Drain(Move):
+    """Drains a channel."""
+
+    def do(self, connection: alphorn.Connection) -> None:
+        connection.destinations.drain(self.channel)
 
 
 @pytest.mark.requirement("CM-19", "MM-16")
@@ -153,10 +163,46 @@ def test_a_drained_channel_can_be_removed(tmp_path):
             assert message.body == name
 
 
+@pytest.mark.requirement("TOP-4", "HA-5", "DMQ-2")
+def test_two_channels_are_drained_while_nodes_die_and_one_is_removed_and_the_other_opened(tmp_path):
+    """Goal: nothing is lost and no name split. Method: kill -9 during both drains, then a cluster without channel-2."""
+    names, count = spread("queue:kept", 9, 3), 900  # no more than a consumer is given at once
+    shape = {"client_managers": 2, "channels": 3, "directory": tmp_path}
+    with alphorn.testing.cluster(**shape) as running, running.connect() as connection:
+        for name in names:
+            connection.destinations.create(name, dead_letter="broken")
+            connection.session().producer(name).send_many(range(count))
+        drains = [Drain(running, "", channel) for channel in ("channel-2", "channel-3")]
+        running.wait_in_sync()
+        for drain in drains:
+            drain.start()
+        until_moving(running, drains[0])
+        for victim in (running.primary("channel-2"), "cm1"):
+            running.kill(victim)
+            running.restart(victim)
+        for drain in drains:
+            drain.finish()
+        connection.destinations.open("channel-3")
+    remove_second_channel(tmp_path)
+    with alphorn.testing.cluster(directory=tmp_path) as running, running.connect() as connection:
+        for name in names:
+            with connection.session(ack="individual") as session:
+                assert [body for body, _ in take(session.consumer(name), count)] == list(range(count))
+            session = connection.session(ack="individual")
+            message = session.consumer(name).receive(WAIT_S)
+            assert message is not None
+            message.reject(requeue=False)
+        known = [each["name"] for each in connection.destinations.list()]
+        assert sorted(name for name in known if name in names) == sorted(names)
+        dead = {each["name"]: each["depth"] for each in connection.destinations.list() if each["depth"]}
+        assert sum(depth for name, depth in dead.items() if name.startswith("queue:broken")) == len(names)
+
+
 def remove_second_channel(directory: Path) -> None:
     path = directory / FILE_NAME
     file = read_cluster_file(path)
-    channels = (file.channels[0], msgspec.structs.replace(file.channels[1], removed=True))
+    first, second, *others = file.channels
+    channels = (first, msgspec.structs.replace(second, removed=True), *others)
     nodes = tuple(node for node in file.nodes if node.channel != "channel-2")
     write_cluster_file(path, msgspec.structs.replace(file, directory=".", channels=channels, nodes=nodes))
 

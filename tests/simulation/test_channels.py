@@ -1,4 +1,4 @@
-"""A few seeds of clusters of two channels, with destinations moved between them; `make sim` runs many."""
+"""A few seeds of clusters of several channels, with destinations moved between them; `make sim` runs many."""
 
 import pytest
 
@@ -11,6 +11,8 @@ QUICK = {  # the others take more seeds
     "batches-left-behind": {"staged is seen once, all together", "first deliveries to an only consumer come in order"},
     "staged-forgotten": {"clients are served"},
     "consumed-left-behind": {"what a queue retains is read, each message once", "machines do not raise"},
+    "register-unaware": {"a name leads to its destination"},
+    "dead-letters-left-behind": {"a dead letter queue is beside its destination"},
 }
 
 

@@ -35,8 +35,8 @@ def sim(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="Groups with their log alone, message clusters, those of two channels, transfers over several "
-            "channels, or all: of four seeds one is a cluster, every other time of two channels, and one transfers."
+            help="Groups with their log alone, message clusters, those of several channels, transfers over several "
+            "channels, or all: of four seeds one is a cluster, every other time of several channels, and one transfers."
         ),
     ] = Kind.ALL,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 uses every core.")] = 0,

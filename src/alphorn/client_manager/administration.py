@@ -29,7 +29,15 @@ from alphorn.model.conversation import (
     place_of,
 )
 from alphorn.model.destinations import Destination, Policy, parse_destination, temporary_prefix
-from alphorn.model.errors import Error, InvalidDestination, Misuse, NoDeadLetterQueue, PeerViolation, Unavailable
+from alphorn.model.errors import (
+    Error,
+    InvalidDestination,
+    Misuse,
+    Moved,
+    NoDeadLetterQueue,
+    PeerViolation,
+    Unavailable,
+)
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
@@ -220,13 +228,19 @@ class Administration:
         """Ends a durable or shared subscription of this client; one to a pattern with all that it has to topics.
 
         Which topic it belongs to, and whether it is in use, is the primary's to know; every channel is asked in turn,
-        until it knows of none.
+        until it knows of none. They are asked twice: a topic may have moved from one that had its turn later to one
+        that had it before. One that is on its way is waited for.
         """
         self._find_subscription(connection, frame, 0, has_ended=False)
 
-    def _find_subscription(self, connection: Connection, frame: Unsubscribe, start: int, *, has_ended: bool) -> None:
+    def _find_subscription(
+        self, connection: Connection, frame: Unsubscribe, start: int, *, has_ended: bool, is_again: bool = False
+    ) -> None:
         desk = self._desk
         channel = next((number for number in desk.used if number >= start), -1)
+        if channel < 0 and self._moving.is_possible and not is_again:
+            self._find_subscription(connection, frame, 0, has_ended=has_ended, is_again=True)
+            return
         if channel < 0 and has_ended:
             desk.reply(connection.stream, Done(frame.request))
             return
@@ -239,7 +253,9 @@ class Administration:
             if not desk.is_there(connection):
                 return
             if answer.error == InvalidDestination.__name__:
-                self._find_subscription(connection, frame, channel + 1, has_ended=has_ended)
+                self._find_subscription(connection, frame, channel + 1, has_ended=has_ended, is_again=is_again)
+            elif answer.error == Moved.__name__:
+                desk.later(lambda: self._find_subscription(connection, frame, 0, has_ended=has_ended))
             elif answer.error:
                 desk.reply(connection.stream, Failed(frame.request, answer.error, answer.reason))
             else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from alphorn.client_manager.desk import Desk
 from alphorn.model.commands import Arrive, Carried, Expect, Move, MoveStage
-from alphorn.model.errors import InvalidDestination
+from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.ids import Kind
 from alphorn.model.link import Answered
 from alphorn.model.moving_link import CarriedRun, Carry, Export, Exported
@@ -30,9 +30,14 @@ class Carrying:
     def on_carry(self, channel: int, frame: Carry) -> None:
         """A primary wants a destination to be carried away; one that is under way goes on."""
         key = (channel, frame.number)
-        if key not in self._journeys:
-            self._journeys[key] = Journey(self._desk, channel, frame, on_end=lambda: self._journeys.pop(key, None))
+        known = self._journeys.get(key)
+        if known is None or known.is_ending:  # that one was cancelled, and this is another plan
+            self._journeys[key] = Journey(self._desk, channel, frame, on_end=self._on_end)
             self._journeys[key].begin()
+
+    def _on_end(self, journey: "Journey") -> None:
+        if self._journeys.get(journey.key) is journey:
+            del self._journeys[journey.key]
 
     def on_exported(self, channel: int, frame: Exported) -> None:
         """Some of what is to be carried."""
@@ -62,9 +67,11 @@ class Journey:
         "asked",
         "channel",
         "copied",
+        "is_ending",
+        "key",
     )
 
-    def __init__(self, desk: Desk, channel: int, carry: Carry, *, on_end: Callable[[], object]) -> None:
+    def __init__(self, desk: Desk, channel: int, carry: Carry, *, on_end: "Callable[[Journey], None]") -> None:
         self._desk = desk
         self._carry = carry
         self._on_end = on_end
@@ -76,6 +83,8 @@ class Journey:
         self._attempt = b""
         self._pieces = 0
         self.channel = channel
+        self.key = (channel, carry.number)
+        self.is_ending = False  # it was cancelled, which the log has not said yet
         self.asked = 0  # request of an export
         self.copied = 0  # messages
 
@@ -84,6 +93,10 @@ class Journey:
         self._start = self._goal = self._rounds = 0
         carry = self._carry
         there = self._desk.channels[carry.channel]
+        if there.is_removed:  # since it was planned
+            reason = f"the channel where {carry.destination} was to go is removed; choose another"
+            self._on_expected(Answered(0, error=Misuse.__name__, reason=reason))
+            return
         command = Expect(carry.destination, carry.policy, self.channel, carry.number, carry.names)
         there.request(command, self._on_expected)
 
@@ -125,13 +138,15 @@ class Journey:
             self._goal = 0
             self._ask_page()
         else:
-            command = Move(self._carry.number, MoveStage.BEGUN, self._carry.channel, self._number)
+            channels = self._desk.directory.names_from(self.channel)
+            command = Move(self._carry.number, MoveStage.BEGUN, self._carry.channel, self._number, channels=channels)
             self._desk.channels[self.channel].request(command, self._then(self._on_begun))
 
     def _on_expected(self, answer: Answered) -> None:
         if answer.error:
             self._desk.log("warning", "move_cancelled", f"destination={self._carry.destination} reason={answer.reason}")
             command = Move(self._carry.number, MoveStage.CANCELLED, self._carry.channel, 0, answer.reason)
+            self.is_ending = True
             self._desk.channels[self.channel].request(command, lambda _: self._end("cancelled"))
             return
         self._number = answer.number
@@ -150,7 +165,8 @@ class Journey:
     def _on_piece(self, frame: Exported) -> None:
         there = self._desk.channels[self._carry.channel]
         record = bytes(frame.record)
-        command = Arrive(self._number, self._attempt, self._pieces, [record], frame.is_last)
+        channels = self._desk.directory.names_from(self._carry.channel) if frame.is_last else []
+        command = Arrive(self._number, self._attempt, self._pieces, [record], frame.is_last, channels)
         self._pieces += 1
         if frame.is_last:
             self._answered()
@@ -194,10 +210,15 @@ class Journey:
 
     def _give_up(self) -> None:
         """Nothing is left to carry: the destination was deleted before it left, or somebody else has carried it."""
-        there = self._desk.channels[self._carry.channel]
-        there.want(Move(self._number, MoveStage.CANCELLED, self.channel))  # means nothing where it has come
-        self._end("given up")
+        here, there = self._desk.channels[self.channel], self._desk.channels[self._carry.channel]
+
+        def on_recalled(answer: Answered) -> None:
+            command = Move(self._carry.number, MoveStage.CANCELLED, self._carry.channel)
+            here.request(command, lambda _: self._end("given up"))
+
+        # Means nothing where it has come. It is expected no more before the channel that it was on forgets it.
+        there.request(Move(self._number, MoveStage.CANCELLED, self.channel), on_recalled)
 
     def _end(self, how: str) -> None:
         self._desk.log("info", "move", f"destination={self._carry.destination} messages={self.copied} how={how}")
-        self._on_end()
+        self._on_end(self)

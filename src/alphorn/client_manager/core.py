@@ -94,7 +94,7 @@ class ClientManager:
             conversation.ReadFragment: self._streaming.on_read,
             conversation.Ping: self._on_ping,
             moving_conversation.Move: self._placing.on_move,
-            moving_conversation.Drain: self._placing.on_drain,
+            moving_conversation.Drain: self._placing.draining.on_drain,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
             **LogClients(self._desk).handlers(),
@@ -427,7 +427,7 @@ class ClientManager:
         elif isinstance(frame, link.InDoubt):
             self._transactions.resolve(frame)
         elif isinstance(frame, moving_link.Exported):
-            if not self._placing.on_exported(item.channel, frame):
+            if not self._placing.draining.on_exported(item.channel, frame):
                 self._carrying.on_exported(item.channel, frame)
         elif isinstance(frame, moving_link.Carry):
             self._carrying.on_carry(item.channel, frame)

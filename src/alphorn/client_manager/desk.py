@@ -11,7 +11,7 @@ from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
 from alphorn.model.conversation import Done, Failed, Resolved, StatusAnswer
-from alphorn.model.errors import Error
+from alphorn.model.errors import Error, Misuse
 from alphorn.model.frame_kinds import CONSUMERS_MAX, Asked, ServerFrame
 from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered
@@ -132,6 +132,13 @@ class Desk:
         if primary:
             self.ask(channel, primary, frame)
         return bool(primary)
+
+    def channel_named(self, name: str) -> int:
+        """The number of a channel; raises `Misuse`."""
+        found = {each: number for number, each in enumerate(self.settings.channel_names) if number in self.used}
+        if name not in found:
+            raise Misuse(f"there is no channel {name!r}; there are {', '.join(found)}")
+        return found[name]
 
     def log(self, level: str, event: str, details: str) -> None:
         """A line for the log."""

@@ -81,6 +81,14 @@ class Directory:
         """What a destination is called on a channel that is not its own."""
         return Destination(destination.kind, f"{self.unpinned(destination.name)}@{self._names[channel]}")
 
+    def is_part(self, destination: Destination, channel: int) -> bool:
+        """Whether a name ends with that of a channel."""
+        return self._pinned(destination) == channel
+
+    def names_from(self, channel: int) -> list[str]:
+        """The names of all channels, removed ones included: this one's first."""
+        return [self._names[channel], *(name for number, name in enumerate(self._names) if number != channel)]
+
     def unpinned(self, name: str) -> str:
         """A name without the channel that it ends with."""
         before, _, channel = name.rpartition("@")

@@ -8,6 +8,7 @@ Dead messages stay on their channel. Where a policy names a dead letter queue, t
 of the destination; where it is on another one, a part of it is made, `broken@channel-2`, and the policy says so.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -26,7 +27,18 @@ Fail = Callable[[str, str], None]  # with the name of the error, and the reason
 class _Search:
     """One name that is wanted, and what was found out about it."""
 
-    __slots__ = ("asked", "connection", "destination", "fail", "is_provided", "owner", "policy", "sent_on_to", "then")
+    __slots__ = (
+        "asked",
+        "connection",
+        "destination",
+        "fail",
+        "is_provided",
+        "last",
+        "owner",
+        "policy",
+        "sent_on_to",
+        "then",
+    )
 
     def __init__(self, connection: Connection, destination: Destination, then: Then, fail: Fail) -> None:
         self.connection = connection
@@ -37,6 +49,7 @@ class _Search:
         self.owner = b""
         self.sent_on_to = -1  # the channel of a new one, where that is not to be its register's
         self.is_provided = False  # with a dead letter queue
+        self.last = 0  # the channel that was asked last
         self.asked: dict[int, int] = {}  # channels, each of which named the next, with the log entry that says so
 
 
@@ -57,6 +70,25 @@ class Naming:
             then(listed.place, listed.policy)
         else:
             self._begin(_Search(connection, destination, then, fail), channel)
+
+    def trace(
+        self,
+        connection: Connection,
+        destination: Destination,
+        channel: int,
+        then: Callable[[int, int | None], None],
+        fail: Fail,
+    ) -> None:
+        """Follows what the logs say, from a channel on; goes on with the channel that leads to, and the place there."""
+
+        def on_fail(error: str, reason: str) -> None:
+            if error == InvalidDestination.__name__:
+                then(search.last, None)
+            else:
+                fail(error, reason)
+
+        search = _Search(connection, destination, lambda place, _: then(parts_of(place)[0], place), on_fail)
+        self._begin(search, channel)
 
     def ensure(
         self,
@@ -123,14 +155,15 @@ class Naming:
 
     def _ask(self, search: _Search, wanted: Destination, number: int) -> None:
         channel, recorded_at = self._desk.channels[number], search.asked.get(number, -1)
+        search.last = number
 
         def on_answer(answer: link.Answered) -> None:
             if self._desk.is_there(search.connection):
                 self._on_answer(search, wanted, number, answer)
 
         if search.policy is not None:
-            is_sent_on = search.sent_on_to not in (-1, number) and not search.asked
-            otherwise = search.sent_on_to if is_sent_on else self._otherwise(search, number)
+            is_sent_on = search.sent_on_to not in (-1, number, *search.asked)  # it may have been there, and be closed
+            otherwise = self._otherwise(search, number)
             command = commands.CreateDestination(
                 wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
             )
@@ -151,11 +184,18 @@ class Naming:
 
     def _on_answer(self, search: _Search, wanted: Destination, number: int, answer: link.Answered) -> None:
         desk = self._desk
-        if answer.error == Moved.__name__ and answer.number < 0:  # it is just coming there
+        if answer.error == Moved.__name__ and (
+            answer.number < 0 or _has_left(search, answer)
+        ):  # it is just coming there
             desk.later(lambda: self._ask(search, wanted, number))
         elif answer.error == Moved.__name__:
             search.asked[number] = answer.position
-            self._ask(search, wanted, answer.number)
+            if answer.number != self._otherwise(search, number):  # it is known, so it is not sent on
+                search.sent_on_to = -1
+            if desk.channels[answer.number].is_removed:
+                self._look_beside(search, wanted, number, deque(self._unasked(search, number)))
+            else:
+                self._ask(search, wanted, answer.number)
         elif answer.error == NoDeadLetterQueue.__name__ and search.policy is not None and not search.is_provided:
 
             def on_provided(policy: Policy) -> None:
@@ -174,6 +214,25 @@ class Naming:
             listed = desk.directory.learn(place, search.destination, answer.policy or search.policy or Policy())
             search.then(place, listed.policy)
 
+    def _look_beside(self, search: _Search, wanted: Destination, number: int, others: deque[int]) -> None:
+        """A channel names one that is removed: the name was deleted there, or sent on from there while it was closed.
+
+        So it is new only if none of the others has it.
+        """
+        if not others:
+            self._ask(search, wanted, number)
+            return
+
+        def on_missing(error: str, reason: str) -> None:
+            if error == InvalidDestination.__name__:
+                self._look_beside(search, wanted, number, others)
+            else:
+                search.fail(error, reason)
+
+        beside = _Search(search.connection, search.destination, search.then, on_missing)
+        beside.asked = dict(search.asked)
+        self._ask(beside, wanted, others.popleft())
+
     def _beside(self, search: _Search, number: int) -> int | None:
         """Where else a temporary destination may be: no log says where one was sent."""
         is_anywhere = search.destination.is_temporary and not search.owner
@@ -182,3 +241,12 @@ class Naming:
     def _lost(self, search: _Search) -> None:
         if self._desk.is_there(search.connection):
             search.fail(Unavailable.__name__, "no primary serves this destination at the moment; try again")
+
+
+def _has_left(search: _Search, answer: link.Answered) -> bool:
+    """Whether a channel expects a destination that its home, which was asked before, has no more.
+
+    What the channel says of where it is was true before: that is no new word, and to forget what the home said because
+    it leads back there would make a second one.
+    """
+    return answer.home is not None and answer.home.channel in search.asked

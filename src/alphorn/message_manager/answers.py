@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.questions import home_of
+from alphorn.message_manager.questions import comes_from, home_of
 from alphorn.model.commands import AnyCommand, CreateDestination, Entry
 from alphorn.model.errors import InvalidDestination, Moved
 from alphorn.model.link import Answered
@@ -27,7 +27,11 @@ def _answered(engine: Engine, request: int, command: AnyCommand, answer: Answer)
         if found is None:
             return _gone(engine, request, command, answer.number)
         policy = found.policy
-    home = home_of(engine, getattr(command, "destination", 0)) if answer.error == Moved.__name__ else None
+    home = None
+    if answer.error == Moved.__name__ and isinstance(command, CreateDestination):
+        home = comes_from(engine, command.destination)
+    elif answer.error == Moved.__name__:
+        home = home_of(engine, getattr(command, "destination", 0))
     return Answered(request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home)
 
 

@@ -200,6 +200,8 @@ def _records_of_leaving(state: State, number: int, lent: Lent) -> Iterator[Recor
 def _records_of_moves(moves: Moves) -> Iterator[Record]:
     for number, leaving in sorted(moves.leaving.items()):
         yield LeavingKept(number, leaving.channel, leaving.number, leaving.stage, leaving.begun_at)
+    recalled = [(number, channel, str(name)) for number, (channel, name) in sorted(moves.recalled.items())]
+    yield from _parts(0, 0, "recalled", (each[:2] for each in recalled), [[name] for _, _, name in recalled])
     yield from _parts(0, 0, "closed", [(1,)] * moves.is_closed)
     yield from _parts(0, 0, "gone", ((number, *home) for number, home in sorted(moves.gone.items())))
     yield from _parts(0, 0, "came", ((number, *came) for number, came in moves.came.items()))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from alphorn.message_manager.dispatch import Dispatcher
 from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Subscribe, connection_of
-from alphorn.model.errors import InvalidDestination, Misuse
+from alphorn.model.errors import InvalidDestination, Misuse, Moved
 from alphorn.model.link import Answered, Attach, Claim, FindSubscription
 
 IsLost = Callable[[bytes], bool]  # of a connection
@@ -54,6 +54,8 @@ def find_unused(
     """Topic and number of a subscription that is to end, and its lost consumers; raises where it cannot end."""
     found = engine.find_subscription(client, name)
     if found is None:
+        if (topic := engine.find_taken_along(client, name)) is not None:
+            raise Moved(f"the subscription {name!r} is on its way to another channel with {topic}; look for it there")
         raise InvalidDestination(f"there is no subscription named {name!r}")
     users = dispatcher.users(*found)
     if not all(is_lost(connection_of(consumer)) for consumer in users):

@@ -7,6 +7,7 @@ concerns it and comes after that is refused as moved and changes nothing here, b
 
 from alphorn.message_manager.effects import Answer, Effect, Left, Planned
 from alphorn.message_manager.moves import Leaving
+from alphorn.message_manager.parts import follow_to_part
 from alphorn.message_manager.producers import Producers
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Kind
@@ -29,6 +30,7 @@ def move(state: State, command: Move, place: int, effects: list[Effect]) -> None
             state.moves.is_closed = command.stage is MoveStage.CLOSED
         case MoveStage.CANCELLED:
             state.moves.incoming.pop(command.destination, None)
+            state.moves.recalled.pop(command.destination, None)
             leaving = state.moves.leaving.get(command.destination)
             if leaving is not None and leaving.source is None:
                 del state.moves.leaving[command.destination]
@@ -42,7 +44,7 @@ def take_out(state: State, number: int, leaving: Leaving) -> None:
     leaving.is_awaiting = number in state.awaiting
     leaving.source = found
     state.awaiting.discard(number)
-    state.audited.discard(number)
+    state.forget_policy(found)
     if isinstance(found, Topic):
         for subscription in found.subscriptions.values():
             state.unname(found, subscription)
@@ -98,6 +100,7 @@ def _begin(state: State, command: Move, place: int, effects: list[Effect]) -> No
                 producer.await_again(0, 0)  # it comes again there
         take_out(state, command.destination, leaving)
         state.moves.elsewhere[found.destination] = (command.channel, state.sequence)
+        follow_to_part(state, found, command.channels, effects)
         effects.append(Left(command.destination))
     effects.append(Answer(place, leaving.number))
 

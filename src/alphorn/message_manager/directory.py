@@ -11,7 +11,7 @@ from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
-from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, NoDeadLetterQueue
+from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, NoDeadLetterQueue, Unavailable
 from alphorn.model.ranges import Range
 
 COMING = -1  # in place of the channel that has a destination
@@ -84,8 +84,11 @@ def set_policy(state: State, command: SetPolicy, place: int, effects: list[Effec
     found = state.find(command.destination)
     _check_policy(found.destination, command.policy)
     _check_dead_letter(state, found.destination, command.policy)
+    if command.policy.audit and command.destination in state.moves.leaving:
+        raise Unavailable(f"{found.destination} is on its way to another channel; audit it when it is there")
+    before = found.policy.dead_letter
     found.set_policy(command.policy)
-    state.notice_audit(found)
+    state.notice_policy(found, before)
     if isinstance(found, Queue):
         _let_go(found, found.drop_outdated(), "outdated", effects)
     if found.has_clock:

@@ -223,6 +223,15 @@ class Engine:
             (place for (_, of, known), place in names.items() if of == client and belongs_to(known, name)), None
         )
 
+    def find_taken_along(self, client: str, name: str) -> Destination | None:
+        """The topic that has left and takes a subscription of this name along, or one of a pattern's; None if none."""
+        for leaving in self._state.moves.leaving.values():
+            taken = leaving.source.subscriptions.values() if isinstance(leaving.source, Topic) else ()
+            named = (each for each in taken if each.client == client and (each.is_durable or each.is_shared))
+            if leaving.source is not None and any(each.name == name or belongs_to(each.name, name) for each in named):
+                return leaving.source.destination
+        return None
+
     def find_claimed(self, command: Subscribe) -> tuple[int, Subscription, bool] | None:
         """Topic and subscription that this would use, and whether as it is; None for a new one. Raises an `Error`."""
         return find_named(self._state, command)

@@ -8,6 +8,7 @@ new attempt begins anew.
 from alphorn.message_manager import restoring
 from alphorn.message_manager.effects import Answer, Created, Effect, Landed, Settled
 from alphorn.message_manager.moves import Incoming
+from alphorn.message_manager.parts import settle_dead_letters
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.schedule import Item
 from alphorn.message_manager.segments import Run
@@ -40,6 +41,8 @@ def expect(state: State, command: Expect, place: int, effects: list[Effect]) -> 
             return
     if command.destination in state.numbers:
         raise Misuse(f"there is another {command.destination} where it was to go; delete one of them first")
+    if state.moves.is_closed:  # what came after it was drained would be lost when it is removed
+        raise Misuse(f"the channel where {command.destination} was to go takes none; open it first, or choose another")
     _check_names(state, command)
     state.moves.incoming.pop(outdated, None)
     number = state.next_number
@@ -75,7 +78,7 @@ def arrive(state: State, command: Arrive, place: int, effects: list[Effect]) -> 
         raise Unavailable("another attempt carries this destination; leave it to that one")
     incoming.pieces.append(command.records)
     if command.is_last:
-        _land(state, number, incoming, effects)
+        _land(state, number, incoming, command.channels, effects)
 
 
 def settle_landing(state: State, command: Settle, place: int, effects: list[Effect]) -> None:
@@ -101,7 +104,7 @@ def _find(state: State, number: int) -> Incoming:
     return incoming
 
 
-def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) -> None:
+def _land(state: State, number: int, incoming: Incoming, channels: list[str], effects: list[Effect]) -> None:
     """Everything that was known of the destination there is known here, under its number here."""
     pieces, incoming.pieces, incoming.attempt = incoming.pieces, [], b""
     there = restoring.read(record for records in pieces for record in records)
@@ -134,6 +137,7 @@ def _land(state: State, number: int, incoming: Incoming, effects: list[Effect]) 
     _bring_writers(state, there, source_number, number)
     found.sweep()
     review_later(state, found)
+    settle_dead_letters(state, found, channels, effects)
     effects.append(Created(number, found.destination, found.policy))
     effects.append(Landed(number))
 

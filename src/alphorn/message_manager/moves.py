@@ -19,6 +19,7 @@ SubscriptionName = tuple[bool, str, str]  # is durable, client, name
 Home = tuple[int, int]  # channel, and number there
 Gone = tuple[int, int, int]  # channel, number there, and the log entry here from which on it takes nothing
 Came = tuple[int, int, int]  # channel, number there, and the log entry that brought it here
+Recalled = tuple[int, Destination]  # the channel where it was to go
 Elsewhere = tuple[int, int]  # channel, and the log entry here that says so
 
 
@@ -86,11 +87,14 @@ class Landing:
 class Moves:
     """All of it, for one channel; part of the replicated state."""
 
-    __slots__ = ("came", "elsewhere", "gone", "incoming", "is_closed", "landing", "leaving")
+    __slots__ = ("came", "elsewhere", "gone", "incoming", "is_closed", "landing", "leaving", "recalled")
 
     def __init__(self) -> None:
         self.is_closed = False  # new destinations go elsewhere
         self.leaving: dict[int, Leaving] = {}
+        self.recalled: dict[
+            int, Recalled
+        ] = {}  # deleted before they left, which somebody has to say where they were to go
         self.gone: dict[int, Gone] = {}  # old number → where it is
         self.elsewhere: dict[Destination, Elsewhere] = {}  # by name
         self.came: dict[int, Came] = {}  # number here → where it was, in the order in which they came
@@ -111,7 +115,12 @@ class Moves:
 
     def is_coming(self, destination: Destination) -> bool:
         """Whether a name belongs to a destination that is on its way here."""
-        return any(incoming.made.destination == destination for incoming in self.incoming.values())
+        return self.comes_from(destination) is not None
+
+    def comes_from(self, destination: Destination) -> Home | None:
+        """Where the destination of this name is that is on its way here; None where there is no such."""
+        coming = self.incoming.values()
+        return next((incoming.home for incoming in coming if incoming.made.destination == destination), None)
 
     def bringer_of(self, name: SubscriptionName) -> Destination | None:
         """The topic on its way here that brings a subscription of this name."""
@@ -128,7 +137,9 @@ class Moves:
         leaving = {number for number, found in self.leaving.items() if found.source is not None}
         return leaving.union(self.incoming, self.landing)
 
-    def forget(self, number: int) -> None:
-        """A destination that was here is deleted."""
-        self.leaving.pop(number, None)
+    def forget(self, number: int, destination: Destination) -> None:
+        """A destination that was here is deleted; where it was to be moved, it may be expected."""
+        leaving = self.leaving.pop(number, None)
+        if leaving is not None:
+            self.recalled[number] = (leaving.channel, destination)
         self.landing.pop(number, None)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from alphorn.message_manager.directory import COMING
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.looking import look
+from alphorn.model.destinations import Destination
 from alphorn.model.errors import Error, InvalidDestination, Moved
 from alphorn.model.frame_kinds import Told
 from alphorn.model.link import (
@@ -43,7 +44,8 @@ def answer_question(engine: Engine, question: Question, read: Callable[[int], by
         record = engine.moves.elsewhere.get(destination)
         if record is not None and record[1] != question.recorded_at and destination not in engine.numbers:
             reason = f"{destination} is on another channel; look for it there"
-            return [Answered(question.request, record[0], Moved.__name__, reason, position=record[1])]
+            home = comes_from(engine, destination)
+            return [Answered(question.request, record[0], Moved.__name__, reason, position=record[1], home=home)]
         if engine.moves.is_coming(destination):
             return [Answered(question.request, COMING, Moved.__name__, f"{destination} is on its way here; wait")]
         return [_locate(engine, question.request, engine.numbers.get(destination), str(destination))]
@@ -79,6 +81,12 @@ def home_of(engine: Engine, number: int) -> Home | None:
     """Where a destination that has left is."""
     home = engine.moves.home_of(number)
     return None if home is None else Home(*home)
+
+
+def comes_from(engine: Engine, destination: Destination) -> Home | None:
+    """Where a destination is, or was, that is on its way here."""
+    home = engine.moves.comes_from(destination)
+    return None if home is None else Home(*home, 0)
 
 
 def _locate(engine: Engine, request: int, number: int | None, name: str) -> Answered:

@@ -111,7 +111,7 @@ def _take(state: State, record: Record) -> None:
             _take_subscription(state, record)
         case LeavingKept() | IncomingKept() | PieceKept() | LandingKept():
             _take_move(state.moves, record)
-        case Part(what="closed" | "gone" | "came" | "elsewhere" | "names" | "given" | "unclear"):
+        case Part(what="closed" | "recalled" | "gone" | "came" | "elsewhere" | "names" | "given" | "unclear"):
             _take_part_of_moves(state.moves, record)
         case Part(number=number, what="segments") if number in state.moves.incoming:
             state.moves.incoming[number].made.segments.extend(record.columns)
@@ -222,6 +222,9 @@ def _take_part_of_moves(moves: Moves, part: Part) -> None:
                 columns.append([0] * len(columns[0]))
             rows = zip(*columns, strict=True)
             moves.came.update({number: (channel, there, came_at) for number, channel, there, came_at in rows})
+        case "recalled":
+            rows = zip(columns[0], columns[1], map(parse_destination, part.texts), strict=True)
+            moves.recalled.update({number: (channel, destination) for number, channel, destination in rows})
         case "elsewhere":
             names = [parse_destination(text) for text in part.texts]
             if len(columns) == 1:  # a checkpoint of an alphorn that did not note when

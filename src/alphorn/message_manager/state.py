@@ -36,6 +36,7 @@ class State:
     __slots__ = (
         "audited",
         "awaiting",
+        "dead_letters",
         "destinations",
         "directory",
         "moves",
@@ -65,6 +66,7 @@ class State:
         self.names: dict[SubscriptionName, tuple[int, int]] = {}  # → topic and subscription
         self.owned: dict[bytes, set[tuple[int, int]]] = {}  # connection → (temporary, 0), (topic, subscription)
         self.audited: set[int] = set()  # destinations whose policy says so
+        self.dead_letters: dict[str, set[int]] = {}  # queue → destinations whose policy says that their dead go there
         self.producers = Producers()
         self.transactions = Transactions()
         self.moves = Moves()
@@ -148,11 +150,25 @@ class State:
         self.numbers[made.destination] = made.number
         if made.owner:
             self.owned.setdefault(made.owner, set()).add((made.number, 0))
-        self.notice_audit(made)
+        self.notice_policy(made)
 
-    def notice_audit(self, destination: Queue | Topic) -> None:
-        """A destination's policy says whether it is audited."""
+    def notice_policy(self, destination: Queue | Topic, before: str | None = None) -> None:
+        """A destination's policy says whether it is audited and where its dead messages go, which was `before`."""
         (self.audited.add if destination.policy.audit else self.audited.discard)(destination.number)
+        self._forget_dead_letter(before, destination.number)
+        if destination.policy.dead_letter is not None:
+            self.dead_letters.setdefault(destination.policy.dead_letter, set()).add(destination.number)
+
+    def forget_policy(self, destination: Queue | Topic) -> None:
+        """A destination is in the directory no more."""
+        self.audited.discard(destination.number)
+        self._forget_dead_letter(destination.policy.dead_letter, destination.number)
+
+    def _forget_dead_letter(self, name: str | None, number: int) -> None:
+        if name is not None and (known := self.dead_letters.get(name)) is not None:
+            known.discard(number)
+            if not known:
+                del self.dead_letters[name]
 
     def delete(self, destination: Queue | Topic, effects: list[Effect]) -> None:
         """A destination and all it holds are gone."""
@@ -161,8 +177,8 @@ class State:
                 self.unsubscribe(destination, number, effects)
         del self.destinations[destination.number], self.numbers[destination.destination]
         self.awaiting.discard(destination.number)
-        self.audited.discard(destination.number)
-        self.moves.forget(destination.number)
+        self.forget_policy(destination)
+        self.moves.forget(destination.number, destination.destination)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
         effects.append(Deleted(destination.number, destination.destination))

@@ -18,6 +18,7 @@ from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.topic import Topic
 from alphorn.model import frame_kinds, link, moving_link
 from alphorn.model.commands import AnyCommand, Return, Settle
+from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse, Unavailable
 from alphorn.model.ranges import RangeSet
 
@@ -72,6 +73,7 @@ class Travelling:
         for number, leaving in engine.moves.leaving.items():
             if leaving.source is not None:
                 self._tell(self._links[origin], _departed(engine, number))
+        for number in _to_be_carried(engine):
             if self._carriers.get(number) == origin:  # it may not have heard; who is on the way passes it over
                 self._tell(self._links[origin], _carry(engine, number))
         self.assign(engine)
@@ -104,6 +106,7 @@ class Travelling:
         """Something set out, left or came."""
         for effect in effects:
             if isinstance(effect, Planned):
+                self._carriers.pop(effect.number, None)  # of an earlier plan, which was cancelled
                 self.assign(engine)
             elif isinstance(effect, Left) and effect.number in engine.moves.leaving:
                 for number in self._links.values():
@@ -124,11 +127,11 @@ class Travelling:
 
     def assign(self, engine: Engine) -> None:
         """Finds somebody for every destination that nobody carries."""
-        carriers = self._carriers
-        for number in [number for number in carriers if number not in engine.moves.leaving]:
+        carriers, wanted = self._carriers, _to_be_carried(engine)
+        for number in [number for number in carriers if number not in wanted]:
             del carriers[number]
         origins = sorted(self._links)
-        for number in engine.moves.leaving if origins else ():
+        for number in wanted if origins else ():
             if carriers.get(number) not in self._links:
                 carriers[number] = origins[number % len(origins)]
                 self._tell(self._links[carriers[number]], _carry(engine, number))
@@ -191,14 +194,29 @@ class Travelling:
         return seen
 
 
-def inventory(engine: Engine) -> list[tuple[str, int]]:
-    """All destinations that can be moved from here, and those that went elsewhere with their channels; -1 is here."""
-    found = [each for each in engine.destinations.values() if not each.owner and not each.destination.is_reserved]
-    here = [(str(each.destination), -1) for each in found]
-    return here + [(str(name), channel) for name, (channel, _) in engine.moves.elsewhere.items()]
+def inventory(engine: Engine) -> list[moving_link.Inventoried]:
+    """All destinations that can be moved from here, those that are on their way here, and those that went elsewhere."""
+    moves, kept = engine.moves, moving_link.Inventoried
+    here = {
+        str(found.destination): moves.leaving[number].channel if number in moves.leaving else -1
+        for number, found in engine.destinations.items()
+        if not found.owner and not found.destination.is_reserved
+    }
+    coming = {str(incoming.made.destination): -1 for incoming in moves.incoming.values()}
+    known = [kept(name, True, channel) for name, channel in {**coming, **here}.items()]
+    elsewhere = {str(name): channel for name, (channel, _) in moves.elsewhere.items()}
+    return known + [kept(name, False, channel) for name, channel in elsewhere.items() if name not in coming]
+
+
+def _to_be_carried(engine: Engine) -> dict[int, None]:
+    """All that leave, and those that were deleted before: whoever carries one finds that out, and says so there."""
+    return dict.fromkeys((*engine.moves.leaving, *engine.moves.recalled))
 
 
 def _carry(engine: Engine, number: int) -> moving_link.Carry:
+    if number in engine.moves.recalled:
+        channel, destination = engine.moves.recalled[number]
+        return moving_link.Carry(number, destination, Policy(), channel, [])
     leaving = engine.moves.leaving[number]
     source = leaving.source or engine.destinations[number]
     names = []

@@ -280,6 +280,7 @@ class Move(Command, frozen=True, array_like=True, gc=False, tag=55):
     channel: int  # where to, by its place in the cluster's configuration
     number: int = 0  # its number there, from BEGUN on
     reason: str = ""  # why it is CANCELLED
+    channels: list[str] = []  # names of all, this one's first: with BEGUN, for parts of a dead letter queue that leaves
 
 
 class Expect(Command, frozen=True, array_like=True, gc=False, tag=56):
@@ -306,6 +307,7 @@ class Arrive(Command, frozen=True, array_like=True, gc=False, tag=58):
     piece: int  # from 0 on
     records: list[bytes]  # of message_manager.checkpoint
     is_last: bool = False
+    channels: list[str] = []  # names of all, this one's first, with the last piece: for its dead letter queue
 
 
 class Settle(Command, frozen=True, array_like=True, gc=False, tag=59):

@@ -324,7 +324,7 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     policy: Policy | None = None  # of the destination that was asked for
     destination: Destination | None = None  # where its number was asked for
     position: int = 0  # how far a destination on its way was carried
-    home: Home | None = None  # of a destination that has left
+    home: Home | None = None  # of a destination that has left; of one that is looked for and comes: where from
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):

@@ -41,6 +41,14 @@ class Home(msgspec.Struct, frozen=True, array_like=True, gc=False):
     begun_at: int  # the log entry from which on it takes nothing in the channel that it left
 
 
+class Inventoried(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A name that a channel knows: of a destination that is there, comes there, or is elsewhere."""
+
+    name: str
+    is_here: bool  # or on its way
+    channel: int = -1  # where it is, or is to be moved; -1 for one that stays
+
+
 class CarriedRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive messages of one producer, as a batch of their own."""
 

@@ -30,7 +30,8 @@ STREAM_FAULTS = (
 )
 LEFT_OUT = frozenset({"client"})  # members of the bus come and go with Client Managers
 CLUSTER_FAULTS = (*(name for name in FAULTS if name not in LEFT_OUT), *STREAM_FAULTS)
-CHANNELS = 2  # where there are several
+CHANNELS = 2  # where there are several,
+CHANNELS_DRAINED = 3  # and where they are drained, now and then
 MOVE = "move"  # a destination is moved to another of them
 MOVES = 12  # how often that stands among the faults to draw from
 DRAIN = "drain"  # a channel is drained, or opened again
@@ -91,7 +92,8 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def movable(self) -> tuple[str, ...]:
         """What is moved between channels."""
-        return tuple(dict.fromkeys((*DESTINATIONS, *(self.job_targets if self.jobs else ()))))
+        names = (*NAMES, f"queue:{DEAD_LETTER}") if NAME in self.faults else ()
+        return tuple(dict.fromkeys((*DESTINATIONS, *(self.job_targets if self.jobs else ()), *names)))
 
     def describe(self) -> str:
         """One line for people."""
@@ -158,13 +160,15 @@ def make_channel_plan(seed: int) -> ClusterPlan:
     """
     plan = make_cluster_plan(seed)
     clients = _with_staged(plan.clients, Random(f"{seed}/second queue"), SECOND_STAGED_QUEUE)
-    faults = (*plan.faults, *[MOVE] * MOVES)
-    if Random(f"{seed}/names").random() < 0.5:
-        faults += (*[DRAIN] * 4, *[NAME] * 8)
+    faults, channels = (*plan.faults, *[MOVE] * MOVES), CHANNELS
+    names = Random(f"{seed}/names")
+    if names.random() < 0.5:
+        faults += (*[DRAIN] * 6, *[NAME] * 8, *[MOVE] * MOVES)
+        channels = CHANNELS_DRAINED if names.random() < 0.6 else CHANNELS
     return msgspec.structs.replace(
         plan,
         clients=clients,
-        channels=CHANNELS,
+        channels=channels,
         faults=faults,
         liveness_s=60.0,
         tellers=0,

@@ -15,7 +15,7 @@ from alphorn.testing.checkers.facts import Facts
 from alphorn.testing.checkers.messages import MESSAGE_CHECKERS, EnginesAgree, MessageChecker, make_message_checkers
 from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
-from alphorn.testing.cluster_plan import ClusterPlan, make_channel_plan, make_cluster_plan
+from alphorn.testing.cluster_plan import DRAIN, ClusterPlan, make_channel_plan, make_cluster_plan
 from alphorn.testing.faults import FAULTS, Nemesis
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
@@ -119,6 +119,23 @@ class ClusterRun:
             silent = [client for client in silent if not client.send_last()]
             self.cluster.start_again()
         self.result.healed_s = simulation.now - healed_at
+        if DRAIN in self.plan.faults:
+            self._do_last_acts()
+
+    def _do_last_acts(self) -> None:
+        """Whatever was drained and opened before, all is moved once more, and all but the first channel drained."""
+        for act in self.cluster.last_acts():
+            act()
+            self._wait_for_drains()
+            self.cluster.drains.check(self.cluster.engines())
+
+    def _wait_for_drains(self) -> None:
+        simulation, drains = self.cluster.simulation, self.cluster.drains
+        deadline = simulation.now + self.plan.liveness_s
+        while missing := drains.find_unanswered() or self._find_missing(0):
+            if simulation.now >= deadline:
+                raise Violation("what is asked of channels ends", f"after {self.plan.liveness_s:.0f} s {missing}")
+            simulation.run_until(simulation.now + POLL_S)
 
     def _find_missing(self, silent: int) -> str:
         for channel in self.cluster.channels:

@@ -1,7 +1,7 @@
 """The kinds of simulation: a group with its log alone, a message cluster on one or on two, or transfers over several.
 
 A seed means another run in each. A campaign of all kinds takes of four seeds one as a cluster and one as transfers;
-every other of these clusters has two channels, and moves between them.
+every other of these clusters has several channels, and moves between them.
 """
 
 import enum

@@ -3,8 +3,9 @@
 from typing import Any
 
 from alphorn.client_manager.consuming import Consuming
+from alphorn.client_manager.draining import Draining
 from alphorn.client_manager.moving import Moving
-from alphorn.message_manager import departing, directory, landing
+from alphorn.message_manager import departing, directory, landing, travelling
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moves import Elsewhere, Lent
 from alphorn.message_manager.producers import Producers
@@ -13,6 +14,7 @@ from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.message_manager.writers import Writer, Writers
 from alphorn.model.commands import CreateDestination
+from alphorn.model.moving_link import Inventoried
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.mutation import Mutant, Patch
 
@@ -99,6 +101,31 @@ def _record_lost() -> list[Patch]:
     return [(directory, "_elsewhere", elsewhere)]
 
 
+def _register_unaware() -> list[Patch]:
+    def note(self: Any, name: Any, channel: int) -> None:
+        name.drain.noted.add(name.destination)
+        self._end(name)
+
+    return [(Draining, "_note", note)]
+
+
+def _coming_overlooked() -> list[Patch]:
+    original = travelling.inventory
+
+    def inventory(engine: Engine) -> list[Inventoried]:
+        coming = {str(incoming.made.destination) for incoming in engine.moves.incoming.values()}
+        return [each for each in original(engine) if each.name not in coming]
+
+    return [(travelling, "inventory", inventory)]
+
+
+def _dead_letters_left_behind() -> list[Patch]:
+    def do_nothing(state: State, destination: Queue | Topic, channels: Any, effects: Any) -> None:
+        """The policy stays as it was."""
+
+    return [(landing, "settle_dead_letters", do_nothing), (departing, "follow_to_part", do_nothing)]
+
+
 MOVING_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="channels", patch=patch)
     for name, description, patch in (
@@ -123,6 +150,13 @@ MOVING_MUTANTS = tuple(
             _word_for_newcomers,
         ),
         ("record-lost", "A channel that takes no new names does not note where it has sent one.", _record_lost),
+        ("register-unaware", "Who will be asked for a name after a drain is not told where it is.", _register_unaware),
+        ("coming-overlooked", "A drain overlooks what is still on its way to the channel.", _coming_overlooked),
+        (
+            "dead-letters-left-behind",
+            "A policy names a dead letter queue of another channel.",
+            _dead_letters_left_behind,
+        ),
         ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )

@@ -97,7 +97,7 @@ class SimulatedChannel:
             if room.engine.sequence != sequence:
                 return f"{where} has applied {room.engine.sequence} of {sequence}"
             moves = room.engine.moves
-            if moves.leaving or moves.incoming or moves.landing:
+            if moves.leaving or moves.recalled or moves.incoming or moves.landing:
                 return f"{where} has destinations on their way"
             for destination in room.engine.destinations.values():
                 name = destination.destination

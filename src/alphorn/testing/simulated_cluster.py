@@ -4,7 +4,9 @@ S1, S2 … are Message Managers, W1 … witnesses, M1 … Client Managers; C1 �
 Where there are several channels, clients may ask for destinations to be moved between them meanwhile.
 """
 
+from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from random import Random
 
 import msgspec
@@ -21,6 +23,7 @@ from alphorn.testing.book import Book
 from alphorn.testing.client_manager_faults import crash_client_manager, delay_client_manager, slow_client
 from alphorn.testing.client_manager_room import ClientManagerRoom
 from alphorn.testing.cluster_plan import ACCOUNTS, DEAD_LETTER, DRAIN, MOVE, NAME, NAMES, ClientPlan, ClusterPlan
+from alphorn.testing.drains import Drains
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.simulated_channel import SimulatedChannel
@@ -37,6 +40,7 @@ class SimulatedCluster:
         "channels",
         "client_managers",
         "clients",
+        "drains",
         "jobs",
         "message_managers",
         "moves",
@@ -64,6 +68,7 @@ class SimulatedCluster:
         self.staging_book = StagingBook()
         self.jobs = [self._make_job(number) for number in range(plan.jobs)]
         self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
+        self.drains = Drains([channel.name for channel in self.channels])
 
     def _make_client_manager(self, number: int) -> ClientManagerRoom:
         """In a process of its own, or beside the so-manieth Message Manager of each channel where there is one."""
@@ -235,9 +240,36 @@ class SimulatedCluster:
         open_clients = [client for client in self.clients if client.core.state is State.OPEN]
         if not open_clients:
             return ""
-        channel, is_over = nemesis.stream.choice(self.channels[1:]).name, nemesis.stream.random() < 0.5
-        nemesis.stream.choice(open_clients).ask(lambda request: Drain(request, channel, is_over), lambda answer: None)
-        return f"{channel} is {'opened' if is_over else 'drained'}"
+        channel, is_over = nemesis.stream.choice(self.channels[1:]), nemesis.stream.random() < 0.4
+        on_answer = self.drains.opened(channel.number) if is_over else self.drains.drained(channel.number)
+        nemesis.stream.choice(open_clients).ask(lambda request: Drain(request, channel.name, is_over), on_answer)
+        return f"{channel.name} is {'opened' if is_over else 'drained'}"
+
+    def last_acts(self) -> list[Callable[[], None]]:
+        """What is done when all is quiet, one after the other: all is opened, wanted, moved and drained."""
+        return [self._open_all, self._name_all, self._move_all, self._drain_all]
+
+    def _open_all(self) -> None:
+        for client, channel in zip(cycle(self.clients), self.channels, strict=False):
+            on_answer = self.drains.awaited(self.drains.opened(channel.number))
+            client.ask(partial(Drain, channel=channel.name, is_over=True), on_answer)
+
+    def _name_all(self) -> None:
+        policy = msgspec.msgpack.encode(Policy(dead_letter=DEAD_LETTER))
+        for client, name in zip(cycle(self.clients), NAMES, strict=False):
+            client.ask(partial(Resolve, destination=name, policy=policy), self.drains.awaited())
+
+    def _move_all(self) -> None:
+        draw = Random(f"{self.plan.seed}/{self.simulation.now}")
+        for client, name in zip(cycle(self.clients), self.plan.movable, strict=False):
+            target = draw.choice(self.channels).name
+            client.ask(partial(Move, destination=name, channel=target), self.drains.awaited(self._on_moved))
+
+    def _drain_all(self) -> None:
+        self._move_all()
+        for client, channel in zip(cycle(self.clients), self.channels[1:], strict=False):
+            on_answer = self.drains.awaited(self.drains.drained(channel.number))
+            client.ask(partial(Drain, channel=channel.name), on_answer)
 
     def _name(self, nemesis: Nemesis) -> str:
         """Names come and go while channels are closed: each is on one channel at a time."""
