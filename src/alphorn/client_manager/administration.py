@@ -201,7 +201,7 @@ class Administration:
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._moving.request(place, make, on_answer)
+        self._moving.request(place, make, on_answer, whose=connection.id)
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
@@ -259,7 +259,11 @@ class Administration:
 
         place = place_of(channel, destination)
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._moving.request(place, lambda number: commands.Unsubscribe(number, subscription), answered)
+
+        def make(number: int) -> commands.Unsubscribe:
+            return commands.Unsubscribe(number, subscription)
+
+        self._moving.request(place, make, answered, whose=connection.id)
 
     def on_browse(self, connection: Connection, frame: Browse) -> None:
         """Looks into a queue without consuming."""

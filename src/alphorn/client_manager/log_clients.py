@@ -101,7 +101,8 @@ class LogClients:
         def on_done(answer: Answered) -> None:
             desk.reply(connection.stream, Done(request, answer.number))
 
-        desk.channels[channel].request(command, desk.answer_to(connection, request, on_done), size=size)
+        answer = desk.answer_to(connection, request, on_done)
+        desk.channels[channel].request(command, answer, size=size, whose=connection.id)
 
     def _check_batch(self, frame: Stage) -> None:
         """Raises `PeerViolation` for what no correct library sends."""

@@ -12,6 +12,7 @@ order, with the same counters and positions: so nothing is lost, repeated or ove
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
@@ -142,10 +143,11 @@ class Moving:
         *,
         size: int = 0,
         again: Then | None = None,
+        whose: bytes = b"",
     ) -> None:
-        """Orders a command about a destination whose outcome the primary tells."""
-        repeat = again or (lambda: self.request(place, make, answer, size=size))
-        self.when(place, lambda: self._request(self.current(place), make, answer, size, repeat), size)
+        """Orders a command about a destination whose outcome the primary tells, when it is that connection's turn."""
+        repeat = again or (lambda: self.request(place, make, answer, size=size, whose=whose))
+        self.when(place, lambda: self._request(self.current(place), make, answer, size, repeat, whose), size)
 
     def _want(self, place: int, make: Make, then: Then | None, size: int, until: float, repeat: Then) -> None:
         number, destination = parts_of(place)
@@ -162,7 +164,9 @@ class Moving:
 
         channel.want(make(destination), on_committed, size=size, until=until)
 
-    def _request(self, place: int, make: Make, answer: Callable[[Answered], None], size: int, repeat: Then) -> None:
+    def _request(
+        self, place: int, make: Make, answer: Callable[[Answered], None], size: int, repeat: Then, whose: bytes
+    ) -> None:
         number, destination = parts_of(place)
         turn = self._enter(place)
 
@@ -174,7 +178,8 @@ class Moving:
             self._leave(place, turn)
 
         channel = self._desk.channels[number]
-        channel.request(make(destination), on_answer, size=size, lost=lambda: self._leave(place, turn))
+        lost = partial(self._leave, place, turn)
+        channel.request(make(destination), on_answer, size=size, lost=lost, whose=whose)
 
     def _enter(self, place: int) -> int:
         """Something is under way there; gives its turn."""
@@ -321,7 +326,7 @@ class Moving:
         ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
-            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place))
+            desk.channels[channel].want_last(nothing, lambda: self._tell_followed(redirect.place))
         else:
             self._tell_followed(redirect.place)
 

@@ -134,7 +134,7 @@ class Naming:
             command = commands.CreateDestination(
                 wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
             )
-            channel.request(command, on_answer)
+            channel.request(command, on_answer, whose=search.connection.id)
             return
         request = channel.ask(on_answer, lost=lambda: self._lost(search))
         if not self._desk.ask_primary(number, link.Locate(request, wanted, recorded_at)):

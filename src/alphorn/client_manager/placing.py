@@ -7,6 +7,7 @@ where it would be created now.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -61,7 +62,8 @@ class Placing:
         def on_missing(error: str, reason: str) -> None:
             self._desk.reply(connection.stream, Failed(frame.request, error, reason))
 
-        self._naming.locate(connection, destination, lambda place, _: self._plan(place, channel, on_end), on_missing)
+        plan = partial(self._plan, connection.id, channel, on_end)
+        self._naming.locate(connection, destination, lambda place, _: plan(place), on_missing)
 
     def on_drain(self, connection: Connection, frame: moving_conversation.Drain) -> None:
         """Closes a channel for new destinations and moves all others off it, or opens it again."""
@@ -84,7 +86,7 @@ class Placing:
                 self._ask_inventory(_Drain(connection, frame.request, channel))
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered)
+        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered, whose=connection.id)
 
     def on_moved(self, channel: int, command: commands.Move) -> None:
         """The log says how a move has ended, or that a channel is closed or open."""
@@ -129,11 +131,11 @@ class Placing:
             raise Misuse(f"there is no channel {name!r}; there are {', '.join(found)}")
         return found[name]
 
-    def _plan(self, place: int, channel: int, on_end: OnEnd) -> None:
+    def _plan(self, whose: bytes, channel: int, on_end: OnEnd, place: int) -> None:
         """From where it is, which for one on its way is known when it is there."""
-        self._moving.when(place, lambda: self._plan_at(self._moving.current(place), channel, on_end))
+        self._moving.when(place, lambda: self._plan_at(whose, channel, on_end, self._moving.current(place)))
 
-    def _plan_at(self, place: int, channel: int, on_end: OnEnd) -> None:
+    def _plan_at(self, whose: bytes, channel: int, on_end: OnEnd, place: int) -> None:
         if parts_of(place)[0] == channel:
             on_end("")
             return
@@ -143,7 +145,7 @@ class Placing:
         def plan_again() -> None:
             if on_end in waiting:
                 waiting.remove(on_end)
-                self._plan(place, channel, on_end)
+                self._plan(whose, channel, on_end, place)
 
         def on_planned(answer: Answered) -> None:
             if answer.error == Moved.__name__:  # it has just come, and may go on when its consumers have followed
@@ -155,7 +157,7 @@ class Placing:
         def make(number: int) -> commands.Move:
             return commands.Move(number, MoveStage.PLANNED, channel)
 
-        self._moving.request(place, make, on_planned, again=plan_again)
+        self._moving.request(place, make, on_planned, again=plan_again, whose=whose)
 
     def _tell(self, place: int, reason: str) -> None:
         waiting = self._waiting.pop(place, [])
@@ -198,7 +200,7 @@ class Placing:
         self._naming.locate(
             drain.connection,
             destination,
-            lambda place, _: self._plan(place, target, on_end),
+            lambda place, _: self._plan(drain.connection.id, target, on_end, place),
             on_missing,
             channel=drain.channel,
         )
