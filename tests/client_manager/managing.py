@@ -9,6 +9,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Committed,
     Hang,
+    Heed,
     Linked,
     Opened,
     Order,
@@ -52,6 +53,7 @@ class Managing:
         self.asked: list[tuple[str, frame_kinds.Asked]] = []
         self.said: dict[int, list[ServerFrame]] = {}
         self.hung: dict[int, str] = {}
+        self.unheard: set[int] = set()
         self.streams = 0
         self.link_up("mm1", is_primary=True, epoch=1)
         self.asked.clear()
@@ -72,6 +74,8 @@ class Managing:
                     self.said.setdefault(stream, []).append(frame)
                 case Ask(_, name, frame):
                     self.asked.append((name, frame))
+                case Heed(stream, is_heard):
+                    (self.unheard.discard if is_heard else self.unheard.add)(stream)
                 case Hang(stream, reason):
                     self.hung[stream] = reason
         if self.commits and self.waiting:

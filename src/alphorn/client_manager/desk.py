@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     patterns_max: int = 20_000
     requests_max: int = 100_000  # of one connection that wait for their answers,
     requests_bytes_max: int = 32 << 20  # and the messages in them
+    load_max: int = 1000  # of what one connection has asked for (limits.py), before it is not heard any more
 
 
 class Desk:
@@ -63,6 +64,7 @@ class Desk:
 
     __slots__ = (
         "auditing",
+        "busy",
         "by_connection",
         "channels",
         "connections",
@@ -91,6 +93,7 @@ class Desk:
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
+        self.busy: dict[Connection, None] = {}  # those that have asked for so much that they are not heard for now
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn

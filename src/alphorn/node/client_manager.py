@@ -2,7 +2,7 @@
 
 One driver runs the machine; doors, buses and links hand over what happened, and everything it wants done is done here,
 in one `match`. Clients' streams are flushed once per turn. The machine tells clients to wait before anything is too
-much; only those who do not, or take nothing of what they are sent, are not read any more.
+much; those who do not, or take nothing of what they are sent, are not read any more.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Gauge,
     Hang,
+    Heed,
     Input,
     Log,
     Logged,
@@ -51,7 +52,6 @@ from alphorn.node.reader import Guest, Reader, make_witness, start_all
 
 HELLO_S = 5.0  # so long a stranger may take to shake hands and say hello,
 STRANGER_FRAME_BYTES_MAX = 64 << 10  # and may say no more at once before it is welcome
-UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
 
@@ -69,7 +69,7 @@ class ClientManagerNode:
         self._strangers = Strangers(HELLO_S, self._dismiss)
         self._gauged: list[int] = []
         self._next_stream = 0
-        self._is_reading = True
+        self._unheard: set[int] = set()  # streams that are not read for now
         self._shared = read_buffer()
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
@@ -237,8 +237,6 @@ class ClientManagerNode:
 
     def _on_open(self, number: int, stream: FrameStream) -> None:
         self._streams[number] = stream
-        if not self._is_reading:
-            stream.pause_reading()
         self.receive(Opened(number))
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
@@ -254,12 +252,13 @@ class ClientManagerNode:
         """What a client says that takes no answers is not read: its answers would pile up."""
         if not is_writable:
             stream.pause_reading()
-        elif self._is_reading:
+        elif number not in self._unheard:
             stream.resume_reading()
         self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
         self._strangers.forget(number)
+        self._unheard.discard(number)
         if self._streams.pop(number, None) is not None:
             self.receive(Closed(number, reason))
 
@@ -284,7 +283,10 @@ class ClientManagerNode:
                 self._by_number[number].links[name].send(asked)
             case Gauge(number):
                 self._gauged.append(number)
+            case Heed(number, is_heard):
+                self._heed(number, is_heard=is_heard)
             case Hang(number, reason, at_once):
+                self._unheard.discard(number)
                 stream = self._streams.pop(number, None)
                 if stream is not None and at_once:
                     stream.abort(reason)
@@ -295,6 +297,18 @@ class ClientManagerNode:
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
 
+    def _heed(self, number: int, *, is_heard: bool) -> None:
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        if not is_heard:
+            self._unheard.add(number)
+            stream.pause_reading()
+        else:
+            self._unheard.discard(number)
+            if stream.is_writable:
+                stream.resume_reading()
+
     def _end_turn(self) -> None:
         for stream in self._dirty:
             stream.flush()
@@ -303,14 +317,6 @@ class ClientManagerNode:
         for channel in self._channels:
             for keeper in channel.links.values():
                 keeper.flush()
-        is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
-        if is_reading is not self._is_reading:
-            self._is_reading = is_reading
-            for stream in self._streams.values():
-                if is_reading and stream.is_writable:
-                    stream.resume_reading()
-                else:
-                    stream.pause_reading()
 
     def _answer_gauges(self) -> None:
         """A stream that is full says by itself when it is not any more."""

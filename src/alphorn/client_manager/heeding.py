@@ -1,0 +1,56 @@
+"""Which clients are heard: those who have asked for very much are read again when some of it is done.
+
+What a client says while it is not heard stays in its own stream, in its order, and nobody waits for it. That concerns
+
+- a connection that has much asked for without an answer: no look, no name and no stage of one client waits for more of
+  another's than that;
+- where more waits for its place in a log than there should, those who have more than their share of it there. Messages
+  are postponed long before (flow.py); all else that clients say is bounded by this alone;
+- everybody, where that much waits for destinations on their way to another channel: nobody can tell whose it is.
+"""
+
+from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.machine import Heed
+from alphorn.client_manager.moving import Moving
+
+UNHEARD_FACTOR = 4  # times what a channel may hold, before clients are not heard any more
+
+
+class Heeding:
+    """Who is not heard at the moment."""
+
+    __slots__ = ("_desk", "_moving", "_unheard")
+
+    def __init__(self, desk: Desk, moving: Moving) -> None:
+        self._desk = desk
+        self._moving = moving
+        self._unheard: set[int] = set()  # streams
+
+    def regulate(self) -> None:
+        """The end of a turn: says of whom something has changed."""
+        desk = self._desk
+        for connection in [each for each in desk.busy if self._goes_on(each)]:
+            del desk.busy[connection]
+        unheard = {connection.stream for connection in desk.busy} | self._greedy()
+        if unheard != self._unheard:
+            desk.outbox += [Heed(stream, False) for stream in sorted(unheard - self._unheard)]
+            desk.outbox += [Heed(stream, True) for stream in sorted(self._unheard - unheard)]
+            self._unheard = unheard
+
+    def _goes_on(self, connection: Connection) -> bool:
+        settings = self._desk.settings
+        is_idle = 2 * connection.load <= settings.load_max and 4 * connection.asked_bytes <= settings.requests_bytes_max
+        return is_idle or not self._desk.is_there(connection)
+
+    def _greedy(self) -> set[int]:
+        desk = self._desk
+        limit = UNHEARD_FACTOR * desk.settings.channel_bytes_max
+        if self._moving.waiting_bytes >= limit:
+            return set(desk.connections)
+        greedy = {whose for channel in desk.channels for whose in channel.greedy(limit)}
+        return {desk.by_connection[whose].stream for whose in greedy if whose in desk.by_connection}
+
+    def describe(self) -> dict[str, object]:
+        """For people."""
+        return {"unheard": len(self._unheard)}

@@ -1,0 +1,85 @@
+"""Who is not heard while it has asked for very much, and who is."""
+
+from alphorn.client_manager.limits import ASKING
+from alphorn.client_manager.machine import Said, Window
+from alphorn.model import link
+from alphorn.model.conversation import Browse, Confirmed, Resolve, Retire, Status
+from alphorn.model.log_conversation import Stage
+from tests.client_manager.managing import Client, Managing, encode
+
+
+def flood(client: Client, count: int) -> None:
+    client.say(*(Resolve(1000 + number, f"queue:{number}") for number in range(count)))
+
+
+def requests_of(managing: Managing) -> list[int]:
+    return [request for entry in managing.entries for request in entry.requests if request]
+
+
+def test_a_client_with_many_requests_is_heard_again_when_half_of_them_are_answered() -> None:
+    managing = Managing(load_max=10)
+    client, other = managing.connect(), managing.connect()
+    managing.entries.clear()
+    flood(client, 9)
+    assert managing.unheard == set()
+    client.say(Resolve(2000, "queue:last"))
+    assert managing.unheard == {client.stream}
+    requests = requests_of(managing)
+    for request in requests[:4]:
+        managing.tell(link.Answered(request, request))
+    assert managing.unheard == {client.stream}
+    managing.tell(link.Answered(requests[4], 77))
+    assert managing.unheard == set()
+    assert other.stream not in managing.unheard
+
+
+def test_a_client_that_looks_at_much_at_once_is_not_heard_and_others_are() -> None:
+    managing = Managing(load_max=1000)
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve()
+    looks = 1000 // ASKING[Browse]
+    client.say(*(Browse(1000 + number, place, "", 0, 10) for number in range(looks - 1)))
+    assert managing.unheard == set()
+    client.say(Status(3000))
+    assert managing.unheard == {client.stream}
+    other.say(Status(1))
+    assert managing.unheard == {client.stream}
+
+
+def test_a_client_that_is_gone_is_not_waited_for() -> None:
+    managing = Managing(load_max=10)
+    client = managing.connect()
+    flood(client, 10)
+    assert managing.unheard == {client.stream}
+    client.close()
+    assert not managing.manager._desk.busy
+
+
+def test_one_that_stages_as_much_as_it_may_postpones_nobody_and_is_not_heard() -> None:
+    managing = Managing(channel_bytes_max=10_000, requests_bytes_max=200_000)
+    client, other = managing.connect(), managing.connect()
+    place = client.resolve()
+    other.resolve()
+    managing.receive(Window(0, False))
+    blob = memoryview(encode([["x" * 10_000]]))
+    for part in range(9):
+        staged = Stage(100 + part, place, b"p" * 20, part + 1, 1, 0, 1000, blob, "writer", 1, 0, 1, part)
+        managing.receive(Said(client.stream, staged))
+    assert managing.unheard == {client.stream}
+    other.publish(place, 1, "body")
+    managing.receive(Window(0, True))
+    assert other.take(Confirmed) == [Confirmed(1, 1)]
+
+
+def test_who_has_more_waiting_than_its_share_is_not_heard_whatever_it_said() -> None:
+    managing = Managing(channel_bytes_max=1_000)
+    client, other = managing.connect(), managing.connect()
+    place = other.resolve()
+    managing.receive(Window(0, False))
+    other.publish(place, 1, "body")
+    used = list(range(1, 101))
+    for _ in range(5):
+        client.say(Retire(1000, used))
+    assert managing.unheard == {client.stream}
+    managing.receive(Window(0, True))
+    assert managing.unheard == set()
