@@ -133,7 +133,7 @@ class Channel:
 
         It may wait for others until a time. It is `whose` connection's turn, where the command itself does not say.
         """
-        self._add(Wish(command, size + _COMMAND_BYTES, then=then, until=until), whose)
+        self._add(Wish(command, size + _COMMAND_BYTES, 0, then, until), whose)
 
     def want_last(self, command: AnyCommand, then: Then) -> None:
         """Orders a command in such a way that `then` is called once all that was wanted before is committed."""
@@ -304,7 +304,7 @@ class Channel:
         refused, self._refused = self._refused, []
         for pending, answer in refused:
             pending.answer(answer)
-        taken = self._take_little(now)
+        taken = self._take_little(now) if self._commands else []
         has_ended = False
         while self._bulk and self._has_room_for_bulk(now):
             _, (payload, wish) = self._bulk.take()
@@ -319,7 +319,6 @@ class Channel:
     def _take_little(self, now: float) -> list[tuple[int, bytes]]:
         """What is no bulk."""
         taken = []
-        self._fill()
         is_alone = not self._under_way
         while self._may_leave(is_alone=is_alone) and self._leaves_at <= now:
             taken.append(self._leave(now))

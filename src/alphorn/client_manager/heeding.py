@@ -20,16 +20,19 @@ UNHEARD_FACTOR = 4  # times what a channel may hold, before clients are not hear
 class Heeding:
     """Who is not heard at the moment."""
 
-    __slots__ = ("_desk", "_moving", "_unheard")
+    __slots__ = ("_desk", "_limit", "_moving", "_unheard")
 
     def __init__(self, desk: Desk, moving: Moving) -> None:
         self._desk = desk
         self._moving = moving
+        self._limit = UNHEARD_FACTOR * desk.settings.channel_bytes_max
         self._unheard: set[int] = set()  # streams
 
     def regulate(self) -> None:
         """The end of a turn: says of whom something has changed."""
         desk = self._desk
+        if not desk.busy and not self._unheard and not self._is_crowded:
+            return
         for connection in [each for each in desk.busy if self._goes_on(each)]:
             del desk.busy[connection]
         unheard = {connection.stream for connection in desk.busy} | self._greedy()
@@ -43,12 +46,16 @@ class Heeding:
         is_idle = 2 * connection.load <= settings.load_max and 4 * connection.asked_bytes <= settings.requests_bytes_max
         return is_idle or not self._desk.is_there(connection)
 
+    @property
+    def _is_crowded(self) -> bool:
+        waiting = max([channel.unordered_bytes for channel in self._desk.channels])
+        return waiting >= self._limit or self._moving.waiting_bytes >= self._limit
+
     def _greedy(self) -> set[int]:
         desk = self._desk
-        limit = UNHEARD_FACTOR * desk.settings.channel_bytes_max
-        if self._moving.waiting_bytes >= limit:
+        if self._moving.waiting_bytes >= self._limit:
             return set(desk.connections)
-        greedy = {whose for channel in desk.channels for whose in channel.greedy(limit)}
+        greedy = {whose for channel in desk.channels for whose in channel.greedy(self._limit)}
         return {desk.by_connection[whose].stream for whose in greedy if whose in desk.by_connection}
 
     def describe(self) -> dict[str, object]:
