@@ -2,8 +2,8 @@
 
 Rules.
 - A destination takes nothing while the primary calls it full, or while a Message Manager of its channel has no room on
-  its disk. A session waits while it has too much under way, or while its channel does and its connection has no less
-  than its share of that.
+  its disk. A session waits while it has too much under way, and while its channel has too much waiting: at half of
+  what that may be, if its connection has no less than its share; beyond, whoever it is.
 - Clients are told early: `Flow` goes to every connection that has looked a destination up or sent to it, `Hold` to the
   session alone. Both go again when the low mark is reached.
 - What comes all the same is not kept here: it is postponed, and its producer sends it again, in order. So nobody's
@@ -186,7 +186,8 @@ class FlowControl:
         if self.reason_at(place):
             return False
         under_way, channel = connection.under_way.get(session, 0), parts_of(self._moving.current(place))[0]
-        if self._desk.channels[channel].is_over(connection.id, self._desk.settings.channel_bytes_max):
+        ground, limit = self._desk.channels[channel], self._desk.settings.channel_bytes_max
+        if ground.unordered_bytes >= limit or ground.is_over(connection.id, limit // 2):
             self._wait_for_channel(connection, session, channel)
             return False
         if under_way and under_way + size > self._desk.settings.session_bytes_max:
@@ -215,12 +216,15 @@ class FlowControl:
 
     def ease(self) -> None:
         """The end of a turn: sessions go on whose channel has taken most of what waited, or most of theirs."""
-        low = self._desk.settings.channel_bytes_max // 8
+        limit = self._desk.settings.channel_bytes_max
+        low, high = limit // 8, limit - limit // 4
         for number, sessions in enumerate(self._congested):
             if not sessions:
                 continue
             channel = self._desk.channels[number]
             is_low, share = channel.unordered_bytes <= low, channel.share_of(low)
+            if channel.unordered_bytes > high:
+                continue
             for key in list(sessions if is_low else islice(sessions, EASED_MAX)):
                 del sessions[key]
                 if is_low or channel.unordered_of(key[0].id) <= share:

@@ -4,9 +4,9 @@ What a client says while it is not heard stays in its own stream, in its order, 
 
 - a connection that has much asked for without an answer: no look, no name and no stage of one client waits for more of
   another's than that;
-- where more waits for its place in a log than there should, those who have more than their share of it there. Messages
-  are postponed long before (flow.py); all else that clients say is bounded by this alone;
-- everybody, where that much waits for destinations on their way to another channel: nobody can tell whose it is.
+- where much waits for its place in a log, those who have more than their share of it there. Messages are postponed
+  before (flow.py); all else that clients say is bounded by this alone, so that there is room for others' messages;
+- everybody, where very much waits for destinations on their way to another channel: nobody can tell whose it is.
 """
 
 from alphorn.client_manager.connection import Connection
@@ -14,18 +14,19 @@ from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.machine import Heed
 from alphorn.client_manager.moving import Moving
 
-UNHEARD_FACTOR = 4  # times what a channel may hold, before clients are not heard any more
+MOVING_FACTOR = 4  # times what a channel may hold, of what waits for destinations on their way
 
 
 class Heeding:
     """Who is not heard at the moment."""
 
-    __slots__ = ("_desk", "_limit", "_moving", "_unheard")
+    __slots__ = ("_desk", "_limit", "_moving", "_moving_limit", "_unheard")
 
     def __init__(self, desk: Desk, moving: Moving) -> None:
         self._desk = desk
         self._moving = moving
-        self._limit = UNHEARD_FACTOR * desk.settings.channel_bytes_max
+        self._limit = desk.settings.channel_bytes_max * 3 // 4
+        self._moving_limit = MOVING_FACTOR * desk.settings.channel_bytes_max
         self._unheard: set[int] = set()  # streams
 
     def regulate(self) -> None:
@@ -49,11 +50,11 @@ class Heeding:
     @property
     def _is_crowded(self) -> bool:
         waiting = max([channel.unordered_bytes for channel in self._desk.channels])
-        return waiting >= self._limit or self._moving.waiting_bytes >= self._limit
+        return waiting >= self._limit or self._moving.waiting_bytes >= self._moving_limit
 
     def _greedy(self) -> set[int]:
         desk = self._desk
-        if self._moving.waiting_bytes >= self._limit:
+        if self._moving.waiting_bytes >= self._moving_limit:
             return set(desk.connections)
         greedy = {whose for channel in desk.channels for whose in channel.greedy(self._limit)}
         return {desk.by_connection[whose].stream for whose in greedy if whose in desk.by_connection}
