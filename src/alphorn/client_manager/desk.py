@@ -56,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     patterns_max: int = 20_000
     requests_max: int = 100_000  # of one connection that wait for their answers,
     requests_bytes_max: int = 32 << 20  # and the messages in them
+    destinations_max: int = 250_000  # of one channel,
+    subscriptions_max: int = 250_000  # that have names,
+    staged_bytes_max: int = 8 << 30  # of one writer there
     load_max: int = 1000  # of what one connection has asked for (limits.py), before it is not heard any more
 
 

@@ -70,6 +70,7 @@ class LogClients:
             partition=frame.partition,
             attempt=frame.attempt,
             part=frame.part,
+            staged_bytes_max=self._desk.settings.staged_bytes_max,
         )
         self._request(connection, frame.request, channel, command, size=len(frame.blob))
 

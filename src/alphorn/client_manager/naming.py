@@ -132,7 +132,13 @@ class Naming:
             is_sent_on = search.sent_on_to not in (-1, number) and not search.asked
             otherwise = search.sent_on_to if is_sent_on else self._otherwise(search, number)
             command = commands.CreateDestination(
-                wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
+                wanted,
+                search.policy,
+                search.owner,
+                otherwise=otherwise,
+                recorded_at=recorded_at,
+                is_sent_on=is_sent_on,
+                destinations_max=self._desk.settings.destinations_max,
             )
             channel.request(command, on_answer, whose=search.connection.id)
             return

@@ -182,6 +182,9 @@ class ClientManagerNode:
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,
             channel_bytes_max=self._file.channel_bytes_max,
+            destinations_max=self._file.destinations_max,
+            subscriptions_max=self._file.subscriptions_max,
+            staged_bytes_max=self._file.writer_bytes_max,
         )
 
     def _make_seat(self, number: int, hosts: Sequence[MessageManagerNode]) -> Reader:
