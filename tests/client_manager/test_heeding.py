@@ -85,3 +85,14 @@ def test_who_has_more_waiting_than_its_share_is_not_heard_whatever_it_said() -> 
     assert managing.unheard == {client.stream}
     managing.receive(Window(0, True))
     assert managing.unheard == set()
+
+
+def test_clients_with_many_requests_are_heard_while_nobody_answers_anyway() -> None:
+    managing = Managing(load_max=10)
+    client = managing.connect()
+    flood(client, 10)
+    assert managing.unheard == {client.stream}
+    managing.link_down("mm1")
+    assert managing.unheard == set()
+    managing.link_up("mm1", is_primary=True, epoch=2)
+    assert managing.unheard == {client.stream}

@@ -3,7 +3,7 @@
 What a client says while it is not heard stays in its own stream, in its order, and nobody waits for it. That concerns
 
 - a connection that has much asked for without an answer: no look, no name and no stage of one client waits for more of
-  another's than that;
+  another's than that. While a channel has no primary nobody answers, and to wait takes nobody's time;
 - where much waits for its place in a log, those who have more than their share of it there. Messages are postponed
   before (flow.py); all else that clients say is bounded by this alone, so that there is room for others' messages;
 - everybody, where very much waits for destinations on their way to another channel: nobody can tell whose it is.
@@ -36,7 +36,9 @@ class Heeding:
             return
         for connection in [each for each in desk.busy if self._goes_on(each)]:
             del desk.busy[connection]
-        unheard = {connection.stream for connection in desk.busy} | self._greedy()
+        is_answered = all(desk.channels[number].primary for number in desk.used)
+        busy = {connection.stream for connection in desk.busy} if is_answered else set()
+        unheard = busy | self._greedy()
         if unheard != self._unheard:
             desk.outbox += [Heed(stream, False) for stream in sorted(unheard - self._unheard)]
             desk.outbox += [Heed(stream, True) for stream in sorted(self._unheard - unheard)]
