@@ -250,8 +250,7 @@ def test_who_has_little_waiting_is_let_in_whatever_another_has() -> None:
 
 def test_a_session_that_waits_for_its_channel_goes_on_when_its_own_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alphorn.client_manager.channel.ENTRY_BYTES", 1000)
-    monkeypatch.setattr("alphorn.client_manager.channel.UNDER_WAY_MAX", 1)
-    managing = Managing(channel_bytes_max=10_000)
+    managing = Managing(channel_bytes_max=10_000, under_way_max=1)
     greedy, other = managing.connect(), managing.connect()
     place = other.resolve()
     managing.commits = False

@@ -61,6 +61,7 @@ class Channel:
         "_bulk",
         "_bulk_in_flight",
         "_commands",
+        "_entry_work",
         "_handle",
         "_is_full",
         "_lines",
@@ -73,6 +74,7 @@ class Channel:
         "_size",
         "_then",
         "_under_way",
+        "_under_way_max",
         "_until",
         "_work",
         "cache",
@@ -87,7 +89,16 @@ class Channel:
         "primary",
     )
 
-    def __init__(self, *, cache_bytes: int, is_removed: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        cache_bytes: int,
+        is_removed: bool = False,
+        entry_work: int = ENTRY_WORK,
+        under_way_max: int = UNDER_WAY_MAX,
+    ) -> None:
+        self._entry_work = entry_work
+        self._under_way_max = under_way_max
         self.is_removed = is_removed  # nobody is there any more: nothing is ordered
         self.cache = ReceiveCache(cache_bytes)
         self.primary = ""  # name of the Message Manager that serves, "" while none is known
@@ -260,7 +271,7 @@ class Channel:
         self._shares[whose] = self._shares.get(whose, 0) + wish.size
         # What follows a move is refused where the destination was: so that everybody can tell by the number of the
         # entry, a move is the last command of its own.
-        is_large = self._size >= ENTRY_BYTES or self._work >= ENTRY_WORK
+        is_large = self._size >= ENTRY_BYTES or self._work >= self._entry_work
         self._is_full = is_large or isinstance(wish.command, Move)
 
     def _fill(self) -> None:
@@ -353,7 +364,7 @@ class Channel:
         if not self._commands or not self.is_open:
             return False
         is_much = self._is_full or self._size >= LITTLE_BYTES
-        return (is_alone or is_much) and sum(self._under_way.values()) < UNDER_WAY_MAX
+        return (is_alone or is_much) and sum(self._under_way.values()) < self._under_way_max
 
     @property
     def _leaves_at(self) -> float:
