@@ -96,3 +96,13 @@ def test_clients_with_many_requests_are_heard_while_nobody_answers_anyway() -> N
     assert managing.unheard == set()
     managing.link_up("mm1", is_primary=True, epoch=2)
     assert managing.unheard == {client.stream}
+
+
+def test_what_a_client_says_in_the_same_breath_is_not_heard_either() -> None:
+    managing = Managing(load_max=10)
+    client, other = managing.connect(), managing.connect()
+    for number in range(10):
+        assert managing.manager.heeding.is_heard(client.stream)
+        managing.manager.receive(Said(client.stream, Resolve(1000 + number, f"queue:{number}")), 0.0)
+    assert not managing.manager.heeding.is_heard(client.stream)
+    assert managing.manager.heeding.is_heard(other.stream)

@@ -63,7 +63,7 @@ class ClientManager:
         self._moving = Moving(self._desk)
         self._carrying = Carrying(self._desk)
         finding, naming = Finding(self._desk, self._moving), Naming(self._desk)
-        self._flow, self._heeding = FlowControl(self._desk, self._moving), Heeding(self._desk, self._moving)
+        self._flow, self.heeding = FlowControl(self._desk, self._moving), Heeding(self._desk, self._moving)
         self._publishing = Publishing(self._desk, finding, self._flow, self._moving)
         self._consuming = Consuming(self._desk, finding, self._moving)
         self._streaming = Streaming(self._desk, self._publishing)
@@ -168,7 +168,7 @@ class ClientManager:
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries(self._desk.now)]
         self._flow.ease()
-        self._heeding.regulate()
+        self.heeding.regulate()
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs
 
@@ -188,7 +188,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
-            "flow": self._flow.describe() | self._heeding.describe(),
+            "flow": self._flow.describe() | self.heeding.describe(),
             "streaming": self._streaming.describe(),
             "wildcards": self._wildcards.describe(),
             "transactions": self._transactions.describe(),

@@ -36,8 +36,7 @@ class Heeding:
             return
         for connection in [each for each in desk.busy if self._goes_on(each)]:
             del desk.busy[connection]
-        is_answered = all(desk.channels[number].primary for number in desk.used)
-        busy = {connection.stream for connection in desk.busy} if is_answered else set()
+        busy = {connection.stream for connection in desk.busy} if self._is_answered else set()
         unheard = busy | self._greedy()
         if unheard != self._unheard:
             desk.outbox += [Heed(stream, False) for stream in sorted(unheard - self._unheard)]
@@ -48,6 +47,15 @@ class Heeding:
         settings = self._desk.settings
         is_idle = 2 * connection.load <= settings.load_max and 4 * connection.asked_bytes <= settings.requests_bytes_max
         return is_idle or not self._desk.is_there(connection)
+
+    def is_heard(self, stream: int) -> bool:
+        """Whether more of what a client says is taken in now, in the middle of a turn."""
+        connection = self._desk.connections.get(stream)
+        return connection is None or connection not in self._desk.busy or not self._is_answered
+
+    @property
+    def _is_answered(self) -> bool:
+        return all(self._desk.channels[number].primary for number in self._desk.used)
 
     @property
     def _is_crowded(self) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from alphorn.bus.config import Budget
@@ -249,7 +249,15 @@ class ClientManagerNode:
         except PeerViolation as error:
             _send_away(stream, str(error))
             return
-        self._driver.receive_all(said)
+        self._driver.receive_all(self._heard(number, stream, said))
+
+    def _heard(self, number: int, stream: FrameStream, said: list[Said]) -> Iterator[Said]:
+        """What a client says, until it has asked for so much that the rest waits in its stream."""
+        for taken, item in enumerate(said):
+            if not self._machine.heeding.is_heard(number):
+                stream.hold_back(len(said) - taken)
+                return
+            yield item
 
     def _on_writable(self, number: int, stream: FrameStream, *, is_writable: bool) -> None:
         """What a client says that takes no answers is not read: its answers would pile up."""
