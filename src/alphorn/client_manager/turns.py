@@ -47,6 +47,11 @@ class Turns(Generic[T]):
         """Those who have something waiting."""
         return iter(self._lines)
 
+    @property
+    def count(self) -> int:
+        """How many have something waiting."""
+        return len(self._lines)
+
     def add(self, whose: bytes, item: T, *, size: int, work: int) -> None:
         """Puts something at the end of a line."""
         line = self._lines.get(whose)
