@@ -9,6 +9,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Committed,
     Hang,
+    Heed,
     Linked,
     Opened,
     Order,
@@ -45,6 +46,7 @@ class Managing:
     def __init__(self, **settings: int) -> None:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
         self.manager = ClientManager(Settings(name="cm1", **settings), ids, origins=[ORIGIN])  # type: ignore[arg-type]
+        self.now = 0.0
         self.sequence = 0
         self.commits = True  # whether the log takes entries at once
         self.waiting: list[Order] = []
@@ -52,6 +54,7 @@ class Managing:
         self.asked: list[tuple[str, frame_kinds.Asked]] = []
         self.said: dict[int, list[ServerFrame]] = {}
         self.hung: dict[int, str] = {}
+        self.unheard: set[int] = set()
         self.streams = 0
         self.link_up("mm1", is_primary=True, epoch=1)
         self.asked.clear()
@@ -59,7 +62,7 @@ class Managing:
     # --- driving ---
 
     def receive(self, item: object) -> None:
-        self.manager.receive(item, 0.0)  # type: ignore[arg-type]
+        self.manager.receive(item, self.now)  # type: ignore[arg-type]
         self.turn()
 
     def turn(self) -> None:
@@ -72,6 +75,8 @@ class Managing:
                     self.said.setdefault(stream, []).append(frame)
                 case Ask(_, name, frame):
                     self.asked.append((name, frame))
+                case Heed(stream, is_heard):
+                    (self.unheard.discard if is_heard else self.unheard.add)(stream)
                 case Hang(stream, reason):
                     self.hung[stream] = reason
         if self.commits and self.waiting:
@@ -82,7 +87,7 @@ class Managing:
         waiting, self.waiting = self.waiting, []
         for order in waiting:
             self.sequence += 1
-            self.manager.receive(Committed(0, self.sequence, order.handle, order.payload), 0.0)
+            self.manager.receive(Committed(0, self.sequence, order.handle, order.payload), self.now)
         self.turn()
 
     def commit_other(self, *commands: AnyCommand) -> int:
@@ -133,7 +138,7 @@ class Client:
 
     def say(self, *frames: AnyClientFrame) -> None:
         for frame in frames:
-            self.managing.manager.receive(Said(self.stream, frame), 0.0)
+            self.managing.manager.receive(Said(self.stream, frame), self.managing.now)
         self.managing.turn()
 
     def heard(self) -> list[ServerFrame]:

@@ -224,13 +224,43 @@ def test_sessions_wait_while_the_bus_takes_nothing_and_go_on_when_it_has() -> No
     managing.receive(Window(0, False))
     for counter in range(1, 6):
         client.publish(place, counter, "x" * 1000)
-    other.publish(place, 1, "y")
+        other.publish(place, counter, "y" * 1000)
     assert [hold.session for hold in client.take(Hold)] == [1]
     assert [hold.session for hold in other.take(Hold)] == [1]
-    assert (client.take(Postponed), other.take(Postponed)) == ([Postponed(1, 5)], [Postponed(1, 1)])
-    assert managing.manager.unordered_bytes < 5000
+    assert (client.take(Postponed), other.take(Postponed)) == ([Postponed(1, 2)], [Postponed(1, 2)])
+    assert managing.manager._desk.channels[0].unordered_bytes < 5000
     managing.receive(Window(0, True))
     assert (client.take(Hold), other.take(Hold)) == ([Hold(1, "")], [Hold(1, "")])
+
+
+def test_who_has_little_waiting_is_let_in_whatever_another_has() -> None:
+    managing = Managing(channel_bytes_max=4000)
+    greedy, other = managing.connect(), managing.connect()
+    place = greedy.resolve()
+    other.resolve()
+    managing.receive(Window(0, False))
+    for counter in range(1, 6):
+        greedy.publish(place, counter, "x" * 1000)
+    assert greedy.take(Postponed) == [Postponed(1, 3)]
+    other.publish(place, 1, "y")
+    assert (other.take(Postponed), other.take(Hold)) == ([], [])
+    managing.receive(Window(0, True))
+    assert other.take(Confirmed) == [Confirmed(1, 1)]
+
+
+def test_a_session_that_waits_for_its_channel_goes_on_when_its_own_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alphorn.client_manager.channel.ENTRY_BYTES", 1000)
+    managing = Managing(channel_bytes_max=10_000, under_way_max=1)
+    greedy, other = managing.connect(), managing.connect()
+    place = other.resolve()
+    managing.commits = False
+    greedy.say(*(Resolve(number, f"queue:{number}") for number in range(100, 170)))
+    other.publish(place, 1, "y" * 2500)
+    assert [hold.reason != "" for hold in other.take(Hold)] == [True]
+    for _ in range(3):
+        managing.commit()
+    assert managing.manager._desk.channels[0].unordered_bytes > 10_000 // 4, "of the other there is much left"
+    assert other.take(Hold) == [Hold(1, "")]
 
 
 def test_a_connection_is_told_of_no_more_destinations_than_it_may_and_never_waits_in_vain(

@@ -53,7 +53,7 @@ def test_taking_a_command_in_waits_for_nothing() -> None:
         )
     other.say(OpenSession(2))
     other.publish(place, 1, "a neighbour's")
-    assert managing.manager.unordered_bytes > 0
+    assert managing.manager._desk.channels[0].unordered_bytes > 0
     managing.receive(Window(0, True))
     managing.commit()
     assert [confirmed.counter for confirmed in client.take(Confirmed)][-1] == 100

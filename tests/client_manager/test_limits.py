@@ -8,8 +8,9 @@ import pytest
 from alphorn.bus.config import Budget
 from alphorn.client_manager.desk import Settings
 from alphorn.model import link
-from alphorn.model.commands import NUMBER_MAX, USED_MAX
+from alphorn.model.commands import NUMBER_MAX, USED_MAX, CreateDestination, Subscribe
 from alphorn.model.commands import Retire as Retired
+from alphorn.model.commands import Stage as Staged
 from alphorn.model.conversation import (
     AnyClientFrame,
     Browse,
@@ -260,3 +261,17 @@ def test_a_consumer_that_has_not_begun_recovers_once_however_often_its_client_sa
     [pause] = [frame for _, frame in managing.asked if isinstance(frame, link.Pause)]
     managing.tell(link.Answered(pause.request))
     assert Done(20) in client.take(Done)
+
+
+def test_the_limits_of_a_channel_stand_in_the_commands_that_they_are_for() -> None:
+    managing = Managing(destinations_max=3, subscriptions_max=4, staged_bytes_max=5)
+    client = managing.connect()
+    place = client.resolve("topic:t")
+    client.say(Consume(11, 1, 1, place, 10, subscription="s", is_durable=True))
+    [claim] = [frame for _, frame in managing.asked if isinstance(frame, link.Claim)]
+    managing.tell(link.Answered(claim.request))
+    client.say(stage(12, place, 0))
+    ordered = [command for entry in managing.entries for command in entry.commands]
+    assert [command.destinations_max for command in ordered if isinstance(command, CreateDestination)] == [3]
+    assert [command.subscriptions_max for command in ordered if isinstance(command, Subscribe)] == [4]
+    assert [command.staged_bytes_max for command in ordered if isinstance(command, Staged)] == [5]

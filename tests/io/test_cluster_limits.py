@@ -81,3 +81,29 @@ def test_a_store_counts_what_it_holds_and_not_what_it_has_dropped(tmp_path: Path
         assert store.used_bytes() - empty < 300_000
     finally:
         store.close()
+
+
+def test_many_destinations_and_subscriptions_are_possible_where_the_file_says_nothing(tmp_path: Path) -> None:
+    file = lay_out(tmp_path, LocalShape())
+    assert file.destinations_max >= 100_000
+    assert file.subscriptions_max >= 100_000
+
+
+def test_what_writers_may_stage_leaves_most_of_the_smallest_disk_to_others(tmp_path: Path) -> None:
+    file = lay_out(tmp_path, LocalShape())
+    small = limited(file, "message_manager", store_bytes_max=800 << 20)
+    assert small.writer_bytes_max == 100 << 20
+    assert msgspec.structs.replace(small, staged_bytes_max=7).writer_bytes_max == 7
+
+
+@pytest.mark.parametrize("name", ["destinations_max", "subscriptions_max"])
+def test_a_cluster_that_may_have_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    file = lay_out(tmp_path, LocalShape())
+    with pytest.raises(Misuse, match=f"{name} is 0; write 1 or more"):
+        msgspec.structs.replace(file, **{name: 0}).check()
+
+
+def test_a_negative_limit_of_what_is_staged_is_refused(tmp_path: Path) -> None:
+    file = lay_out(tmp_path, LocalShape())
+    with pytest.raises(Misuse, match="staged_bytes_max is -1; write 0 for an eighth of the smallest store, or more"):
+        msgspec.structs.replace(file, staged_bytes_max=-1).check()

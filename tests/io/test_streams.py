@@ -268,3 +268,20 @@ async def _close_with_frames_left() -> None:
     await poured.pour(framed(*[b"x"] * 5 * FRAMES_MAX))
     assert len(poured.frames) == FRAMES_MAX
     assert poured.reasons == ["enough"]
+
+
+@pytest.mark.parametrize("is_tunnelled", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_that_the_owner_holds_back_come_again_and_none_is_lost_or_doubled(seed: int, is_tunnelled: bool) -> None:
+    random, poured = Random(seed), Poured()
+    on_frames = poured.on_frames
+
+    def take_some(stream: FrameStream, frames: list[memoryview]) -> None:
+        taken = random.randint(0, len(frames))
+        stream.hold_back(len(frames) - taken)
+        on_frames(stream, frames[:taken])
+
+    poured.on_frames = take_some  # type: ignore[method-assign]
+    bodies = [random.randbytes(random.choice((0, 3, 900))) for _ in range(5 * FRAMES_MAX)]
+    asyncio.run(poured.pour(framed(*bodies), is_tunnelled=is_tunnelled))
+    assert poured.frames == bodies

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Answer, Created, Deleted, Gone, Unsubscribed
@@ -179,3 +180,35 @@ def test_a_policy_names_a_dead_letter_queue_of_its_own_channel_only() -> None:
     assert not [effect for effect in bench.apply(SetPolicy(queue, policy)) if isinstance(effect, Answer)]
     assert bench.queue(queue).policy == policy
     assert not bench.answer(create("queue:q", policy=Policy(dead_letter="any"))).error, "it exists, and keeps its own"
+
+
+def limited(name: str, most: int) -> CreateDestination:
+    return msgspec.structs.replace(create(name), destinations_max=most)
+
+
+def test_no_more_destinations_are_created_than_there_may_be_and_deleting_one_makes_room() -> None:
+    bench = Bench()
+    numbers = [bench.answer(limited(f"queue:{number}", 3)).number for number in range(3)]
+    refused = bench.answer(limited("topic:more", 3))
+    assert (refused.error, refused.reason) == (
+        "Misuse",
+        "topic:more is not created: its channel has 3 destinations and may have 3; "
+        "delete some, or raise destinations_max in the cluster file",
+    )
+    assert bench.answer(limited("queue:1", 3)).number == numbers[1], "what exists is found as before"
+    bench.apply(DeleteDestination(numbers[0]))
+    assert not bench.answer(limited("topic:more", 3)).error
+
+
+def test_what_the_system_needs_is_created_however_many_destinations_there_are() -> None:
+    bench = Bench()
+    bench.create("queue:q")
+    assert not bench.answer(limited("topic:_LOG", 1)).error
+
+
+def test_the_limit_that_holds_is_the_one_in_the_command() -> None:
+    bench = Bench()
+    bench.create("queue:a")
+    assert bench.answer(limited("queue:b", 1)).error == "Misuse"
+    assert not bench.answer(limited("queue:b", 2)).error
+    assert not bench.answer(create("queue:c")).error, "older logs have none"

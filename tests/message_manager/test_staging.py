@@ -226,3 +226,51 @@ def test_a_writer_is_remembered_for_a_month(bench: Log) -> None:
     bench.tick(2_000 + WRITER_IDLE_MS)
     bench.tick(2_000 + 2 * WRITER_IDLE_MS)
     assert bench.engine.describe()["writers"] == 0
+
+
+def sized(queue: int, size: int, most: int, *, writer: str = "w", part: int = 0, batch_number: int = 0) -> Stage:
+    """A staged batch whose blob takes about so many bytes, of a writer that may have so many."""
+    made = staged(queue, "x" * size, part=part, batch_number=batch_number)
+    return msgspec.structs.replace(made, writer=writer, staged_bytes_max=most)
+
+
+def test_a_writer_stages_no_more_bytes_than_it_may_and_publishing_makes_room(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    assert bench.apply(sized(queue, 600, 1000)) == []
+    assert errors(bench.apply(sized(queue, 600, 1000, part=1))) == ["Blocked"]
+    assert bench.apply(sized(queue, 600, 1000)) == [], "what is staged may come again"
+    bench.apply(PublishStaged("w", 0, [(0, 7, 1, 1)]))
+    assert bench.apply(sized(queue, 600, 1000, batch_number=1)) == []
+
+
+def test_all_writers_together_stage_no_more_than_twice_as_much_as_one_may(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    for writer in ("a", "b"):
+        assert bench.apply(sized(queue, 900, 1000, writer=writer)) == []
+    [answer] = bench.apply(sized(queue, 900, 1000, writer="c"))
+    assert answer.error == "Blocked"
+    assert answer.reason.startswith("all writers of the channel have 18")
+    bench.apply(DropStaged("a", 0))
+    assert bench.apply(sized(queue, 900, 1000, writer="c")) == []
+
+
+def test_the_bytes_that_are_staged_are_counted_the_same_after_a_checkpoint(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    for number, writer in enumerate(("a", "b", "a")):
+        bench.apply(sized(queue, 100 * (number + 1), 0, writer=writer, part=number))
+    restored = Engine.restore([checkpoint_of(bench.engine)])
+    writers, before = restored._state.writers, bench.engine._state.writers
+    assert writers.staged.size == before.staged.size == sum(writer.size for _, writer in before)
+    assert {name: writer.size for name, writer in writers} == {name: writer.size for name, writer in before}
+
+
+def test_what_is_let_go_because_its_writer_was_silent_counts_no_more(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    bench.apply(sized(queue, 900, 1000))
+    bench.tick(1000)
+    bench.tick(1000 + STAGED_IDLE_MS)
+    assert bench.engine._state.writers.staged.size == 0
+    bench.apply(sized(queue, 900, 1000, writer="other"))
+    bench.tick(2000 + STAGED_IDLE_MS)
+    bench.tick(2000 + STAGED_IDLE_MS + WRITER_IDLE_MS)
+    assert bench.engine._state.writers.staged.size == 0

@@ -1,12 +1,13 @@
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from alphorn.message_manager.effects import Answer, Arrived, Subscribed, Unsubscribed
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moments import STEPS_MAX, Moments
 from alphorn.message_manager.topic import Topic
-from alphorn.model.commands import Entry, Forget, Tick, Unsubscribe, key_of
+from alphorn.model.commands import Entry, Forget, Subscribe, Tick, Unsubscribe, key_of
 from alphorn.model.messages import Packed
 from tests.message_manager.bench import ALICE, BOB, CAROL, Bench, subscription
 
@@ -283,3 +284,22 @@ def test_a_restored_topic_knows_whose_its_subscriptions_are_and_whether_any_choo
         assert topic.selective
         engine.apply(engine.sequence + 1, Entry([Unsubscribe(1, 3)]))
         assert not topic.selective
+
+
+def test_no_more_named_subscriptions_are_made_than_there_may_be_and_those_there_are_go_on(bench: Bench) -> None:
+    def wanted(name: str, topic: int = 1, **options: object) -> Subscribe:
+        return msgspec.structs.replace(subscription(topic, ALICE, name=name, **options), subscriptions_max=2)
+
+    first = bench.answer(wanted("one", is_durable=True)).number
+    assert not bench.answer(wanted("two", is_durable=True)).error
+    refused = bench.answer(wanted("three", is_durable=True))
+    assert (refused.error, refused.reason) == (
+        "Misuse",
+        "subscription three is not made: its channel has 2 named ones and may have 2; "
+        "unsubscribe from some, or raise subscriptions_max in the cluster file",
+    )
+    assert bench.answer(wanted("one", is_durable=True)).number == first
+    assert not bench.answer(wanted("two", topic=2, is_durable=True)).error, "one takes the place of another"
+    assert not bench.answer(wanted("")).error, "one without a name ends with its consumer"
+    bench.apply(Unsubscribe(1, first))
+    assert not bench.answer(wanted("three", is_durable=True)).error

@@ -209,7 +209,8 @@ class Administration:
             self._desk.reply(connection.stream, Done(frame.request, answer.number))
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._moving.request(place, make, on_answer, is_wanted=partial(self._desk.is_there, connection))
+        is_wanted = partial(self._desk.is_there, connection)
+        self._moving.request(place, make, on_answer, whose=connection.id, is_wanted=is_wanted)
 
     def on_deleted(self, place: int) -> None:
         """The log says that a destination is gone: its consumers end (CM-22), and who knew it looks for it anew."""
@@ -276,9 +277,11 @@ class Administration:
         place = place_of(channel, destination)
         answered = self._desk.answer_to(connection, frame.request, on_done)
         is_wanted = partial(self._desk.is_there, connection)
-        self._moving.request(
-            place, lambda number: commands.Unsubscribe(number, subscription), answered, is_wanted=is_wanted
-        )
+
+        def make(number: int) -> commands.Unsubscribe:
+            return commands.Unsubscribe(number, subscription)
+
+        self._moving.request(place, make, answered, whose=connection.id, is_wanted=is_wanted)
 
     def on_browse(self, connection: Connection, frame: Browse) -> None:
         """Looks into a queue without consuming."""

@@ -268,6 +268,7 @@ class Connection:
         "is_resumed",
         "is_slow_told",
         "is_writable",
+        "load",
         "numbered",
         "on_hold",
         "places",
@@ -297,13 +298,22 @@ class Connection:
         self.under_way: dict[int, int] = {}  # session → bytes that are not answered
         self.on_hold: set[int] = set()  # sessions that were told to wait
         self.numbered = 0  # producers that the logs may know, since the client said which it uses
-        self.asked: dict[int, int] = {}  # requests that wait for their answers → bytes of messages in them
+        self.asked: dict[int, tuple[int, int]] = {}  # requests that wait for their answers → bytes in them, load
         self.asked_bytes = 0
+        self.load = 0  # of all that it has asked for
         self._members: dict[int, Members] = {}  # by session, of those that have any
+
+    def ask(self, request: int, size: int, load: int) -> None:
+        """A request waits for its answer."""
+        self.asked[request] = size, load
+        self.asked_bytes += size
+        self.load += load
 
     def answer(self, request: int) -> None:
         """A request waits no more."""
-        self.asked_bytes -= self.asked.pop(request, 0)
+        size, load = self.asked.pop(request, (0, 0))
+        self.asked_bytes -= size
+        self.load -= load
 
     def of_session(self, session: int) -> Members:
         """What belongs to a session; to look at."""

@@ -158,6 +158,7 @@ class Consuming:
             no_local=connection.id if frame.no_local else b"",
             start=frame.start,
             start_ms=frame.start_ms,
+            subscriptions_max=self._desk.settings.subscriptions_max,
         )
 
         def on_answer(answer: link.Answered) -> None:

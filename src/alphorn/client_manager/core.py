@@ -15,6 +15,7 @@ from alphorn.client_manager.desk import Desk, Settings
 from alphorn.client_manager.entering import Entering
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.flow import FlowControl
+from alphorn.client_manager.heeding import Heeding
 from alphorn.client_manager.limits import admit, too_many
 from alphorn.client_manager.log_clients import LogClients
 from alphorn.client_manager.machine import (
@@ -62,6 +63,7 @@ class ClientManager:
         self._carrying = Carrying(self._desk)
         finding, naming = Finding(self._desk, self._moving), Naming(self._desk)
         self._flow = FlowControl(self._desk, self._moving)
+        self.heeding = Heeding(self._desk, self._moving, self._send_back)
         self._publishing = Publishing(self._desk, finding, self._flow, self._moving)
         self._consuming = Consuming(self._desk, finding, self._moving)
         self._streaming = Streaming(self._desk, self._publishing)
@@ -167,13 +169,9 @@ class ClientManager:
         for number, channel in enumerate(self._desk.channels):
             orders += [Order(number, handle, payload) for handle, payload in channel.take_entries(self._desk.now)]
         self._flow.ease()
+        self.heeding.regulate()
         outputs, self._desk.outbox = self._desk.outbox, []
         return orders + outputs if orders else outputs
-
-    @property
-    def unordered_bytes(self) -> int:
-        """What clients wanted and the bus has not taken yet; its owner reads no more from clients when it is much."""
-        return max(channel.unordered_bytes for channel in self._desk.channels) + self._moving.waiting_bytes
 
     @property
     def busiest(self) -> tuple[int, int]:
@@ -191,7 +189,7 @@ class ClientManager:
             "directory": self._desk.directory.describe(),
             "publishing": self._publishing.describe(),
             "consuming": self._consuming.describe(),
-            "flow": self._flow.describe(),
+            "flow": self._flow.describe() | self.heeding.describe(),
             "streaming": self._streaming.describe(),
             "wildcards": self._wildcards.describe(),
             "transactions": self._transactions.describe(),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from alphorn.client_manager.auditing import Auditing
-from alphorn.client_manager.channel import Channel
+from alphorn.client_manager.channel import ENTRY_WORK, UNDER_WAY_MAX, Channel
 from alphorn.client_manager.connection import Connection, Consumer
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
@@ -50,12 +50,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_bytes_max: int = 4 << 20  # handed to one client's stream before that is found to take it
     session_bytes_max: int = 16 << 20  # of one session's messages that are not answered; it is told to wait at the half
     channel_bytes_max: int = 16 << 20  # that the bus has not taken; sessions are told to wait at a quarter
+    entry_work: int = ENTRY_WORK  # of one log entry (wishes.py),
+    under_way_max: int = UNDER_WAY_MAX  # and of those that are under way in a channel
     sessions_max: int = 100_000  # of one connection,
     consumers_max: int = CONSUMERS_MAX  # those of its patterns included, each of which may have a hundred thousand
     producers_max: int = 100_000
     patterns_max: int = 20_000
     requests_max: int = 100_000  # of one connection that wait for their answers,
     requests_bytes_max: int = 32 << 20  # and the messages in them
+    destinations_max: int = 250_000  # of one channel,
+    subscriptions_max: int = 250_000  # that have names,
+    staged_bytes_max: int = 8 << 30  # of one writer there
+    load_max: int = 1000  # of what one connection has asked for (limits.py), before it is not heard any more
 
 
 class Desk:
@@ -63,6 +69,7 @@ class Desk:
 
     __slots__ = (
         "auditing",
+        "busy",
         "by_connection",
         "channels",
         "connections",
@@ -82,7 +89,12 @@ class Desk:
         self.settings = settings
         self.ids = ids
         self.channels = [
-            Channel(cache_bytes=settings.cache_bytes, is_removed=number in settings.removed)
+            Channel(
+                cache_bytes=settings.cache_bytes,
+                is_removed=number in settings.removed,
+                entry_work=settings.entry_work,
+                under_way_max=settings.under_way_max,
+            )
             for number in range(settings.channels)
         ]
         self.used = [number for number, channel in enumerate(self.channels) if not channel.is_removed]
@@ -91,6 +103,7 @@ class Desk:
         self.connections: dict[int, Connection] = {}  # by stream
         self.by_connection: dict[bytes, Connection] = {}
         self.consumers: dict[bytes, Consumer] = {}  # by key
+        self.busy: dict[Connection, None] = {}  # those that have asked for so much that they are not heard for now
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn

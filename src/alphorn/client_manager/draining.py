@@ -33,7 +33,9 @@ from alphorn.model.moving_link import Export, Exported, Inventoried
 
 AT_ONCE = 16  # names of one drain
 
-Plan = Callable[[int, int, Callable[[str], None]], None]  # place, channel to go to, and who hears why not
+Plan = Callable[
+    [bytes, int, Callable[[str], None], int], None
+]  # whose turn, channel to go to, who hears why not, place
 
 _decode_inventory = msgspec.msgpack.Decoder(list[Inventoried]).decode
 
@@ -112,7 +114,7 @@ class Draining:
             self._ask_inventory(drain, self._bring_back if frame.is_over else self._begin_round)
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered)
+        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered, whose=connection.id)
 
     def on_moved(self, channel: int, command: commands.Move) -> None:
         """The log says that a channel is closed or open."""
@@ -155,7 +157,7 @@ class Draining:
             if place is None:
                 on_end()
             else:
-                self._plan(place, drain.channel, on_end)
+                self._plan(drain.connection.id, drain.channel, on_end, place)
 
         for destination in parts:
             self._naming.trace(drain.connection, destination, drain.channel, on_found, on_end)
@@ -234,7 +236,7 @@ class Draining:
             self._end(name)
         else:
             name.drain.tried.setdefault(name.destination, set()).add(name.target)
-            self._plan(place, name.target, partial(self._on_moved, name))
+            self._plan(name.drain.connection.id, name.target, partial(self._on_moved, name), place)
 
     def _on_moved(self, name: Name, reason: str) -> None:
         if not reason:
@@ -260,7 +262,8 @@ class Draining:
         command = commands.CreateDestination(
             name.destination, Policy(), otherwise=channel, recorded_at=recorded_at, is_sent_on=True
         )
-        self._desk.channels[other].request(command, partial(self._on_noted, name, other, channel))
+        whose = name.drain.connection.id
+        self._desk.channels[other].request(command, partial(self._on_noted, name, other, channel), whose=whose)
 
     def _on_noted(self, name: Name, other: int, channel: int, answer: Answered) -> None:
         if answer.error == Moved.__name__ and answer.number == channel:

@@ -2,7 +2,8 @@
 
 Rules.
 - A destination takes nothing while the primary calls it full, or while a Message Manager of its channel has no room on
-  its disk. A session waits while it has too much under way, or while its channel does.
+  its disk. A session waits while it has too much under way, and while its channel has too much waiting: at half of
+  what that may be, if its connection has no less than its share; beyond, whoever it is.
 - Clients are told early: `Flow` goes to every connection that has looked a destination up or sent to it, `Hold` to the
   session alone. Both go again when the low mark is reached.
 - What comes all the same is not kept here: it is postponed, and its producer sends it again, in order. So nobody's
@@ -13,7 +14,7 @@ Rules.
 """
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
@@ -22,6 +23,7 @@ from alphorn.model import conversation, link
 from alphorn.model.conversation import parts_of, place_of
 
 PLACES_MAX = 10_000  # that one connection is told of
+EASED_MAX = 100  # sessions that are looked at in a turn, while their channel still has much to do
 
 
 class FlowControl:
@@ -184,7 +186,8 @@ class FlowControl:
         if self.reason_at(place):
             return False
         under_way, channel = connection.under_way.get(session, 0), parts_of(self._moving.current(place))[0]
-        if self._desk.channels[channel].unordered_bytes >= self._desk.settings.channel_bytes_max:
+        ground, limit = self._desk.channels[channel], self._desk.settings.channel_bytes_max
+        if ground.unordered_bytes >= limit or ground.is_over(connection.id, limit // 2):
             self._wait_for_channel(connection, session, channel)
             return False
         if under_way and under_way + size > self._desk.settings.session_bytes_max:
@@ -196,7 +199,7 @@ class FlowControl:
         """A session's batch is under way."""
         under_way = connection.under_way[session] = connection.under_way.get(session, 0) + size
         channel = parts_of(self._moving.current(place))[0]
-        if self._desk.channels[channel].unordered_bytes > self._desk.settings.channel_bytes_max // 4:
+        if self._desk.channels[channel].is_over(connection.id, self._desk.settings.channel_bytes_max // 4):
             self._wait_for_channel(connection, session, channel)
         elif under_way > self._desk.settings.session_bytes_max // 2:
             self._hold(connection, session, under_way)
@@ -212,17 +215,26 @@ class FlowControl:
             self._release(connection, session)
 
     def ease(self) -> None:
-        """The end of a turn: sessions go on whose channel has taken most of what waited."""
-        low = self._desk.settings.channel_bytes_max // 8
+        """The end of a turn: sessions go on whose channel has taken most of what waited, or most of theirs."""
+        limit = self._desk.settings.channel_bytes_max
+        low, high = limit // 8, limit - limit // 4
         for number, sessions in enumerate(self._congested):
-            if sessions and self._desk.channels[number].unordered_bytes <= low:
-                self._congested[number] = {}
-                for connection, session in sessions:
-                    self._release(connection, session)
+            if not sessions:
+                continue
+            channel = self._desk.channels[number]
+            is_low, share = channel.unordered_bytes <= low, channel.share_of(low)
+            if channel.unordered_bytes > high:
+                continue
+            for key in list(sessions if is_low else islice(sessions, EASED_MAX)):
+                del sessions[key]
+                if is_low or channel.unordered_of(key[0].id) <= share:
+                    self._release(*key)
+                else:
+                    sessions[key] = None  # the others are looked at first
 
     def _wait_for_channel(self, connection: Connection, session: int, channel: int) -> None:
         self._congested[channel][(connection, session)] = None
-        self._hold(connection, session, self._desk.channels[channel].unordered_bytes)
+        self._hold(connection, session, self._desk.channels[channel].unordered_of(connection.id))
 
     def _hold(self, connection: Connection, session: int, waiting: int) -> None:
         if session not in connection.on_hold:

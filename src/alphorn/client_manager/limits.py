@@ -1,7 +1,8 @@
 """What one connection may have open, and what it may have asked for without an answer. Nobody else waits for it.
 
 The limits are far beyond what programs need (desk.py). What goes beyond them is refused with a sentence to that client
-alone, and nothing else changes: it may go on when it has closed something, or has heard some of its answers.
+alone, and nothing else changes: it may go on when it has closed something, or has heard some of its answers. A client
+with many requests is not heard for a while before it comes to that (heeding.py).
 """
 
 from alphorn.client_manager.channel import POSITION_BYTES
@@ -26,23 +27,21 @@ NAME_CHARACTERS_MAX = 255  # of a subscription, as they say
 _ATTEMPT_BYTES = 40
 
 # What is counted until it is answered, as each is: once, while its client is there. Consumers, and what is said of
-# their messages, have bounds of their own.
-ASKING: frozenset[type] = frozenset(
-    (
-        conversation.Resolve,
-        conversation.Administer,
-        conversation.Unsubscribe,
-        conversation.Browse,
-        conversation.Status,
-        conversation.CommitTransaction,
-        log_conversation.Stage,
-        log_conversation.PublishStaged,
-        log_conversation.DropStaged,
-        log_conversation.NoteReader,
-        moving_conversation.Move,
-        moving_conversation.Drain,
-    )
-)
+# their messages, have bounds of their own. Beside it stands how much of the servers' time one takes, as a load.
+ASKING: dict[type, int] = {
+    conversation.Resolve: 1,
+    conversation.Administer: 10,  # a whole queue may be let go
+    conversation.Unsubscribe: 1,
+    conversation.Browse: 100,  # milliseconds, of a primary that answers one after the other
+    conversation.Status: 100,
+    conversation.CommitTransaction: 1,
+    log_conversation.Stage: 1,
+    log_conversation.PublishStaged: 10,
+    log_conversation.DropStaged: 10,
+    log_conversation.NoteReader: 1,
+    moving_conversation.Move: 10,
+    moving_conversation.Drain: 10,
+}
 
 
 def admit(desk: Desk, connection: Connection, frame: AnyClientFrame) -> bool:
@@ -62,8 +61,9 @@ def admit(desk: Desk, connection: Connection, frame: AnyClientFrame) -> bool:
     elif asked and size and connection.asked_bytes + size > settings.requests_bytes_max:
         reason = f"{connection.asked_bytes >> 10} KiB of requests of this connection wait for their answers; try later"
     else:
-        asked[request] = size
-        connection.asked_bytes += size
+        connection.ask(request, size, ASKING[type(frame)])
+        if connection.load >= settings.load_max or 2 * connection.asked_bytes >= settings.requests_bytes_max:
+            desk.busy[connection] = None
         return True
     desk.fail(connection.stream, request, _refusal(frame, reason))
     return False

@@ -70,6 +70,7 @@ class LogClients:
             partition=frame.partition,
             attempt=frame.attempt,
             part=frame.part,
+            staged_bytes_max=self._desk.settings.staged_bytes_max,
         )
         self._request(connection, frame.request, channel, command, size=len(frame.blob))
 
@@ -101,7 +102,8 @@ class LogClients:
         def on_done(answer: Answered) -> None:
             desk.reply(connection.stream, Done(request, answer.number))
 
-        desk.channels[channel].request(command, desk.answer_to(connection, request, on_done), size=size)
+        answer = desk.answer_to(connection, request, on_done)
+        desk.channels[channel].request(command, answer, size=size, whose=connection.id)
 
     def _check_batch(self, frame: Stage) -> None:
         """Raises `PeerViolation` for what no correct library sends."""

@@ -119,6 +119,13 @@ class Gauge(Output, frozen=True, gc=False):
     stream: int
 
 
+class Heed(Output, frozen=True, gc=False):
+    """Read what a client says, or nothing more of it for now."""
+
+    stream: int
+    is_heard: bool
+
+
 class Hang(Output, frozen=True, gc=False):
     """Close a client's stream, after what was said to it; or at once, where it takes nothing."""
 

@@ -14,9 +14,9 @@ order, with the same counters and positions: so nothing is lost, repeated or ove
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from alphorn.client_manager.channel import always
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.wishes import always
 from alphorn.model.commands import Acknowledge, AnyCommand, Move, MoveStage
 from alphorn.model.conversation import parts_of, place_of
 from alphorn.model.destinations import Policy
@@ -145,14 +145,18 @@ class Moving:
         *,
         size: int = 0,
         again: Then | None = None,
+        whose: bytes = b"",
         is_wanted: Wanted = always,
     ) -> None:
-        """Orders a command about a destination whose outcome the primary tells; nothing once it is not wanted."""
-        repeat = again or (lambda: self.request(place, make, answer, size=size, is_wanted=is_wanted))
+        """Orders a command about a destination whose outcome the primary tells, when it is that connection's turn.
+
+        Nothing is ordered once it is not wanted.
+        """
+        repeat = again or (lambda: self.request(place, make, answer, size=size, whose=whose, is_wanted=is_wanted))
 
         def go_on() -> None:
             if is_wanted():
-                self._request(self.current(place), make, answer, size, repeat, is_wanted)
+                self._request(self.current(place), make, answer, size, repeat, whose, is_wanted)
 
         self.when(place, go_on, size)
 
@@ -178,6 +182,7 @@ class Moving:
         answer: Callable[[Answered], None],
         size: int,
         repeat: Then,
+        whose: bytes,
         is_wanted: Wanted,
     ) -> None:
         number, destination = parts_of(place)
@@ -192,7 +197,7 @@ class Moving:
 
         channel = self._desk.channels[number]
         command, lost = make(destination), partial(self._leave, place, turn)
-        channel.request(command, on_answer, size=size, lost=lost, is_wanted=is_wanted)
+        channel.request(command, on_answer, size=size, lost=lost, whose=whose, is_wanted=is_wanted)
 
     def _enter(self, place: int) -> int:
         """Something is under way there; gives its turn."""
@@ -339,7 +344,7 @@ class Moving:
         ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
-            desk.channels[channel].want(nothing, lambda: self._tell_followed(redirect.place))
+            desk.channels[channel].want_last(nothing, lambda: self._tell_followed(redirect.place))
         else:
             self._tell_followed(redirect.place)
 

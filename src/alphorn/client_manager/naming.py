@@ -165,9 +165,15 @@ class Naming:
             is_sent_on = search.sent_on_to not in (-1, number, *search.asked)  # it may have been there, and be closed
             otherwise = self._otherwise(search, number)
             command = commands.CreateDestination(
-                wanted, search.policy, search.owner, otherwise=otherwise, recorded_at=recorded_at, is_sent_on=is_sent_on
+                wanted,
+                search.policy,
+                search.owner,
+                otherwise=otherwise,
+                recorded_at=recorded_at,
+                is_sent_on=is_sent_on,
+                destinations_max=self._desk.settings.destinations_max,
             )
-            channel.request(command, on_answer)
+            channel.request(command, on_answer, whose=search.connection.id)
             return
         request = channel.ask(on_answer, lost=lambda: self._lost(search))
         if not self._desk.ask_primary(number, link.Locate(request, wanted, recorded_at)):

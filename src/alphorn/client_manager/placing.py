@@ -5,6 +5,7 @@ that log, and then everybody who waits is answered.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
@@ -53,7 +54,8 @@ class Placing:
         def on_missing(error: str, reason: str) -> None:
             self._desk.reply(connection.stream, Failed(frame.request, error, reason))
 
-        self._naming.locate(connection, destination, lambda place, _: self.plan(place, channel, on_end), on_missing)
+        plan = partial(self.plan, connection.id, channel, on_end)
+        self._naming.locate(connection, destination, lambda place, _: plan(place), on_missing)
 
     def on_moved(self, channel: int, command: commands.Move) -> None:
         """The log says how a move has ended, or that a channel is closed or open."""
@@ -66,11 +68,11 @@ class Placing:
         """The log says that a destination is gone, which may have been about to leave."""
         self._tell(place, "it was deleted before it could be moved; create it again to go on")
 
-    def plan(self, place: int, channel: int, on_end: OnEnd) -> None:
+    def plan(self, whose: bytes, channel: int, on_end: OnEnd, place: int) -> None:
         """From where it is, which for one on its way is known when it is there."""
-        self._moving.when(place, lambda: self._plan_at(self._moving.current(place), channel, on_end))
+        self._moving.when(place, lambda: self._plan_at(whose, channel, on_end, self._moving.current(place)))
 
-    def _plan_at(self, place: int, channel: int, on_end: OnEnd) -> None:
+    def _plan_at(self, whose: bytes, channel: int, on_end: OnEnd, place: int) -> None:
         if parts_of(place)[0] == channel:
             on_end("")
             return
@@ -80,7 +82,7 @@ class Placing:
         def plan_again() -> None:
             if on_end in waiting:
                 waiting.remove(on_end)
-                self.plan(place, channel, on_end)
+                self.plan(whose, channel, on_end, place)
 
         def on_planned(answer: Answered) -> None:
             if answer.error == Moved.__name__:  # it has just come, and may go on when its consumers have followed
@@ -92,7 +94,7 @@ class Placing:
         def make(number: int) -> commands.Move:
             return commands.Move(number, MoveStage.PLANNED, channel)
 
-        self._moving.request(place, make, on_planned, again=plan_again)
+        self._moving.request(place, make, on_planned, again=plan_again, whose=whose)
 
     def _tell(self, place: int, reason: str) -> None:
         waiting = self._waiting.pop(place, [])

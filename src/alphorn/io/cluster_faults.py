@@ -52,6 +52,20 @@ def faults_of_addresses(file: "ClusterFile") -> list[str]:
     return faults
 
 
+def faults_of_limits(file: "ClusterFile") -> list[str]:
+    """There is room for something."""
+    faults = [
+        f"{field} is {getattr(file, field)}; write 1 or more"
+        for field in ("destinations_max", "subscriptions_max")
+        if getattr(file, field) < 1
+    ]
+    if file.staged_bytes_max < 0:
+        faults.append(
+            f"staged_bytes_max is {file.staged_bytes_max}; write 0 for an eighth of the smallest store, or more"
+        )
+    return faults
+
+
 def faults_of_copies(file: "ClusterFile") -> list[str]:
     """Nothing is confirmed that nobody has, and there are log numbers between two checkpoints."""
     return [

@@ -122,6 +122,9 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster_key: str = ""  # file with the key that seals everything said on the bus; empty leaves it open
     prepare: Literal["involved", "all"] = "involved"  # channels that prepare a transaction over several of them
     log: tuple[LogPlace, ...] = ("file",)  # where each node's log goes; the file is log.jsonl in its folder
+    destinations_max: int = 250_000  # of one channel: no more are created, be they temporary; each takes some 3 KB
+    subscriptions_max: int = 250_000  # of one channel, of those that have names: no more are made; each takes some 2 KB
+    staged_bytes_max: int = 0  # of one writer on a channel, and half of all; 0 for an eighth of the smallest store
 
     def node(self, name: str) -> NodeTable:
         """A node by its name; raises `Misuse`."""
@@ -200,6 +203,12 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         smallest = min(node.store_bytes_max for node in self.nodes if node.kind == "message_manager")
         return max(LIMIT_BYTES_MIN, min(CHANNEL_BYTES_MAX, smallest // (8 * len(self.client_managers))))
 
+    @property
+    def writer_bytes_max(self) -> int:
+        """What one writer may have staged on a channel; twice as much may all of them."""
+        smallest = min(node.store_bytes_max for node in self.nodes if node.kind == "message_manager")
+        return self.staged_bytes_max or smallest // 8
+
     def reserve_bytes(self, limit: int) -> int:
         """What must be free on a Message Manager's disk when messages are let in no more.
 
@@ -238,6 +247,7 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         faults += cluster_faults.faults_of_names(self)
         faults += cluster_faults.faults_of_groups(self)
         faults += cluster_faults.faults_of_copies(self)
+        faults += cluster_faults.faults_of_limits(self)
         faults += cluster_faults.faults_of_addresses(self)
         faults += self._process_faults()
         faults += topology.faults_of(self)

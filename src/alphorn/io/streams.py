@@ -2,8 +2,9 @@
 
 The owner gets all frames of one read at a time, as views that end with the call: what is kept must be copied. Of very
 many it gets the rest in the loop's next passes, and no more is read meanwhile: a peer that pours out small frames costs
-others no more than its share. A peer that announces a frame larger than allowed is disconnected at once. What a peer
-only announces takes no memory: the buffer for a frame grows with what has come of it.
+others no more than its share. What the owner does not want yet it holds back, and gets again. A peer that announces a
+frame larger than allowed is disconnected at once. What a peer only announces takes no memory: the buffer for a frame
+grows with what has come of it.
 """
 
 import asyncio
@@ -65,6 +66,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._waiting: list[bytes | memoryview] = []
         self._reason = "the peer closed the connection"
         self._is_behind = False  # frames have come that the owner is still to get
+        self._held_back = 0  # of the frames that it just got
         self._is_paused = False  # the owner takes nothing at the moment
         self._next: asyncio.Handle | None = None  # hands over more
         self.is_open = False
@@ -107,13 +109,17 @@ class FrameStream(asyncio.BufferedProtocol):
             frames.append(view[start + LENGTH_BYTES : start + wanted])
             start += wanted
             wanted = LENGTH_BYTES
+        self._held_back = 0
         if frames:
             self._on_frames(self, frames)
+        if self._held_back:
+            start -= sum(LENGTH_BYTES + len(frame) for frame in frames[-self._held_back :])
+            wanted = LENGTH_BYTES
         if wanted - LENGTH_BYTES > self._frame_bytes_max:
             self._on_oversized(self, oversized(wanted - LENGTH_BYTES, self._frame_bytes_max))
             return
         self._keep(view[start:end], wanted, has_given=start > 0, is_busy=is_busy)
-        if len(frames) == FRAMES_MAX and self._part is not None:
+        if (len(frames) == FRAMES_MAX or self._held_back) and self._part is not None:
             self._is_behind = True
             self._regulate()
 
@@ -165,6 +171,10 @@ class FrameStream(asyncio.BufferedProtocol):
         elif has_given:
             self._part[: len(rest)] = bytes(rest)  # it may overlap
         self._part_bytes = len(rest)
+
+    def hold_back(self, count: int) -> None:
+        """Of the frames that the owner is just getting, the last so many come again, in the loop's next passes."""
+        self._held_back = count
 
     def allow(self, frame_bytes_max: int) -> None:
         """From now on the peer may send frames of so many bytes."""

@@ -11,7 +11,7 @@ from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
 from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
-from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, NoDeadLetterQueue, Unavailable
+from alphorn.model.errors import AccessDenied, InvalidDestination, Misuse, Moved, NoDeadLetterQueue, Unavailable
 from alphorn.model.ranges import Range
 
 COMING = -1  # in place of the channel that has a destination
@@ -48,6 +48,7 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
         if destination.is_temporary and not owner:
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
         _check_dead_letter(state, destination, command.policy)
+        _check_count(state, command)
         number = state.create(destination, command.policy, owner, effects).number
     elif owner and state.destinations[number].owner != owner:
         raise InvalidDestination(f"{destination} exists and is not this connection's; choose another name")
@@ -117,6 +118,16 @@ def _let_go(queue: Queue, removed: list[Range], why: str, effects: list[Effect])
 def _check_reserved(destination: Destination) -> None:
     if destination.is_reserved and destination not in SYSTEM:
         raise AccessDenied(f"names that begin with _ belong to the system; call {destination} something else")
+
+
+def _check_count(state: State, command: CreateDestination) -> None:
+    """Raises `Misuse` where there are as many as there may be. What the system needs is not counted out."""
+    count, most = len(state.directory), command.destinations_max
+    if most and count >= most and not command.destination.is_reserved:
+        raise Misuse(
+            f"{command.destination} is not created: its channel has {count} destinations and may have {most}; "
+            "delete some, or raise destinations_max in the cluster file"
+        )
 
 
 def _check_policy(destination: Destination, policy: Policy) -> None:

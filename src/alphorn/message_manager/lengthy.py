@@ -1,7 +1,8 @@
 """Questions whose answers take milliseconds: what a queue holds, how the cluster stands, the log in bulk.
 
 Clients may ask as many at once as they like. One is answered in a turn, so that consumers are served, and the bus has
-its heartbeats, between any two of them.
+its heartbeats, between any two of them. Links take turns: whoever reads the log in bulk keeps no look waiting for more
+than one answer of its own.
 """
 
 from collections import deque
@@ -22,12 +23,12 @@ Read = Callable[[int], bytes | memoryview | None]
 
 
 class Lengthy:
-    """The questions that wait, the oldest first."""
+    """The questions that wait, of each link the oldest first."""
 
     __slots__ = ("_asked", "_picture", "_read", "_reading")
 
     def __init__(self, picture: Picture, reading: Reading, read: Read) -> None:
-        self._asked: deque[tuple[int, Question]] = deque()  # by link
+        self._asked: dict[int, deque[Question]] = {}  # by link, in the order of their turns
         self._picture = picture
         self._reading = reading
         self._read = read
@@ -37,11 +38,11 @@ class Lengthy:
 
     def add(self, number: int, question: Question) -> None:
         """Somebody asks on this link."""
-        self._asked.append((number, question))
+        self._asked.setdefault(number, deque()).append(question)
 
     def forget(self, number: int) -> None:
         """A link is gone, and nobody there waits for answers."""
-        self._asked = deque(asked for asked in self._asked if asked[0] != number)
+        self._asked.pop(number, None)
 
     def answer_one(
         self,
@@ -50,8 +51,8 @@ class Lengthy:
         epoch: int,
         links: Mapping[int, link.Introduce | None],
     ) -> tuple[int, list[frame_kinds.Told]]:
-        """What to say to the oldest question, and on which link; what only a primary knows no other one answers."""
-        number, question = self._asked.popleft()
+        """What to say to the next question, and on which link; what only a primary knows no other one answers."""
+        number, question = self._take()
         if isinstance(question, link.Look):
             return number, self._look(engine, question) if dispatcher is not None else []
         if isinstance(question, link.Describe):
@@ -60,6 +61,14 @@ class Lengthy:
             return number, [self._picture.answer(question, engine, dispatcher, epoch, known, read)]
         answer = self._reading.answer(engine, question)
         return number, [answer] if answer is not None else []
+
+    def _take(self) -> tuple[int, Question]:
+        number = next(iter(self._asked))
+        questions = self._asked.pop(number)
+        question = questions.popleft()
+        if questions:
+            self._asked[number] = questions  # behind the others
+        return number, question
 
     def _look(self, engine: Engine, question: link.Look) -> list[frame_kinds.Told]:
         try:

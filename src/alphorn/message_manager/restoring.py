@@ -127,7 +127,7 @@ def _take(state: State, record: Record) -> None:
         case TransactionKept():
             _take_transaction(state, record)
         case WriterKept():
-            writer = state.writers.put(record.name, Writer())
+            writer = state.writers.put(record.name, Writer(state.writers.staged))
             writer.published, writer.used_ms = record.published, record.used_ms
             writer.published_at, writer.into = record.published_at, dict(record.into)
             writer.earlier_at, writer.published_as = record.earlier_at, record.published_as

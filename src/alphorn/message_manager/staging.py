@@ -3,6 +3,9 @@
 A staged batch lies in the log like any other and is retained there, but in no destination. `PublishStaged` gives its
 messages their positions; their bodies stay where they are, so publishing costs by batches. Whatever is checked is
 checked before the first one is stored: all of it becomes visible, or nothing.
+
+What is staged takes up the disks that everybody's messages go to, and nobody but its writer can make room there. So
+each writer may have so many bytes staged, and all of them together `WRITERS_FACTOR` times as much.
 """
 
 from collections import Counter
@@ -21,6 +24,8 @@ from alphorn.model.commands import STAGED_PARTS_MAX, WRITER_NAME_MAX, DropStaged
 from alphorn.model.errors import Blocked, PeerViolation, Unavailable
 from alphorn.model.messages import Flag, PackedHeader, headers_of
 
+WRITERS_FACTOR = 2
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -38,8 +43,10 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     writer = state.writers.use(command.writer)
     if not _is_wanted(state, writer, command.batch):
         return
-    if writer.parts >= STAGED_PARTS_MAX:
-        raise Blocked(f"the writer {command.writer} has {STAGED_PARTS_MAX} batches staged; publish or drop them first")
+    attempt = (command.batch, command.partition, command.attempt)
+    if writer.has_staged(attempt, command.part):
+        return
+    _check_room(state, writer, command)
     part = StagedPart(
         command.part,
         state.sequence,
@@ -52,7 +59,7 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
         command.timestamp,
         len(command.blob),
     )
-    writer.add((command.batch, command.partition, command.attempt), part)
+    writer.add(attempt, part)
 
 
 def publish_staged(state: State, command: PublishStaged, place: int, effects: list[Effect]) -> None:
@@ -86,6 +93,23 @@ def drop_staged(state: State, command: DropStaged, place: int, effects: list[Eff
     writer = state.writers.find(command.writer)
     if writer is not None:
         writer.drop(range(command.batch, command.batch + 1))
+
+
+def _check_room(state: State, writer: Writer, command: Stage) -> None:
+    """Raises `Blocked` where a writer, or all of them, have staged as much as they may."""
+    if writer.parts >= STAGED_PARTS_MAX:
+        raise Blocked(f"the writer {command.writer} has {STAGED_PARTS_MAX} batches staged; publish or drop them first")
+    size, most = len(command.blob), command.staged_bytes_max
+    if most and writer.size + size > most:
+        raise Blocked(
+            f"the writer {command.writer} has {writer.size} bytes staged and may have {most}; publish or drop some, or "
+            "raise staged_bytes_max in the cluster file"
+        )
+    if most and state.writers.staged.size + size > WRITERS_FACTOR * most:
+        raise Blocked(
+            f"all writers of the channel have {state.writers.staged.size} bytes staged and may have "
+            f"{WRITERS_FACTOR * most}; try again later, or raise staged_bytes_max in the cluster file"
+        )
 
 
 def _check_name(name: str) -> None:

@@ -37,6 +37,8 @@ def subscribe(state: State, command: Subscribe, place: int, effects: list[Effect
         if any(consumer != command.consumer for consumer in subscription.consumers) and not subscription.is_durable:
             raise Misuse(f"others share subscription {command.name} with another topic or selector; use theirs")
         state.unsubscribe(owner, subscription.number, effects)
+    else:
+        _check_count(state, command)
     made = _make(topic, selector, command, state.sequence)
     state.subscribe(topic, made, command.consumer)
     effects.append(Subscribed(topic.number, made.number))
@@ -119,6 +121,16 @@ def _check(command: Subscribe) -> None:
         raise Misuse("a durable or shared subscription needs a name")
     if max(len(command.name), len(command.client)) > NAME_CHARACTERS_MAX:
         raise Misuse(f"names of subscriptions and clients have at most {NAME_CHARACTERS_MAX} characters")
+
+
+def _check_count(state: State, command: Subscribe) -> None:
+    """Raises `Misuse` where there are as many as there may be; those without a name end with their consumers."""
+    count, most = len(state.names), command.subscriptions_max
+    if command.name and most and count >= most:
+        raise Misuse(
+            f"subscription {command.name} is not made: its channel has {count} named ones and may have {most}; "
+            "unsubscribe from some, or raise subscriptions_max in the cluster file"
+        )
 
 
 def _find(state: State, topic: Topic, command: Subscribe) -> tuple[Topic, Subscription] | None:

@@ -39,12 +39,33 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: int
 
 
-class Writer:
-    """What one writer has staged and published."""
+class Staged:
+    """How many bytes all writers of a channel have staged."""
 
-    __slots__ = ("earlier_at", "into", "parts", "published", "published_as", "published_at", "staged", "used_ms")
+    __slots__ = ("size",)
 
     def __init__(self) -> None:
+        self.size = 0
+
+
+class Writer:
+    """What one writer has staged and published; the bytes of it are counted among those of all, too."""
+
+    __slots__ = (
+        "_all",
+        "earlier_at",
+        "into",
+        "parts",
+        "published",
+        "published_as",
+        "published_at",
+        "size",
+        "staged",
+        "used_ms",
+    )
+
+    def __init__(self, staged: Staged | None = None) -> None:
+        self._all = staged or Staged()
         self.published = -1  # its newest batch that is visible
         self.published_as = 0  # digest of the attempts that were named the last time
         self.published_at = 0  # the log entry that first made it so
@@ -53,6 +74,11 @@ class Writer:
         self.used_ms = -1  # by the first Tick after it was heard of; -1 until that comes
         self.staged: dict[Attempt, dict[int, StagedPart]] = {}
         self.parts = 0
+        self.size = 0  # bytes of them
+
+    def has_staged(self, attempt: Attempt, part: int) -> bool:
+        """Whether a part is staged."""
+        return part in self.staged.get(attempt, ())
 
     def add(self, attempt: Attempt, part: StagedPart) -> None:
         """A part is staged; a second time it changes nothing."""
@@ -60,6 +86,7 @@ class Writer:
         if part.part not in parts:
             parts[part.part] = part
             self.parts += 1
+            self._count(part.size)
 
     @property
     def due_ms(self) -> int:
@@ -94,7 +121,21 @@ class Writer:
     def drop(self, batches: range) -> None:
         """What is staged for these batches is let go."""
         for attempt in [attempt for attempt in self.staged if attempt[0] in batches]:
-            self.parts -= len(self.staged.pop(attempt))
+            self._drop(attempt)
+
+    def drop_all(self) -> None:
+        """Everything that is staged is let go."""
+        for attempt in list(self.staged):
+            self._drop(attempt)
+
+    def _drop(self, attempt: Attempt) -> None:
+        parts = self.staged.pop(attempt)
+        self.parts -= len(parts)
+        self._count(-sum(part.size for part in parts.values()))
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        self._all.size += size
 
 
 class Writers:
@@ -104,9 +145,10 @@ class Writers:
     before `_due_ms`, which Ticks and checkpoints set.
     """
 
-    __slots__ = ("_by_name", "_due_ms")
+    __slots__ = ("_by_name", "_due_ms", "staged")
 
     def __init__(self) -> None:
+        self.staged = Staged()
         self._by_name: dict[str, Writer] = {}
         self._due_ms: int | None = None
 
@@ -129,7 +171,7 @@ class Writers:
 
     def use(self, name: str) -> Writer:
         """A writer that was heard of just now, new or not."""
-        writer = self._by_name.pop(name, None) or Writer()
+        writer = self._by_name.pop(name, None) or Writer(self.staged)
         writer.used_ms = -1
         return self.put(name, writer)
 
@@ -137,7 +179,7 @@ class Writers:
         """A writer behind all others; the one that was silent longest goes where there are too many."""
         self._by_name[name] = writer
         if len(self._by_name) > WRITERS_MAX:
-            del self._by_name[next(iter(self._by_name))]
+            self._by_name.pop(next(iter(self._by_name))).drop_all()
         return writer
 
     def have_staged(self, destination: int) -> bool:
@@ -173,10 +215,9 @@ class Writers:
     def _forget_idle(self, now_ms: int) -> None:
         for name, writer in list(self._by_name.items()):
             if writer.used_ms + WRITER_IDLE_MS <= now_ms:
-                del self._by_name[name]
+                self._by_name.pop(name).drop_all()
             elif writer.used_ms + STAGED_IDLE_MS <= now_ms:
-                writer.staged.clear()
-                writer.parts = 0
+                writer.drop_all()
 
     def settle(self) -> None:
         """All of them are as they stay for now: after a Tick, or as a checkpoint had them."""

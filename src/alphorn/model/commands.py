@@ -9,6 +9,9 @@ producers and consumers have keys: that id and a number of the client's own (`ke
 Numbers: a destination has a number of its channel, given when it was created; a message has a position within its
 destination, one more than the message before. Acknowledgements and the like name positions as flat pairs
 (first, last, first, last), because they come in runs.
+
+Limits that a cluster file sets stand in the commands that they are for: so every replica knows the same ones, whatever
+its own file says by then.
 """
 
 import enum
@@ -100,6 +103,7 @@ class CreateDestination(Command, frozen=True, array_like=True, gc=False, tag=4):
     otherwise: int = -1  # channel
     recorded_at: int = -1
     is_sent_on: bool = False  # a new one is to be on `otherwise` in any case
+    destinations_max: int = 0  # a new one is refused where the channel has so many; 0 for no limit
 
 
 class DeleteDestination(Command, frozen=True, array_like=True, gc=False, tag=5):
@@ -131,6 +135,7 @@ class Subscribe(Command, frozen=True, array_like=True, gc=False, tag=7):
     no_local: bytes  # the connection whose messages are left out; empty for none
     start: int  # position to begin with: -1 new messages only, 0 the earliest that is kept
     start_ms: int = 0  # begin with the first message of this time or later; 0 where `start` says it
+    subscriptions_max: int = 0  # a new named one is refused where the channel has so many; 0 for no limit
 
 
 class Unsubscribe(Command, frozen=True, array_like=True, gc=False, tag=8):
@@ -327,6 +332,7 @@ class Stage(Publish, frozen=True, array_like=True, gc=False, tag=60):
     partition: int = 0  # of the batch, staged by one task
     attempt: int = 0  # of the partition: only one of several is published
     part: int = 0  # which of the attempt's, from 0
+    staged_bytes_max: int = 0  # it is refused where its writer, or all of them (message_manager.staging), have more
 
 
 class PublishStaged(Command, frozen=True, array_like=True, gc=False, tag=61):

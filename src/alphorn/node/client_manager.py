@@ -2,14 +2,14 @@
 
 One driver runs the machine; doors, buses and links hand over what happened, and everything it wants done is done here,
 in one `match`. Clients' streams are flushed once per turn. The machine tells clients to wait before anything is too
-much; only those who do not, or take nothing of what they are sent, are not read any more.
+much; those who do not, or take nothing of what they are sent, are not read any more.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from alphorn.bus.config import Budget
@@ -22,6 +22,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Gauge,
     Hang,
+    Heed,
     Hung,
     Input,
     Log,
@@ -55,7 +56,6 @@ from alphorn.node.reader import Guest, Reader, make_witness, start_all
 
 HELLO_S = 5.0  # so long a stranger may take to shake hands and say hello,
 STRANGER_FRAME_BYTES_MAX = 64 << 10  # and may say no more at once before it is welcome
-UNREAD_FACTOR = 4  # times what a channel may hold, before clients are not read any more; it should never come to that
 
 assert Budget().batch_bytes_max >= BATCH_BYTES_MAX + 2 * ENTRY_BYTES, "what a client may send fits the bus"
 
@@ -73,9 +73,8 @@ class ClientManagerNode:
         self._strangers = Strangers(HELLO_S, self._dismiss)
         self._gauged: list[int] = []
         self._next_stream = 0
-        self._is_reading = True
-        self._wakefulness = Wakefulness()  # of this process,
-        self._reading = Wakefulness()  # and of its reading from clients
+        self._unheard: set[int] = set()  # streams that are not read for now
+        self._wakefulness = Wakefulness()
         self._shared = read_buffer()
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
@@ -189,6 +188,9 @@ class ClientManagerNode:
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,
             channel_bytes_max=self._file.channel_bytes_max,
+            destinations_max=self._file.destinations_max,
+            subscriptions_max=self._file.subscriptions_max,
+            staged_bytes_max=self._file.writer_bytes_max,
         )
 
     def _make_seat(self, number: int, hosts: Sequence[MessageManagerNode]) -> Reader:
@@ -243,42 +245,47 @@ class ClientManagerNode:
 
     def _on_open(self, number: int, stream: FrameStream) -> None:
         self._streams[number] = stream
-        if not self._is_reading:
-            stream.pause_reading()
         self.receive(Opened(number))
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
         self._strangers.forget(number)
-        self._look(self._wakefulness)
+        self._look()
         try:
             said = [Said(number, native.decode_client(frame)) for frame in frames]
         except PeerViolation as error:
             _send_away(stream, str(error))
             return
-        self._driver.receive_all(said)
+        self._driver.receive_all(self._heard(number, stream, said))
+
+    def _heard(self, number: int, stream: FrameStream, said: list[Said]) -> Iterator[Said]:
+        """What a client says, until it has asked for so much that the rest waits in its stream."""
+        for taken, item in enumerate(said):
+            if not self._machine.heeding.is_heard(number):
+                stream.hold_back(len(said) - taken)
+                return
+            yield item
 
     def _on_writable(self, number: int, stream: FrameStream, *, is_writable: bool) -> None:
         """What a client says that takes no answers is not read: its answers would pile up."""
         if not is_writable:
             stream.pause_reading()
-        elif self._is_reading:
+        elif number not in self._unheard:
             stream.resume_reading()
         self.receive(Writable(number, is_writable))
 
     def _on_closed(self, number: int, reason: str) -> None:
         self._strangers.forget(number)
+        self._unheard.discard(number)
         if self._streams.pop(number, None) is not None:
             self.receive(Closed(number, reason))
 
     async def _stay_awake(self) -> None:
         while True:
-            self._look(self._wakefulness)
-            if self._is_reading:
-                self._look(self._reading)
+            self._look()
             await asyncio.sleep(LOOK_S)
 
-    def _look(self, wakefulness: Wakefulness) -> None:
-        if seconds := wakefulness.look(asyncio.get_running_loop().time()):
+    def _look(self) -> None:
+        if seconds := self._wakefulness.look(asyncio.get_running_loop().time()):
             self.receive(Hung(seconds))
 
     # --- what the machine wants ---
@@ -302,7 +309,10 @@ class ClientManagerNode:
                 self._by_number[number].links[name].send(asked)
             case Gauge(number):
                 self._gauged.append(number)
+            case Heed(number, is_heard):
+                self._heed(number, is_heard=is_heard)
             case Hang(number, reason, at_once):
+                self._unheard.discard(number)
                 stream = self._streams.pop(number, None)
                 if stream is not None and at_once:
                     stream.abort(reason)
@@ -313,6 +323,18 @@ class ClientManagerNode:
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
 
+    def _heed(self, number: int, *, is_heard: bool) -> None:
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        if not is_heard:
+            self._unheard.add(number)
+            stream.pause_reading()
+        else:
+            self._unheard.discard(number)
+            if stream.is_writable:
+                stream.resume_reading()
+
     def _end_turn(self) -> None:
         for stream in self._dirty:
             stream.flush()
@@ -321,15 +343,6 @@ class ClientManagerNode:
         for channel in self._channels:
             for keeper in channel.links.values():
                 keeper.flush()
-        is_reading = self._machine.unordered_bytes < UNREAD_FACTOR * self._file.channel_bytes_max
-        if is_reading is not self._is_reading:
-            self._is_reading = is_reading
-            self._look(self._reading)
-            for stream in self._streams.values():
-                if is_reading and stream.is_writable:
-                    stream.resume_reading()
-                else:
-                    stream.pause_reading()
 
     def _answer_gauges(self) -> None:
         """A stream that is full says by itself when it is not any more."""

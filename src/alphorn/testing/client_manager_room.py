@@ -11,6 +11,7 @@ from typing import Any
 from alphorn.bus.config import MemberConfig, Role
 from alphorn.bus.machine import Deliver
 from alphorn.client_manager import machine as cm
+from alphorn.client_manager.channel import ENTRY_WORK, UNDER_WAY_MAX
 from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.hearing import Hearing
@@ -41,6 +42,7 @@ class ClientManagerRoom:
         "_next_stream",
         "_schedule",
         "_seats",
+        "_unheard",
         "largest_frame_bytes",
         "machine",
         "turns",
@@ -112,10 +114,15 @@ class ClientManagerRoom:
             cache_bytes=CACHE_BYTES,
             session_bytes_max=self._limits.session_bytes_max,
             consumer_bytes_max=self._limits.consumer_bytes_max,
+            channel_bytes_max=self._limits.channel_bytes_max,
+            load_max=self._limits.load_max,
+            entry_work=1 if self._limits.is_tight else ENTRY_WORK,
+            under_way_max=1 if self._limits.is_tight else UNDER_WAY_MAX,
         )
         self.machine = ClientManager(settings, ids, origins=[seat.origin for seat in self._seats])
         self.turns = Turns(node, self.machine, self._perform)
         self._clients: dict[int, StreamEnd] = {}
+        self._unheard: dict[int, list[bytes]] = {}
         self._next_stream = 0
         for seat in self._seats:
             seat.begin(self.turns)
@@ -143,12 +150,27 @@ class ClientManagerRoom:
             self.turns.resume()
 
     def _on_said(self, number: int, turns: Turns, data: bytes) -> None:
+        if turns is self.turns and number in self._unheard:
+            self._unheard[number].append(data)  # it stays in the stream
+            return
         self.largest_frame_bytes = max(self.largest_frame_bytes, len(data))
         turns.receive(cm.Said(number, native.decode_client(data[native.LENGTH_BYTES :])))
 
     def _on_closed(self, number: int, turns: Turns, reason: str) -> None:
-        if turns is self.turns and self._clients.pop(number, None) is not None:
+        if turns is not self.turns or number not in self._clients:
+            return
+        self._heed(number, is_heard=True)  # what came before the end of a stream is read before that
+        if self._clients.pop(number, None) is not None:
             turns.receive(cm.Closed(number, reason))
+
+    def _heed(self, number: int, *, is_heard: bool) -> None:
+        if not is_heard:
+            self._unheard.setdefault(number, [])
+            return
+        turns = self.turns
+        for data in self._unheard.pop(number, ()):
+            if turns is not None and number in self._clients:
+                self._on_said(number, turns, data)
 
     def _perform(self, output: cm.Output) -> None:
         match output:
@@ -166,6 +188,8 @@ class ClientManagerRoom:
                 turns = self.turns
                 if number in self._clients and turns is not None:
                     self._schedule.after(0.0, turns.receive, cm.Writable(number, True))
+            case cm.Heed(number, is_heard):
+                self._heed(number, is_heard=is_heard)
             case cm.Hang(number, _):
                 end = self._clients.pop(number, None)
                 if end is not None:

@@ -58,6 +58,9 @@ class LimitsPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_lengths: dict[str, int]  # destination → messages before its producers wait; others have no limit
     session_bytes_max: int
     consumer_bytes_max: int
+    channel_bytes_max: int = 16 << 20
+    load_max: int = 1000
+    is_tight: bool = False  # each command is an entry of its own, and one is under way: clients take turns all the time
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +140,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         ),
         client_managers=managers,
         clients=_with_staged(clients, jobs, STAGED_QUEUE),
-        limits=_draw_limits(stream),
+        limits=_draw_limits(stream, Random(f"{seed}/turns")),
         policies=policies,
         retained=_draw_retained(Random(f"{seed}/retained")),
         faults=tuple(sorted(stream.sample(CLUSTER_FAULTS, count))),
@@ -232,13 +235,16 @@ def _with_staged(clients: tuple[ClientPlan, ...], stream: Random, queue: str) ->
     )
 
 
-def _draw_limits(stream: Random) -> LimitsPlan:
+def _draw_limits(stream: Random, turns: Random) -> LimitsPlan:
     """Some destinations are full after a few messages, and some Client Managers take or pass on little at a time."""
     lengths = {name: stream.choice((0, 0, 2, 6)) for name in DESTINATIONS}
     return LimitsPlan(
         max_lengths={name: length for name, length in lengths.items() if length},
         session_bytes_max=stream.choice((60, 1 << 20)),
         consumer_bytes_max=stream.choice((20, 1 << 20)),
+        channel_bytes_max=turns.choice((400, 2_000, 16 << 20)),
+        load_max=turns.choice((2, 1000)),
+        is_tight=turns.random() < 0.5,
     )
 
 
