@@ -28,7 +28,7 @@ def start_of(view: ClusterView, bound: Bound) -> Offset:
 def end_of(view: ClusterView, bound: Bound) -> Offset:
     """Where reading ends; channels that numbers do not name end with their newest entry, and none goes beyond it."""
     latest = view.resolve(LATEST)
-    found = channels_of(latest if bound.kind == "latest" else view.resolve(bound))
+    found = channels_of(latest if bound.kind == "latest" else view.resolve(bound, latest))
     return canonical({channel: min(number, found.get(channel, number)) for channel, number in latest.items()})
 
 
@@ -39,7 +39,7 @@ def reach(view: ClusterView, options: SourceOptions, start: Offset, latest: Offs
     for ever. Limits hold for messages and bytes together.
     """
     channels = view.channels()
-    found = view.destinations(channels)
+    found = view.destinations(channels, latest)
     amounts: dict[str, list[Amount]] = {}
     step = 1 if is_limited else 0
     for channel, first, end in between(start, latest):
@@ -64,7 +64,7 @@ def slices(view: ClusterView, options: SourceOptions, start: Offset, end: Offset
     if not ranges:
         return []
     channels = view.channels()
-    found = view.destinations(channels)
+    found = view.destinations(channels, channels_of(end))
     for channel, first, last in ranges:
         if channel not in channels:
             _vanished(options, channel, first, last)
