@@ -21,12 +21,13 @@ from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
 from alphorn.model.commands import CONNECTION_BYTES, key_of
 from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
-from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
+from alphorn.model.errors import Blocked, Error, Misuse, PeerViolation, Postponed, Unavailable
 from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged
 from alphorn.model.log_conversation import Stage as StageFrame
 
 IN_FLIGHT_BYTES = 4 << 20
 TIMEOUT_S = 60.0
+PAUSE_S = 0.5  # before the same is sent again
 _ORDINAL_BITS = 32
 BATCH_MAX = (1 << 30) - 1
 
@@ -71,6 +72,8 @@ class Stager:
         self._ordinal = 0  # of the next message
         self._sent = 0  # bytes; this thread's
         self._answered = 0  # bytes; the connection's own thread's
+        self._postponed: list[tuple[Callable[[int], StageFrame], int]] = []  # the disks had no room
+        self._reason = ""  # why they had none, until they take something again
         self._failure: Error | None = None
 
     def add(self, destination: str, blob: bytes, count: int, flags: int) -> None:
@@ -96,7 +99,7 @@ class Stager:
         )
         size = len(blob)
         self._sent += size
-        _request(self._connection, make, partial(self._on_answer, size))
+        self._send(make, size)
         self._channels[channel] = (parts + 1, messages + count)
         self._ordinal += count
         self._wait(IN_FLIGHT_BYTES)
@@ -117,19 +120,47 @@ class Stager:
         place = self._places[destination] = self._connection._line.core.remember_place(name, answer)
         return place
 
+    def _send(self, make: Callable[[int], StageFrame], size: int) -> None:
+        _request(self._connection, make, partial(self._on_answer, make, size))
+
     def _wait(self, bytes_max: int) -> None:
-        is_done = self._line.wait_for(
-            lambda: self._sent - self._answered <= bytes_max or self._failure is not None, self._timeout_s
-        )
-        if self._failure is not None:
-            raise again(self._failure)
+        """Waits until no more than so much is under way; what was postponed meanwhile is sent again, now and then."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            is_done = self._line.wait_for(
+                lambda: self._failure is not None or self._postponed or self._sent - self._answered <= bytes_max,
+                max(0.0, left),
+            )
+            if self._failure is not None:
+                raise again(self._failure)
+            if not self._postponed:
+                break
+            if left <= 0:
+                break
+            self._line.wait_for(lambda: self._failure is not None, min(left, PAUSE_S))
+            self._send_again()
+        if self._reason:
+            raise Blocked(self._reason)
         if not is_done:
             raise _overdue("take staged messages", self._timeout_s)
 
-    def _on_answer(self, size: int, answer: Answer | Error) -> None:
+    def _send_again(self) -> None:
+        with self._line.lock:
+            postponed, self._postponed = self._postponed, []
+        for make, size in postponed:
+            self._send(make, size)
+
+    def _on_answer(self, make: Callable[[int], StageFrame], size: int, answer: Answer | Error) -> None:
+        if isinstance(answer, Postponed):
+            self._postponed.append((make, size))
+            self._reason = str(answer)
+            return
         self._answered += size
         if isinstance(answer, Error):
             self._failure = self._failure or answer
+        else:
+            self._reason = ""
 
 
 def publish_staged(

@@ -44,10 +44,11 @@ class FlowControl:
     def reason_at(self, place: int) -> str:
         """Why a destination takes nothing at the moment; empty when it does."""
         place = self._moving.current(place)
-        reason = self._full.get(place, "")
-        if not reason and (stores := self._stores[parts_of(place)[0]]):
-            reason = next(iter(stores.values()))
-        return reason
+        return self._full.get(place, "") or self.store_reason(parts_of(place)[0])
+
+    def store_reason(self, channel: int) -> str:
+        """Why the disks of a channel take nothing at the moment; empty when they do."""
+        return next(iter(self._stores[channel].values()), "")
 
     def enter(self, connection: Connection, place: int) -> None:
         """A connection may send to this destination: it hears of its state from now on."""
@@ -150,10 +151,6 @@ class FlowControl:
     def _of_channel(self, channel: int) -> list[int]:
         """The places of destinations that are on a channel now."""
         return [place for place in self._likely if parts_of(self._moving.current(place))[0] == channel]
-
-    def has_room(self, channel: int) -> bool:
-        """Whether the disks of a channel have room."""
-        return not self._stores[channel]
 
     def _tell(self, connections: Iterable[Connection], places: list[int]) -> None:
         for connection in connections:
