@@ -38,6 +38,8 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     writer = state.writers.use(command.writer)
     if not _is_wanted(state, writer, command.batch):
         return
+    attempt = (command.batch, command.partition, command.attempt)
+    writer.make_way(attempt)
     if writer.parts >= STAGED_PARTS_MAX:
         raise Blocked(f"the writer {command.writer} has {STAGED_PARTS_MAX} batches staged; publish or drop them first")
     part = StagedPart(
@@ -52,7 +54,7 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
         command.timestamp,
         len(command.blob),
     )
-    writer.add((command.batch, command.partition, command.attempt), part)
+    writer.add(attempt, part)
 
 
 def publish_staged(state: State, command: PublishStaged, place: int, effects: list[Effect]) -> None:
