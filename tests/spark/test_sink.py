@@ -1,9 +1,15 @@
 """The sink over a real Spark and a real cluster: everything once, whatever fails."""
 
 import os
+import pickle
 import signal
 
+import pyarrow
 import pytest
+
+import alphorn
+from alphorn.spark.options import sink_options
+from alphorn.spark.sink import BatchSink
 
 TIMEOUT = "30"
 
@@ -94,6 +100,14 @@ def test_nothing_of_a_failed_job_is_seen(spark, save, load, connection, target):
     with pytest.raises(Exception, match="broken"):
         save(frame, target)
     assert load(target).count() == 0
+
+
+def test_a_failed_job_leaves_nothing_staged_not_even_of_the_task_that_failed(cluster, connection):
+    sink = BatchSink(sink_options({"url": cluster.url, "destination": "queue:given-up", "timeout": TIMEOUT}))
+    staged = sink.write(iter([pyarrow.RecordBatch.from_pydict({"body": ["a", "b"]})]))
+    pickle.loads(pickle.dumps(sink)).abort([None])
+    with pytest.raises(alphorn.Unavailable, match="is not staged here as it was sent; run the batch again"):
+        sink.commit([staged])
 
 
 def test_a_retried_task_writes_once(spark, save, load, target, tmp_path):

@@ -11,18 +11,20 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from alphorn.client.blocking.connection import Connection, connect
-from alphorn.client.staging import Staged, Stager, Staging, drop_staged, publish_staged
+from alphorn.client.staging import Staged, Stager, Staging, ask_channels, drop_staged, publish_staged
 from alphorn.model.errors import Misuse
 from alphorn.spark.options import SinkOptions
 from alphorn.spark.packing import IGNORED, TAKEN, pack
 
 _ATTEMPT_BITS = 62
+ABORT_S = 5.0  # a cluster that is away lets go by itself; the job has failed, and its error is waited for
 
 
 @dataclasses.dataclass
@@ -71,8 +73,12 @@ class BatchSink(DataSourceArrowWriter):
         _publish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Lets go of what was staged."""
-        _drop(self._options, messages)
+        """Lets go of what was staged, by tasks that failed too: nobody else comes back for it."""
+        timeout_s = min(self._options.timeout_s, ABORT_S)
+        with _connect(msgspec.structs.replace(self._options, timeout_s=timeout_s)) as connection:
+            known = ask_channels(connection, timeout_s=timeout_s)
+            served = [number for number, channel in enumerate(known) if channel.servers]
+            drop_staged(connection, self._writer, self._options.batch, served, timeout_s=timeout_s)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -95,7 +101,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         _publish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Lets go of what was staged."""
+        """Lets go of what was staged; what failed tasks left, of a writer that is unknown here, makes way for newer."""
         _drop(self._options, messages)
 
 
