@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.writers import ATTEMPTS_MAX, STAGED_IDLE_MS, WRITER_IDLE_MS
 from alphorn.model.commands import (
@@ -79,6 +80,16 @@ def test_a_batch_is_published_once(bench: Log) -> None:
     assert bench.apply(PublishStaged("w", 0, [(0, 8, 1, 1)])) == []
     assert bench.pending(queue) == [(1, 1)]
     assert list(bench.engine.retained()) == [(2, 2)], "what came too late is not kept"
+
+
+def test_a_writer_that_has_gone_back_is_told_of_its_newest_batch(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    for number in range(4):
+        bench.apply(staged(queue, "a", batch_number=number), PublishStaged("w", number, [(0, 7, 1, 1)]))
+    assert bench.apply(staged(queue, "a", batch_number=3, attempt=8)) == [], "a batch that is run again is no news"
+    assert bench.apply(staged(queue, "a", batch_number=2, attempt=8)) == [Answer(0, number=3)]
+    assert bench.apply(PublishStaged("w", 2, [(0, 8, 1, 1)])) == []
+    assert bench.pending(queue) == [(1, 4)]
 
 
 def test_a_part_that_comes_twice_is_stored_once(bench: Log) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import signal
 
 import pyarrow
@@ -149,6 +150,24 @@ def test_a_stream_is_written_once(stream, run, load, send, topic, target, tmp_pa
     assert {row.id for row in load(target).collect()} == ids
     assert load(target).count() == 30
     assert load(target).select("body").distinct().count() == 30
+
+
+def test_a_query_with_an_older_checkpoint_is_stopped_before_it_leaves_rows_out(
+    stream, run, load, send, topic, target, tmp_path
+):
+    frame = stream(topic, start="earliest", columns="body")
+    send(topic, "a")
+    run(frame, target, tmp_path / "query")
+    shutil.copytree(tmp_path / "query", tmp_path / "older")
+    for body in "bc":
+        send(topic, body)
+        run(frame, target, tmp_path / "query")
+    send(topic, "d")
+    with pytest.raises(Exception, match="this query has written batch 2 before, and now comes with batch 1 again"):
+        run(frame, target, tmp_path / "older")
+    assert sorted(bytes(row.body) for row in load(target).collect()) == [b"a", b"b", b"c"]
+    run(frame, target, tmp_path / "query")
+    assert sorted(bytes(row.body) for row in load(target).collect()) == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_job_that_names_itself_writes_each_batch_once(spark, save, load, target):

@@ -20,7 +20,7 @@ from alphorn.client.choices import check_destination
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
 from alphorn.model.commands import CONNECTION_BYTES, key_of
-from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
+from alphorn.model.conversation import AnyClientFrame, Done, Resolve, parts_of
 from alphorn.model.errors import Blocked, Error, Misuse, PeerViolation, Postponed, Unavailable
 from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged
 from alphorn.model.log_conversation import Stage as StageFrame
@@ -54,6 +54,7 @@ class Staged(msgspec.Struct, frozen=True):
     attempt: int
     channels: dict[int, tuple[int, int]]
     homes: dict[str, int] = {}
+    newest: int = 0  # batch of the writer that is published, where that is later than this one
 
 
 class Stager:
@@ -74,6 +75,7 @@ class Stager:
         self._answered = 0  # bytes; the connection's own thread's
         self._postponed: list[tuple[Callable[[int], StageFrame], int]] = []  # the disks had no room
         self._reason = ""  # why they had none, until they take something again
+        self._newest = 0  # published batch of this writer that was told of
         self._failure: Error | None = None
 
     def add(self, destination: str, blob: bytes, count: int, flags: int) -> None:
@@ -108,7 +110,7 @@ class Stager:
         """Waits until everything is committed; raises what went wrong."""
         self._wait(0)
         homes = {destination: parts_of(place)[0] for destination, place in self._places.items()}
-        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes)
+        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes, self._newest)
 
     def _find(self, destination: str) -> int:
         """A destination's place; it is created where it does not exist."""
@@ -159,8 +161,10 @@ class Stager:
         self._answered += size
         if isinstance(answer, Error):
             self._failure = self._failure or answer
-        else:
-            self._reason = ""
+            return
+        self._reason = ""
+        if isinstance(answer, Done):
+            self._newest = max(self._newest, answer.number)
 
 
 def publish_staged(

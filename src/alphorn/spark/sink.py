@@ -94,7 +94,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         if query is None or batch is None:
             raise Misuse("the stream sink was called outside of a streaming query; start it with writeStream")
-        return _stage(self._options, query, int(batch), iterator)
+        message = _stage(self._options, query, int(batch), iterator)
+        if message.staged.newest > message.batch:
+            raise Misuse(
+                f"this query has written batch {message.staged.newest} before, and now comes with batch {batch} again: "
+                "its checkpoint is older than that, and what it reads now would be left out; begin with a new "
+                "checkpoint, and choose with the option start what is written again"
+            )
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publishes the batch; a second time changes nothing."""
