@@ -93,6 +93,7 @@ def test_an_archive_that_is_none_is_named(tmp_path: Path) -> None:
         {"destination": "topic:a", "maxMessagesPerTrigger": "many"},
         {"destination": "topic:a", "maxBytesPerTrigger": "-1"},
         {"destination": "topic:a", "minPartitions": "0"},
+        {"destination": "topic:a", "subscription": "s" * 256},
         {"destination": "topic:a", "maxBytesPerPartition": str(10**30)},
         {"destination": "topic:a", "maxBytesPerTrigger": "1" * 5000},
         {"destination": "topic:a", "start": '{"main": 1%s}' % ("0" * 30)},

@@ -20,6 +20,7 @@ from alphorn.spark.schema import COLUMNS, EXTRA_COLUMNS
 
 BYTES_PER_PARTITION = 64 << 20
 NUMBER_MAX = (1 << 62) - 1  # what is larger is a mistake, and does not fit frames
+SUBSCRIPTION_CHARACTERS_MAX = 255  # what the log remembers a reader by
 WRITER_CHARACTERS_MAX = 200  # the log's name of a writer says more than this one
 Tier = Literal["auto", "live", "archive"]
 _BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
@@ -98,7 +99,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         max_bytes_per_partition=_number(given, "maxBytesPerPartition", BYTES_PER_PARTITION, least=1),
         fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
         read_from=_read_from(given.get("readFrom", "any")),
-        subscription=given.get("subscription", ""),
+        subscription=_subscription(given.get("subscription", "")),
         columns=_columns(given.get("columns")),
         pushes_filters=_truth(given, "pushdown", default=False),
         timeout_s=_seconds(given),
@@ -219,6 +220,14 @@ def _read_from(text: str) -> ReadFrom:
     if text not in ("backup", "any", "primary"):
         raise Misuse(f"the option readFrom is {text!r}; it is backup, any or primary")
     return cast(ReadFrom, text)
+
+
+def _subscription(name: str) -> str:
+    if len(name) > SUBSCRIPTION_CHARACTERS_MAX:
+        raise Misuse(
+            f"the option subscription is longer than {SUBSCRIPTION_CHARACTERS_MAX} characters; choose a shorter name"
+        )
+    return name
 
 
 def _tier(text: str) -> Tier:
