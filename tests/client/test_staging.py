@@ -20,6 +20,7 @@ class Line:
         self.homes = {"queue:a": 0, "queue:b": 1}
         self.asked: list[object] = []
         self.full = 0  # so many batches more find no room
+        self.slow: list[Callable[[object], None]] | None = None  # or they are answered later: these are to be told
         self.lock = threading.Lock()
         self.core = types.SimpleNamespace(request=self._request, remember_place=Whereabouts().remember)
 
@@ -31,6 +32,8 @@ class Line:
         elif isinstance(frame, Stage) and self.full:
             self.full -= 1
             on_answer(Postponed("the store of mm1 is full"))
+        elif isinstance(frame, Stage) and self.slow is not None:
+            self.slow.append(on_answer)
         else:
             on_answer(Done(1))
 
@@ -88,6 +91,16 @@ def test_what_finds_no_room_is_staged_again_as_it_was(line: Line) -> None:
     assert stage(line, 0, "queue:a", "queue:a").channels == {0: (2, 4)}
     parts = [frame.part for frame in line.asked if isinstance(frame, Stage)]
     assert parts == [0, 0, 0, 0, 1]
+
+
+def test_nobody_waits_for_the_answer_to_what_was_sent_again_while_there_is_room_for_more(line: Line) -> None:
+    line.full, line.slow = 1, []
+    stager = stager_of(line, 0)
+    stager.add("queue:a", b"blob", 2, 0)
+    stager.add("queue:a", b"blob", 2, 0)
+    for answer in line.slow:
+        answer(Done(1))
+    assert stager.finish().channels == {0: (2, 4)}
 
 
 def test_a_disk_that_stays_full_is_named(line: Line) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from alphorn.client_manager.machine import Window
 from alphorn.model import commands, link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Done, Failed, place_of
@@ -71,6 +72,21 @@ def test_a_staged_batch_is_postponed_while_a_disk_of_its_channel_is_full() -> No
     managing.tell(link.Stored(""), "mm1")
     client.say(staged())
     assert isinstance(managing.entries[-1].commands[-1], commands.Stage)
+
+
+def test_a_staged_batch_is_postponed_while_too_much_waits_for_the_bus() -> None:
+    managing = Managing(channel_bytes_max=4000)
+    client = managing.connect()
+    managing.receive(Window(0, False))
+    blob = memoryview(msgspec.msgpack.encode([["a" * 1000]]))
+    client.say(*(staged(request, count=1, blob=blob, part=request) for request in range(1, 10)))
+    refused = client.take(Failed)
+    assert [failed.request for failed in refused] == [5, 6, 7, 8, 9]
+    assert {failed.error for failed in refused} == {"Postponed"}
+    assert managing.manager.unordered_bytes < 6000
+    managing.receive(Window(0, True))
+    client.say(staged(20))
+    assert client.take(Failed) == []
 
 
 def test_everything_is_ordered_again_for_a_new_primary() -> None:

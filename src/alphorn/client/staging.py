@@ -27,7 +27,8 @@ from alphorn.model.log_conversation import Stage as StageFrame
 
 IN_FLIGHT_BYTES = 4 << 20
 TIMEOUT_S = 60.0
-PAUSE_S = 0.5  # before the same is sent again
+_PAUSE_S_FIRST = 0.01  # before the same is sent again, and twice as long each time
+_PAUSE_S_MAX = 0.5
 _ORDINAL_BITS = 32
 BATCH_MAX = (1 << 30) - 1
 
@@ -73,8 +74,8 @@ class Stager:
         self._ordinal = 0  # of the next message
         self._sent = 0  # bytes; this thread's
         self._answered = 0  # bytes; the connection's own thread's
-        self._postponed: list[tuple[Callable[[int], StageFrame], int]] = []  # the disks had no room
-        self._reason = ""  # why they had none, until they take something again
+        self._postponed: list[tuple[Callable[[int], StageFrame], int]] = []  # the channel had no room
+        self._reason = ""  # why it had none, until it takes something again
         self._newest = 0  # published batch of this writer that was told of
         self._failure: Error | None = None
 
@@ -127,7 +128,7 @@ class Stager:
 
     def _wait(self, bytes_max: int) -> None:
         """Waits until no more than so much is under way; what was postponed meanwhile is sent again, now and then."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline, pause = time.monotonic() + self._timeout_s, _PAUSE_S_FIRST
         while True:
             left = deadline - time.monotonic()
             is_done = self._line.wait_for(
@@ -140,9 +141,10 @@ class Stager:
                 break
             if left <= 0:
                 break
-            self._line.wait_for(lambda: self._failure is not None, min(left, PAUSE_S))
+            self._line.wait_for(lambda: self._failure is not None, min(left, pause))
+            pause = min(_PAUSE_S_MAX, 2 * pause)
             self._send_again()
-        if self._reason:
+        if self._postponed or (self._reason and not is_done):
             raise Blocked(self._reason)
         if not is_done:
             raise _overdue("take staged messages", self._timeout_s)

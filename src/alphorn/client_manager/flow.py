@@ -50,6 +50,12 @@ class FlowControl:
         """Why the disks of a channel take nothing at the moment; empty when they do."""
         return next(iter(self._stores[channel].values()), "")
 
+    def channel_reason(self, channel: int) -> str:
+        """Why nothing more is let into a channel's log at the moment, whatever it is for; empty when it is."""
+        waiting = self._desk.channels[channel].unordered_bytes
+        is_full = waiting >= self._desk.settings.channel_bytes_max
+        return self.store_reason(channel) or (self._told(waiting) if is_full else "")
+
     def enter(self, connection: Connection, place: int) -> None:
         """A connection may send to this destination: it hears of its state from now on."""
         if place in connection.places:
@@ -224,8 +230,10 @@ class FlowControl:
     def _hold(self, connection: Connection, session: int, waiting: int) -> None:
         if session not in connection.on_hold:
             connection.on_hold.add(session)
-            reason = f"{waiting >> 10} KiB wait at {self._desk.settings.name} for their place in the log; go on later"
-            self._desk.reply(connection.stream, conversation.Hold(session, reason))
+            self._desk.reply(connection.stream, conversation.Hold(session, self._told(waiting)))
+
+    def _told(self, waiting: int) -> str:
+        return f"{waiting >> 10} KiB wait at {self._desk.settings.name} for their place in the log; go on later"
 
     def _release(self, connection: Connection, session: int) -> None:
         is_congested = any((connection, session) in sessions for sessions in self._congested)

@@ -56,14 +56,14 @@ class LogClients:
         desk.reply(connection.stream, ChannelsAnswer(frame.request, known))
 
     def on_stage(self, connection: Connection, frame: Stage) -> None:
-        """One staged batch, checked at the door like any other; while a disk of the channel is full it is postponed.
+        """One staged batch, checked at the door like any other, and postponed while its channel takes nothing.
 
         A destination that is full does not matter before it is published.
         """
         self._check_batch(frame)
         channel, number = parts_of(frame.place)
         self._check_channel(channel)
-        if reason := self._flow.store_reason(channel):
+        if reason := self._flow.channel_reason(channel):
             self._desk.fail(connection.stream, frame.request, Postponed(reason))
             return
         command = commands.Stage(
