@@ -131,7 +131,7 @@ def test_what_is_kept_no_more_is_said_exactly(group: Group) -> None:
 
     for replica in group.all:
         replica.change = outgrow
-    with pytest.raises(LostMessages, match="log entries 3 to 6;"):
+    with pytest.raises(LostMessages, match="log entries 3 to 6,"):
         group.read(group.reader(), 3)
     assert len(group.read(group.reader(requires_all=False), 3)) == 38
     assert len(group.read(group.reader(), 7)) == 30

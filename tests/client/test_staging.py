@@ -9,7 +9,7 @@ import pytest
 from alphorn.client.staging import Staged, Stager, Staging, attempts_by_channel, publish_staged
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.model.conversation import Done, Resolve, Resolved, place_of
-from alphorn.model.errors import Unavailable
+from alphorn.model.errors import Blocked, Postponed, Unavailable
 from alphorn.model.log_conversation import PublishStaged, Stage
 
 
@@ -19,6 +19,8 @@ class Line:
     def __init__(self) -> None:
         self.homes = {"queue:a": 0, "queue:b": 1}
         self.asked: list[object] = []
+        self.full = 0  # so many batches more find no room
+        self.slow: list[Callable[[object], None]] | None = None  # or they are answered later: these are to be told
         self.lock = threading.Lock()
         self.core = types.SimpleNamespace(request=self._request, remember_place=Whereabouts().remember)
 
@@ -27,6 +29,11 @@ class Line:
         self.asked.append(frame)
         if isinstance(frame, Resolve):
             on_answer(Resolved(1, place_of(self.homes[frame.destination], 7), frame.destination))
+        elif isinstance(frame, Stage) and self.full:
+            self.full -= 1
+            on_answer(Postponed("the store of mm1 is full"))
+        elif isinstance(frame, Stage) and self.slow is not None:
+            self.slow.append(on_answer)
         else:
             on_answer(Done(1))
 
@@ -77,6 +84,34 @@ def test_each_channel_is_asked_once_for_all_its_attempts(line: Line) -> None:
         PublishStaged(1, 0, "nightly", 7, [(0, 10, 1, 2)]),
         PublishStaged(2, 1, "nightly", 7, [(0, 10, 1, 2), (1, 11, 1, 2)]),
     ]
+
+
+def test_what_finds_no_room_is_staged_again_as_it_was(line: Line) -> None:
+    line.full = 3
+    assert stage(line, 0, "queue:a", "queue:a").channels == {0: (2, 4)}
+    parts = [frame.part for frame in line.asked if isinstance(frame, Stage)]
+    assert parts == [0, 0, 0, 0, 1]
+
+
+def test_nobody_waits_for_the_answer_to_what_was_sent_again_while_there_is_room_for_more(line: Line) -> None:
+    line.full, line.slow = 1, []
+    stager = stager_of(line, 0)
+    stager.add("queue:a", b"blob", 2, 0)
+    stager.add("queue:a", b"blob", 2, 0)
+    for answer in line.slow:
+        answer(Done(1))
+    assert stager.finish().channels == {0: (2, 4)}
+
+
+def test_a_disk_that_stays_full_is_named(line: Line) -> None:
+    line.full = 3
+    stager = Stager(
+        types.SimpleNamespace(_line=line),  # type: ignore[arg-type]
+        Staging(writer="nightly", batch=7, partition=0, attempt=1),
+        timeout_s=0.0,
+    )
+    with pytest.raises(Blocked, match="the store of mm1 is full"):
+        stager.add("queue:a", b"blob", 2, 0)
 
 
 def test_nothing_is_published_where_a_destination_was_found_on_two_channels(line: Line) -> None:

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from alphorn.model import commands
+from alphorn.client_manager.machine import Window
+from alphorn.model import commands, link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import Done, Failed, place_of
 from alphorn.model.log_conversation import (
@@ -56,6 +57,36 @@ def test_a_refusal_is_passed_on() -> None:
     assert managing.entries[-1].commands == [commands.PublishStaged("w", 4, [(3, 99, 1, 2)])]
     managing.answer(error="Unavailable", reason="it is not staged")
     assert client.take(Failed) == [Failed(8, "Unavailable", "it is not staged")]
+
+
+def test_a_staged_batch_is_postponed_while_a_disk_of_its_channel_is_full() -> None:
+    managing = Managing()
+    client = managing.connect()
+    ordered = len(managing.entries)
+    managing.tell(link.Stored("the store of mm1 is full"), "mm1")
+    client.say(staged())
+    assert client.take(Failed) == [Failed(7, "Postponed", "the store of mm1 is full")]
+    client.say(DropStaged(8, 0, "w", 3), PublishStaged(9, 0, "w", 4, [(3, 99, 1, 2)]))
+    kinds = [type(command) for entry in managing.entries[ordered:] for command in entry.commands]
+    assert kinds == [commands.DropStaged, commands.PublishStaged], "they bring nothing, and may make room"
+    managing.tell(link.Stored(""), "mm1")
+    client.say(staged())
+    assert isinstance(managing.entries[-1].commands[-1], commands.Stage)
+
+
+def test_a_staged_batch_is_postponed_while_too_much_waits_for_the_bus() -> None:
+    managing = Managing(channel_bytes_max=4000)
+    client = managing.connect()
+    managing.receive(Window(0, False))
+    blob = memoryview(msgspec.msgpack.encode([["a" * 1000]]))
+    client.say(*(staged(request, count=1, blob=blob, part=request) for request in range(1, 10)))
+    refused = client.take(Failed)
+    assert [failed.request for failed in refused] == [5, 6, 7, 8, 9]
+    assert {failed.error for failed in refused} == {"Postponed"}
+    assert managing.manager.unordered_bytes < 6000
+    managing.receive(Window(0, True))
+    client.say(staged(20))
+    assert client.take(Failed) == []
 
 
 def test_everything_is_ordered_again_for_a_new_primary() -> None:

@@ -12,7 +12,7 @@ from alphorn.message_manager.flow import FlowControl
 from alphorn.message_manager.reading import BATCH_BITS, Reading
 from alphorn.message_manager.status import About, Picture
 from alphorn.model import frame_kinds, link, log_link
-from alphorn.model.commands import NoteReader, PublishStaged, SetPolicy
+from alphorn.model.commands import DeleteDestination, NoteReader, PublishStaged, SetPolicy
 from alphorn.model.destinations import Policy
 from tests.message_manager.bench import batch, errors
 from tests.message_manager.test_staging import Log, staged
@@ -69,6 +69,21 @@ def test_a_retaining_topic_is_read_in_the_order_of_the_log(bench: Log) -> None:
     assert bodies(answer) == [f"{letter}{number}" for number in range(5) for letter in "ab"]
     assert [one.arrival for one in answer.batches] == [2, 3, 4, 5, 6]
     assert answer.next == (7, 0, 0), "no further than what is applied"
+
+
+def test_whoever_reads_what_was_deleted_meanwhile_is_told(bench: Log) -> None:
+    topic, other = bench.create("topic:t", retain_s=100.0), bench.create("topic:other", retain_s=100.0)
+    bench.publish(topic, "a")
+    not_yet = other + 1
+    assert scan(bench, topic, other, not_yet).kept_from == 0, "a replica that lags does not know what will be"
+    bench.apply(DeleteDestination(topic))
+    for read in ([topic], [topic, other]):
+        assert scan(bench, *read, first=(3, 0, 0)).kept_from == bench.engine.sequence + 1
+        measured = ask(bench, log_link.Measure(1, read, (3, 0, 0), FAR, 1, 1))
+        assert isinstance(measured, log_link.Measured)
+        assert measured.kept_from == bench.engine.sequence + 1
+    assert bench.create("topic:t", retain_s=100.0) == not_yet
+    assert scan(bench, other, not_yet).kept_from == 0, "one that was made again begins anew"
 
 
 def test_a_range_begins_and_ends_where_it_says(bench: Log) -> None:

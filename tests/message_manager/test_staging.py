@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from alphorn.message_manager.effects import Answer
 from alphorn.message_manager.engine import Engine
-from alphorn.message_manager.writers import STAGED_IDLE_MS, WRITER_IDLE_MS
+from alphorn.message_manager.writers import ATTEMPTS_MAX, STAGED_IDLE_MS, WRITER_IDLE_MS
 from alphorn.model.commands import (
     WRITER_NAME_MAX,
     DeleteDestination,
@@ -81,6 +82,16 @@ def test_a_batch_is_published_once(bench: Log) -> None:
     assert list(bench.engine.retained()) == [(2, 2)], "what came too late is not kept"
 
 
+def test_a_writer_that_has_gone_back_is_told_of_its_newest_batch(bench: Log) -> None:
+    queue = bench.create("queue:q")
+    for number in range(4):
+        bench.apply(staged(queue, "a", batch_number=number), PublishStaged("w", number, [(0, 7, 1, 1)]))
+    assert bench.apply(staged(queue, "a", batch_number=3, attempt=8)) == [], "a batch that is run again is no news"
+    assert bench.apply(staged(queue, "a", batch_number=2, attempt=8)) == [Answer(0, number=3)]
+    assert bench.apply(PublishStaged("w", 2, [(0, 8, 1, 1)])) == []
+    assert bench.pending(queue) == [(1, 4)]
+
+
 def test_a_part_that_comes_twice_is_stored_once(bench: Log) -> None:
     queue = bench.create("queue:q")
     bench.apply(staged(queue, "a"))
@@ -95,6 +106,23 @@ def test_only_the_attempts_that_are_named_become_visible(bench: Log) -> None:
     bench.apply(PublishStaged("w", 0, [(0, 8, 1, 2)]))
     assert bench.pending(queue) == [(1, 2)]
     assert bench.apply(PublishStaged("w", 0, [(0, 7, 1, 1)])) == []
+
+
+def test_attempts_that_nobody_will_publish_make_way_for_newer_ones(bench: Log) -> None:
+    """A query that fails at the same batch again and again, and is started each time, is never idle."""
+    queue = bench.create("queue:q")
+    for attempt in range(10 * ATTEMPTS_MAX):
+        bench.apply(staged(queue, "a", partition=0, attempt=100 - attempt))
+        bench.apply(staged(queue, "b", partition=0, attempt=100 - attempt, part=1))
+        bench.apply(staged(queue, "c", partition=1, attempt=attempt))
+    assert sum(last - first + 1 for first, last in bench.engine.retained()) == 3 * ATTEMPTS_MAX
+    twin = Engine.restore(bench.engine.checkpoint())
+    for engine in (bench.engine, twin):
+        sequence = engine.sequence + 1
+        engine.apply(sequence, Entry([staged(queue, "d", attempt=3)]))
+    assert checkpoint_of(twin) == checkpoint_of(bench.engine), "which one goes does not depend on who restarted"
+    bench.apply(PublishStaged("w", 0, [(0, 61, 2, 2), (1, 39, 1, 1)]))
+    assert bench.pending(queue) == [(1, 3)]
 
 
 def test_writers_do_not_know_each_other(bench: Log) -> None:

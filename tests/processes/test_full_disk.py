@@ -4,10 +4,12 @@ import contextlib
 import threading
 import time
 
+import msgspec
 import pytest
 
 import alphorn
 import alphorn.testing
+from alphorn.client.staging import Stager, Staging, drop_staged, publish_staged
 from alphorn.io.disk import tells_no_space
 from tests.semantics.waiting import QUIET_S, WAIT_S, until
 from tests.small_disks import fill, free, small_disk
@@ -79,6 +81,29 @@ def test_a_small_store_blocks_producers_and_not_consumers_and_recovers_when_it_i
         until(lambda: not any(node["blocked"] for node in stores(cluster).values()))
         until(lambda: sending.status() and not impatient.is_blocked())
         impatient.send("after", wait=True)
+        assert not cluster.endings
+
+
+@pytest.mark.requirement("FC-4")
+def test_what_is_staged_waits_for_room_too_and_is_let_go_when_its_writer_gives_up(tmp_path):
+    with limited_cluster(tmp_path, by="limit") as cluster, cluster.connect() as connection:
+        staging = Staging(writer="w", batch=0, partition=0, attempt=1)
+        stager = Stager(connection, staging, timeout_s=5.0)
+        blob = msgspec.msgpack.encode([[BODY] for _ in range(10)])
+
+        def stage_too_much():
+            for _ in range(2 * LIMIT // len(blob)):
+                stager.add("queue:bulk", blob, 10, 0)
+
+        with pytest.raises(alphorn.Blocked, match=r"the store of mm\d has"):
+            stage_too_much()
+        assert all(node["store_bytes"] < LIMIT for node in stores(cluster).values())
+        drop_staged(connection, "w", 0, [0])
+        until(lambda: not any(node["blocked"] for node in stores(cluster).values()))
+        again = Stager(connection, msgspec.structs.replace(staging, attempt=2))
+        again.add("queue:bulk", blob, 10, 0)
+        publish_staged(connection, "w", 0, [again.finish()])
+        assert connection.session().consumer("queue:bulk").receive(timeout=WAIT_S).body == BODY
         assert not cluster.endings
 
 

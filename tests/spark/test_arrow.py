@@ -58,6 +58,15 @@ def test_headers_are_unpacked_where_they_occur() -> None:
     assert (second["priority"], second["key"], second["properties"], second["expiration"]) == (4, None, None, None)
 
 
+def test_a_clock_that_is_far_off_stops_nobody_from_reading() -> None:
+    late = Packed(b"a", expiration=(1 << 63) - 1)
+    batches = [msgspec.structs.replace(scanned(late, flags=int(Flag.EXPIRATION)), timestamp=at) for at in (1 << 62, -7)]
+    found = table(*batches, columns=("timestamp", "expiration"))
+    moments = [found.column(name).cast(pyarrow.int64()).to_pylist() for name in ("timestamp", "expiration")]
+    most = ((1 << 63) - 1) // 1000 * 1000
+    assert moments == [[most, -7000], [most, most]]
+
+
 def test_few_columns_need_few() -> None:
     assert table(scanned(b"a"), columns=("sequence",)).to_pydict() == {"sequence": [9]}
     assert table(scanned(Packed(b"a", {"x": 1}), flags=1), columns=("body",)).to_pydict() == {"body": [b"a"]}
@@ -101,6 +110,14 @@ def test_bodies_alone_are_packed_as_bodies_alone() -> None:
 def test_rows_are_no_longer_than_they_must() -> None:
     rows = pyarrow.RecordBatch.from_pydict({"body": ["a", "b"], "priority": [None, 9], "type": [None, None]})
     assert packed(rows) == [("topic:t", [["a", None, 4], ["b", None, 9]], int(Flag.PRIORITY))]
+
+
+def test_an_expiration_is_kept_to_the_millisecond_and_one_before_1970_is_over() -> None:
+    moments = [None, 1_782_907_200_123_999, 0, -5_000_000, 1 << 62]
+    for zone in ("UTC", "Asia/Kolkata"):
+        column = pyarrow.array(moments, pyarrow.timestamp("us", zone))
+        [(_, rows, _)] = packed(pyarrow.RecordBatch.from_pydict({"body": ["a"] * 5, "expiration": column}))
+        assert [row[3] for row in rows] == [0, 1_782_907_200_123, 1, 1, (1 << 62) // 1000]
 
 
 def test_large_batches_are_cut() -> None:

@@ -5,6 +5,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from alphorn.client.log_reader import LogReader
 from alphorn.model.errors import Misuse, Unavailable
 from alphorn.model.log_conversation import ChannelKnown
 from alphorn.spark import cluster as spark_cluster
@@ -102,6 +103,66 @@ def test_a_channel_that_was_removed_is_not_asked(view, monkeypatch):
     assert list(view.channels()) == list(before)
     assert list(view.resolve(LATEST)) == list(before)
     assert [view._numbers[name] for name in before] == [0, 2], "the others keep their numbers"
+
+
+def test_a_destination_that_is_new_is_not_passed_over_where_a_replica_lags(cluster, connection, send, monkeypatch):
+    """A Message Manager that lags is asked by way of a Client Manager that was just started."""
+    connection.destinations.create("topic:lagging.old", retain=3600)
+    view = ClusterView(source_options({"url": cluster.url, "destination": "glob:topic:lagging.*", "timeout": "30"}))
+    try:
+        start = start_of(view, EARLIEST)
+        survey = LogReader.survey
+        before = {name: survey(view._readers[name], [], ["topic:lagging."]) for name in view.channels()}
+        connection.destinations.create("topic:lagging.new", retain=3600)
+        send("topic:lagging.new", "a")
+        end = view.resolve(LATEST)
+
+        def lagging(reader, names, prefixes=(), *, applied=0):
+            older = before[reader.channel]
+            return older if applied <= older.applied else survey(reader, names, prefixes, applied=applied)
+
+        ask = spark_cluster.ask_channels
+        deaf = lambda *given, **named: [msgspec.structs.replace(it, heard=0) for it in ask(*given, **named)]  # noqa: E731
+        monkeypatch.setattr(LogReader, "survey", lagging)
+        monkeypatch.setattr(spark_cluster, "ask_channels", deaf)
+        found = slices(view, options_of(view), start, end)
+        assert "topic:lagging.new" in [name for slice_ in found for name in slice_.destinations.values()]
+        assert reach(view, options_of(view), start, end, is_limited=True) == end
+    finally:
+        view.close()
+
+
+def test_destinations_that_are_made_while_a_stream_begins_are_read_whole(cluster, connection, send, monkeypatch):
+    view = ClusterView(source_options({"url": cluster.url, "destination": "glob:topic:meanwhile.*", "timeout": "30"}))
+    names = [f"topic:meanwhile.{letter}" for letter in "abcdef"]  # some on each channel
+    survey, asked = LogReader.survey, []
+
+    def meanwhile(reader, names_asked, prefixes=(), **named):
+        found = survey(reader, names_asked, prefixes, **named)
+        asked.append(reader.channel)
+        if len(asked) == len(view.channels()):
+            for name in names:
+                connection.destinations.create(name, retain=3600)
+                send(name, "a")
+        return found
+
+    monkeypatch.setattr(LogReader, "survey", meanwhile)
+    try:
+        start = view.resolve(EARLIEST)
+        found = slices(view, options_of(view), start, end_of(view, LATEST))
+        assert {name for slice_ in found for name in slice_.destinations.values()} == set(names)
+    finally:
+        view.close()
+
+
+def test_a_driver_follows_message_managers_to_other_addresses(view, monkeypatch, send, topic):
+    elsewhere = [msgspec.structs.replace(it, servers=[("gone", "127.0.0.1:1")]) for it in view.channels().values()]
+    view.close()
+    with monkeypatch.context() as before:
+        before.setattr(spark_cluster, "ask_channels", lambda *given, **named: elsewhere)
+        view.channels()
+    send(topic, "a")
+    assert slices(view, options_of(view), start_of(view, EARLIEST), end_of(view, LATEST))
 
 
 def test_numbers_are_for_channels_that_are_there(view):

@@ -1,6 +1,7 @@
 """Offsets, limits and shares: arithmetic that Spark never sees fail."""
 
 import json
+from collections import Counter
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from alphorn.client.log_reader import Amount, entry
 from alphorn.model.errors import Corruption
 from alphorn.spark.cluster import pieces
 from alphorn.spark.dividing import divide, limit
-from alphorn.spark.offsets import advanced, between, canonical, floors_of, gaps_of, with_floors
+from alphorn.spark.offsets import advanced, between, canonical, floors_of, gaps_of, turns_after, with_floors
 
 
 def amounts(*sizes: int, first: int = 1) -> list[Amount]:
@@ -72,6 +73,31 @@ def test_channels_share_a_limit_by_what_they_have() -> None:
 
 def test_there_is_always_progress() -> None:
     assert limit({"a": [], "b": amounts(50, 50)}, max_messages=10) == {"b": 2}
+
+
+def test_limits_hold_where_there_are_more_channels_than_messages_allowed() -> None:
+    assert limit({"a": amounts(1, 1), "b": amounts(1), "c": amounts(1)}, max_messages=1) == {"a": 2}
+    assert limit({"a": amounts(1, 1), "b": amounts(1), "c": amounts(1)}, max_messages=2) == {"a": 2, "b": 2}
+    assert limit({"a": amounts(80, 1), "b": amounts(70), "c": amounts(20)}, max_messages=100) == {"a": 2, "c": 2}
+
+
+@pytest.mark.parametrize("sizes", [(100, 1, 1), (1, 100, 100), (8, 8, 8), (1, 1, 1)])
+@pytest.mark.parametrize("maximum", [1, 10, 50])
+def test_no_channel_waits_for_ever_however_large_its_entries_and_busy_the_others(sizes, maximum) -> None:
+    """Each channel has entries of one size, and never an end."""
+    turns: list[str] = []
+    read: Counter[str] = Counter()
+    start = dict.fromkeys("abc", 1)
+    for _ in range(12):
+        there = dict(zip("abc", sizes, strict=True))
+        ordered = sorted(there, key=lambda it: turns.index(it) if it in turns else -1)
+        ends = limit({channel: amounts(*[there[channel]] * 60) for channel in ordered}, max_messages=maximum)
+        entries = {channel: end - 1 for channel, end in ends.items()}
+        total = sum(count * there[channel] for channel, count in entries.items())
+        assert 0 < total <= maximum or list(entries.values()) == [1], "only one entry alone may be more"
+        read.update(entries)
+        turns = turns_after(turns, start, {**start, **ends})
+    assert all(read[channel] >= 4 for channel in "abc")
 
 
 def test_an_entry_that_is_larger_than_a_limit_is_read_whole() -> None:

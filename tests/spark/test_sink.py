@@ -1,9 +1,16 @@
 """The sink over a real Spark and a real cluster: everything once, whatever fails."""
 
 import os
+import pickle
+import shutil
 import signal
 
+import pyarrow
 import pytest
+
+import alphorn
+from alphorn.spark.options import sink_options
+from alphorn.spark.sink import BatchSink
 
 TIMEOUT = "30"
 
@@ -96,6 +103,14 @@ def test_nothing_of_a_failed_job_is_seen(spark, save, load, connection, target):
     assert load(target).count() == 0
 
 
+def test_a_failed_job_leaves_nothing_staged_not_even_of_the_task_that_failed(cluster, connection):
+    sink = BatchSink(sink_options({"url": cluster.url, "destination": "queue:given-up", "timeout": TIMEOUT}))
+    staged = sink.write(iter([pyarrow.RecordBatch.from_pydict({"body": ["a", "b"]})]))
+    pickle.loads(pickle.dumps(sink)).abort([None])
+    with pytest.raises(alphorn.Unavailable, match="is not staged here as it was sent; run the batch again"):
+        sink.commit([staged])
+
+
 def test_a_retried_task_writes_once(spark, save, load, target, tmp_path):
     """A task that is killed after it has staged is run again by Spark (`local[2,3]` would; here the kill is staged by
     a row that kills its own worker the first time)."""
@@ -135,6 +150,24 @@ def test_a_stream_is_written_once(stream, run, load, send, topic, target, tmp_pa
     assert {row.id for row in load(target).collect()} == ids
     assert load(target).count() == 30
     assert load(target).select("body").distinct().count() == 30
+
+
+def test_a_query_with_an_older_checkpoint_is_stopped_before_it_leaves_rows_out(
+    stream, run, load, send, topic, target, tmp_path
+):
+    frame = stream(topic, start="earliest", columns="body")
+    send(topic, "a")
+    run(frame, target, tmp_path / "query")
+    shutil.copytree(tmp_path / "query", tmp_path / "older")
+    for body in "bc":
+        send(topic, body)
+        run(frame, target, tmp_path / "query")
+    send(topic, "d")
+    with pytest.raises(Exception, match="this query has written batch 2 before, and now comes with batch 1 again"):
+        run(frame, target, tmp_path / "older")
+    assert sorted(bytes(row.body) for row in load(target).collect()) == [b"a", b"b", b"c"]
+    run(frame, target, tmp_path / "query")
+    assert sorted(bytes(row.body) for row in load(target).collect()) == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_job_that_names_itself_writes_each_batch_once(spark, save, load, target):

@@ -278,12 +278,12 @@ class LogReader:
 
 
 class LostMessages(Unavailable):
-    """Messages that arrived with these log entries are kept no more."""
+    """Messages that arrived with these log entries are kept no more, or their destination is gone."""
 
     def __init__(self, channel: str, first: int, end: int) -> None:
         super().__init__(
-            f"channel {channel} keeps no more what arrived with log entries {first} to {end - 1}; let it retain more, "
-            "or go on without (failOnDataLoss=false)"
+            f"channel {channel} keeps no more what arrived with log entries {first} to {end - 1}, or its destination "
+            "was moved or deleted; let it retain more, or go on without (failOnDataLoss=false)"
         )
         self.channel = channel
         self.first = first

@@ -20,13 +20,15 @@ from alphorn.client.choices import check_destination
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer
 from alphorn.model.commands import CONNECTION_BYTES, key_of
-from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
-from alphorn.model.errors import Error, Misuse, PeerViolation, Unavailable
+from alphorn.model.conversation import AnyClientFrame, Done, Resolve, parts_of
+from alphorn.model.errors import Blocked, Error, Misuse, PeerViolation, Postponed, Unavailable
 from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged
 from alphorn.model.log_conversation import Stage as StageFrame
 
 IN_FLIGHT_BYTES = 4 << 20
 TIMEOUT_S = 60.0
+_PAUSE_S_FIRST = 0.01  # before the same is sent again, and twice as long each time
+_PAUSE_S_MAX = 0.5
 _ORDINAL_BITS = 32
 BATCH_MAX = (1 << 30) - 1
 
@@ -53,6 +55,7 @@ class Staged(msgspec.Struct, frozen=True):
     attempt: int
     channels: dict[int, tuple[int, int]]
     homes: dict[str, int] = {}
+    newest: int = 0  # batch of the writer that is published, where that is later than this one
 
 
 class Stager:
@@ -71,6 +74,9 @@ class Stager:
         self._ordinal = 0  # of the next message
         self._sent = 0  # bytes; this thread's
         self._answered = 0  # bytes; the connection's own thread's
+        self._postponed: list[tuple[Callable[[int], StageFrame], int]] = []  # the channel had no room
+        self._reason = ""  # why it had none, until it takes something again
+        self._newest = 0  # published batch of this writer that was told of
         self._failure: Error | None = None
 
     def add(self, destination: str, blob: bytes, count: int, flags: int) -> None:
@@ -96,7 +102,7 @@ class Stager:
         )
         size = len(blob)
         self._sent += size
-        _request(self._connection, make, partial(self._on_answer, size))
+        self._send(make, size)
         self._channels[channel] = (parts + 1, messages + count)
         self._ordinal += count
         self._wait(IN_FLIGHT_BYTES)
@@ -105,7 +111,7 @@ class Stager:
         """Waits until everything is committed; raises what went wrong."""
         self._wait(0)
         homes = {destination: parts_of(place)[0] for destination, place in self._places.items()}
-        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes)
+        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes, self._newest)
 
     def _find(self, destination: str) -> int:
         """A destination's place; it is created where it does not exist."""
@@ -117,19 +123,50 @@ class Stager:
         place = self._places[destination] = self._connection._line.core.remember_place(name, answer)
         return place
 
+    def _send(self, make: Callable[[int], StageFrame], size: int) -> None:
+        _request(self._connection, make, partial(self._on_answer, make, size))
+
     def _wait(self, bytes_max: int) -> None:
-        is_done = self._line.wait_for(
-            lambda: self._sent - self._answered <= bytes_max or self._failure is not None, self._timeout_s
-        )
-        if self._failure is not None:
-            raise again(self._failure)
+        """Waits until no more than so much is under way; what was postponed meanwhile is sent again, now and then."""
+        deadline, pause = time.monotonic() + self._timeout_s, _PAUSE_S_FIRST
+        while True:
+            left = deadline - time.monotonic()
+            is_done = self._line.wait_for(
+                lambda: self._failure is not None or self._postponed or self._sent - self._answered <= bytes_max,
+                max(0.0, left),
+            )
+            if self._failure is not None:
+                raise again(self._failure)
+            if not self._postponed:
+                break
+            if left <= 0:
+                break
+            self._line.wait_for(lambda: self._failure is not None, min(left, pause))
+            pause = min(_PAUSE_S_MAX, 2 * pause)
+            self._send_again()
+        if self._postponed or (self._reason and not is_done):
+            raise Blocked(self._reason)
         if not is_done:
             raise _overdue("take staged messages", self._timeout_s)
 
-    def _on_answer(self, size: int, answer: Answer | Error) -> None:
+    def _send_again(self) -> None:
+        with self._line.lock:
+            postponed, self._postponed = self._postponed, []
+        for make, size in postponed:
+            self._send(make, size)
+
+    def _on_answer(self, make: Callable[[int], StageFrame], size: int, answer: Answer | Error) -> None:
+        if isinstance(answer, Postponed):
+            self._postponed.append((make, size))
+            self._reason = str(answer)
+            return
         self._answered += size
         if isinstance(answer, Error):
             self._failure = self._failure or answer
+            return
+        self._reason = ""
+        if isinstance(answer, Done):
+            self._newest = max(self._newest, answer.number)
 
 
 def publish_staged(

@@ -85,7 +85,7 @@ class Administration:
         lines = self._log_lines
         lines.add(item.lines)
         listed = desk.directory.find(LOG_TOPIC)
-        if not self._flow.has_room(0):
+        if self._flow.store_reason(0):
             return  # they wait, as far as there is room for them
         if listed is not None:
             desk.channels[0].want(lines.publish(parts_of(listed.place)[1], item.now_ms))

@@ -99,7 +99,7 @@ class ClientManager:
             moving_conversation.Drain: self._placing.draining.on_drain,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
-            **LogClients(self._desk).handlers(),
+            **LogClients(self._desk, self._flow).handlers(),
         }
 
     def receive(self, item: Input, now: float) -> None:

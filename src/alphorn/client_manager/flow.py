@@ -46,10 +46,17 @@ class FlowControl:
     def reason_at(self, place: int) -> str:
         """Why a destination takes nothing at the moment; empty when it does."""
         place = self._moving.current(place)
-        reason = self._full.get(place, "")
-        if not reason and (stores := self._stores[parts_of(place)[0]]):
-            reason = next(iter(stores.values()))
-        return reason
+        return self._full.get(place, "") or self.store_reason(parts_of(place)[0])
+
+    def store_reason(self, channel: int) -> str:
+        """Why the disks of a channel take nothing at the moment; empty when they do."""
+        return next(iter(self._stores[channel].values()), "")
+
+    def channel_reason(self, channel: int) -> str:
+        """Why nothing more is let into a channel's log at the moment, whatever it is for; empty when it is."""
+        waiting = self._desk.channels[channel].unordered_bytes
+        is_full = waiting >= self._desk.settings.channel_bytes_max
+        return self.store_reason(channel) or (self._told(waiting) if is_full else "")
 
     def enter(self, connection: Connection, place: int) -> None:
         """A connection may send to this destination: it hears of its state from now on."""
@@ -153,10 +160,6 @@ class FlowControl:
         """The places of destinations that are on a channel now."""
         return [place for place in self._likely if parts_of(self._moving.current(place))[0] == channel]
 
-    def has_room(self, channel: int) -> bool:
-        """Whether the disks of a channel have room."""
-        return not self._stores[channel]
-
     def _tell(self, connections: Iterable[Connection], places: list[int]) -> None:
         for connection in connections:
             self._desk.reply(connection.stream, conversation.Flow(places, self.reason_at(places[0])))
@@ -239,8 +242,10 @@ class FlowControl:
     def _hold(self, connection: Connection, session: int, waiting: int) -> None:
         if session not in connection.on_hold:
             connection.on_hold.add(session)
-            reason = f"{waiting >> 10} KiB wait at {self._desk.settings.name} for their place in the log; go on later"
-            self._desk.reply(connection.stream, conversation.Hold(session, reason))
+            self._desk.reply(connection.stream, conversation.Hold(session, self._told(waiting)))
+
+    def _told(self, waiting: int) -> str:
+        return f"{waiting >> 10} KiB wait at {self._desk.settings.name} for their place in the log; go on later"
 
     def _release(self, connection: Connection, session: int) -> None:
         is_congested = any((connection, session) in sessions for sessions in self._congested)

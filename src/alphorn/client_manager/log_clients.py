@@ -8,9 +8,10 @@ from typing import Any
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk
+from alphorn.client_manager.flow import FlowControl
 from alphorn.model import commands
 from alphorn.model.conversation import Done, parts_of
-from alphorn.model.errors import PeerViolation
+from alphorn.model.errors import PeerViolation, Postponed
 from alphorn.model.link import Answered
 from alphorn.model.log_conversation import (
     ChannelKnown,
@@ -29,10 +30,11 @@ _KEY_BYTES = len(commands.key_of(bytes(commands.CONNECTION_BYTES), 0))
 class LogClients:
     """Their requests. Each ends as a command in the log, answered by the primary; again, it changes nothing."""
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_desk", "_flow")
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, flow: FlowControl) -> None:
         self._desk = desk
+        self._flow = flow
 
     def handlers(self) -> dict[type, Callable[[Connection, Any], None]]:
         """What is done with each kind of frame."""
@@ -54,9 +56,16 @@ class LogClients:
         desk.reply(connection.stream, ChannelsAnswer(frame.request, known))
 
     def on_stage(self, connection: Connection, frame: Stage) -> None:
-        """One staged batch, checked at the door like any other."""
+        """One staged batch, checked at the door like any other, and postponed while its channel takes nothing.
+
+        A destination that is full does not matter before it is published.
+        """
         self._check_batch(frame)
         channel, number = parts_of(frame.place)
+        self._check_channel(channel)
+        if reason := self._flow.channel_reason(channel):
+            self._desk.fail(connection.stream, frame.request, Postponed(reason))
+            return
         command = commands.Stage(
             number,
             frame.producer,
@@ -96,14 +105,18 @@ class LogClients:
         self, connection: Connection, request: int, channel: int, command: commands.AnyCommand, *, size: int = 0
     ) -> None:
         desk = self._desk
-        if not 0 <= channel < len(desk.channels) or desk.channels[channel].is_removed:
-            raise PeerViolation(f"there is no channel {channel}; ask for the channels first")
+        self._check_channel(channel)
 
         def on_done(answer: Answered) -> None:
             desk.reply(connection.stream, Done(request, answer.number))
 
         answer = desk.answer_to(connection, request, on_done)
         desk.channels[channel].request(command, answer, size=size, whose=connection.id)
+
+    def _check_channel(self, channel: int) -> None:
+        channels = self._desk.channels
+        if not 0 <= channel < len(channels) or channels[channel].is_removed:
+            raise PeerViolation(f"there is no channel {channel}; ask for the channels first")
 
     def _check_batch(self, frame: Stage) -> None:
         """Raises `PeerViolation` for what no correct library sends."""

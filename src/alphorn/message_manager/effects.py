@@ -131,7 +131,9 @@ class Answer(Effect, frozen=True, gc=False):
     """The outcome of the command at this place of the entry, where it is not plain success without a value."""
 
     command: int
-    number: int = 0  # of the destination or subscription that was asked for; the first counter that is postponed
+    # Of the destination or subscription that was asked for; the first counter that is postponed; a writer's newest
+    # batch, where it stages an older one.
+    number: int = 0
     error: str = ""  # class of model.errors; empty is success
     reason: str = ""  # the sentence for people
     position: int = 0  # how far a destination on its way was carried

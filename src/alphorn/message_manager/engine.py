@@ -142,6 +142,10 @@ class Engine:
         """All destinations by number; to look at, not to change."""
         return self._state.directory
 
+    def was_made(self, number: int) -> bool:
+        """Whether a destination has or had this number; where it is not there any more, it has moved or was deleted."""
+        return 0 < number < self._state.next_number
+
     @property
     def numbers(self) -> dict[Destination, int]:
         """The numbers of all destinations; to look at, not to change."""

@@ -203,10 +203,14 @@ def _first(engine: Engine, number: int) -> int:
 
 
 def _kept_from(engine: Engine, destinations: list[int]) -> int:
-    if any(engine.moves.home_of(number) is not None for number in destinations):
-        return engine.sequence + 1  # it has moved: whoever reads on is to notice
-    sources = [engine.destinations[number] for number in destinations if number in engine.destinations]
-    return max((_kept_from_of(engine, source) for source in sources), default=0)
+    """What is not there any more has moved or was deleted, and whoever reads on is to notice.
+
+    What is not there yet, on a replica that lags, has nothing so far.
+    """
+    made = [number for number in destinations if engine.was_made(number)]
+    if any(number not in engine.destinations or engine.moves.home_of(number) is not None for number in made):
+        return engine.sequence + 1
+    return max((_kept_from_of(engine, engine.destinations[number]) for number in made), default=0)
 
 
 def _kept_from_of(engine: Engine, source: Queue | Topic) -> int:

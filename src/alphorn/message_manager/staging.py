@@ -14,7 +14,7 @@ from itertools import takewhile
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from alphorn.message_manager.effects import Effect
+from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.publishing import check_batch, needs_headers, refusal_of, store
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.state import State
@@ -30,7 +30,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> None:
-    """Keeps a batch for later. One of a batch that is published already changes nothing."""
+    """Keeps a batch for later. One of a batch that is published already changes nothing.
+
+    Where a later batch is published too, the answer names that: whoever counts its batches has gone back.
+    """
     check_batch(command)
     _check_name(command.writer)
     if min(command.batch, command.partition, command.part) < 0 or command.flags & Flag.STREAM:
@@ -42,10 +45,13 @@ def stage(state: State, command: Stage, place: int, effects: list[Effect]) -> No
     _check_destination(state, command.destination, 0)
     writer = state.writers.use(command.writer)
     if not _is_wanted(state, writer, command.batch):
+        if command.batch < writer.published:
+            effects.append(Answer(place, number=writer.published))
         return
     attempt = (command.batch, command.partition, command.attempt)
     if writer.has_staged(attempt, command.part):
         return
+    writer.make_way(attempt)
     _check_room(state, writer, command)
     part = StagedPart(
         command.part,

@@ -3,7 +3,7 @@
 A batch is published once. So a writer that does not know whether it was may publish again, for as long as it is
 remembered: `WRITER_IDLE_MS` after it was last heard of, or until `WRITERS_MAX` others have come. What was staged and
 not published is let go after `STAGED_IDLE_MS`. Time comes from Ticks alone, so idleness counts from the first Tick
-after.
+after. A writer that fails at one batch again and again is not idle, so older attempts make way for newer ones.
 
 What a writer has published holds for all destinations that were in the channel since the batch before was published: no
 task of the batch found them elsewhere. One that came later from another channel has its own record: the newest batch
@@ -19,6 +19,7 @@ import msgspec
 STAGED_IDLE_MS = 24 * 3600 * 1000
 WRITER_IDLE_MS = 30 * STAGED_IDLE_MS
 WRITERS_MAX = 10_000
+ATTEMPTS_MAX = 4  # at one partition: a task and its double, and as many of a run that is not known to be over
 DESTINATIONS_MAX = 10_000  # of one writer: it is remembered what it has published into the latest
 
 Attempt = tuple[int, int, int]  # batch, partition, attempt
@@ -79,6 +80,18 @@ class Writer:
     def has_staged(self, attempt: Attempt, part: int) -> bool:
         """Whether a part is staged."""
         return part in self.staged.get(attempt, ())
+
+    def make_way(self, attempt: Attempt) -> None:
+        """An attempt is staged: where it is one too many at its partition, the one that began first is let go.
+
+        What began first is told from the log, so that all replicas say the same.
+        """
+        if attempt in self.staged:
+            return
+        others = [other for other in self.staged if other[:2] == attempt[:2]]
+        if len(others) >= ATTEMPTS_MAX:
+            oldest = min(others, key=lambda other: (min(part.sequence for part in self.staged[other].values()), other))
+            self._drop(oldest)
 
     def add(self, attempt: Attempt, part: StagedPart) -> None:
         """A part is staged; a second time it changes nothing."""

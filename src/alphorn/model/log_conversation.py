@@ -17,7 +17,11 @@ class Channels(ClientFrame, frozen=True, array_like=True, gc=False, tag=60):
 
 
 class Stage(ClientFrame, frozen=True, array_like=True, gc=False, tag=61):
-    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`."""
+    """A batch that nobody sees before `PublishStaged`. Answered by `Done` once it is committed, or `Failed`.
+
+    `Done` has the number of the writer's newest published batch where that is later than this one, which changes
+    nothing then. `Failed` with `Postponed` says that the channel has no room now: the same is sent again later.
+    """
 
     request: int
     place: int

@@ -19,6 +19,7 @@ from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Properties
 
 ROWS_MAX = 10_000  # of a record batch, by Spark's own measure
 BYTES_MAX = 4 << 20
+_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 TEXT = "text/plain; charset=utf-8"  # the content type of a body that was a str
 VALUE = "application/vnd.alphorn.value+json"  # and of one that was a JSON-like value
 
@@ -125,7 +126,7 @@ class _Columns:
                 prefix = self._repeated([f"ID:{batch.producer.hex()}:" for batch in self._batches], pyarrow.string())
                 return compute.binary_join_element_wise(prefix, self._counters().cast(pyarrow.string()), "")
             case "timestamp":
-                return self._repeated([batch.timestamp * 1000 for batch in self._batches], pyarrow.int64()).cast(kind)
+                return self._repeated([_micros(batch.timestamp) for batch in self._batches], pyarrow.int64()).cast(kind)
             case "producer":
                 return self._repeated([batch.producer.hex() for batch in self._batches], kind)
             case "producer_counter":
@@ -187,7 +188,7 @@ class _Columns:
         if name == "properties":
             return pyarrow.array([_texts(found) for found in values], kind)
         if name == "expiration":
-            return pyarrow.array([value * 1000 if value else None for value in values], pyarrow.int64()).cast(kind)
+            return pyarrow.array([_micros(value) if value else None for value in values], pyarrow.int64()).cast(kind)
         return pyarrow.array(values, kind)
 
 
@@ -197,6 +198,11 @@ def _mixed(numbers: "numpy.typing.NDArray[numpy.uint64]") -> "numpy.typing.NDArr
     mix = (mix ^ (mix >> numpy.uint64(30))) * numpy.uint64(MIX_1)
     mix = (mix ^ (mix >> numpy.uint64(27))) * numpy.uint64(MIX_2)
     return mix ^ (mix >> numpy.uint64(31))
+
+
+def _micros(time_ms: int) -> int:
+    """A time of a sender's clock, in Spark's unit; one that goes beyond is cut, and stops nobody from reading on."""
+    return 1000 * max(-_TIME_MS_MAX, min(_TIME_MS_MAX, time_ms))
 
 
 def _implied(kind: type) -> str | None:

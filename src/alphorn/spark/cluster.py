@@ -6,6 +6,8 @@ It holds connections, so it is made where it is used and never sent to another p
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+import msgspec
+
 from alphorn.client.blocking.connection import Connection, connect
 from alphorn.client.log_reader import Amount, LogReader, entry
 from alphorn.client.staging import ask_channels, note_reader
@@ -13,12 +15,13 @@ from alphorn.model.destinations import DestinationKind, parse_destination
 from alphorn.model.errors import InvalidDestination, Misuse, Unavailable
 from alphorn.model.globs import Glob
 from alphorn.model.log_conversation import ChannelKnown
-from alphorn.model.log_link import Place, SurveyedDestination
+from alphorn.model.log_link import Place, Surveyed, SurveyedDestination
 from alphorn.model.patterns import compile_expression, is_pattern, parse_pattern
 from alphorn.spark.offsets import FIRST, Offset, canonical, floors_of, gaps_of, with_floors
 from alphorn.spark.options import EARLIEST, Bound, SourceOptions
 
 Result = TypeVar("Result")
+_NOWHERE: Offset = {}
 
 
 class ClusterView:
@@ -28,6 +31,7 @@ class ClusterView:
         self._options = options
         self._connection: Connection | None = None
         self._readers: dict[str, LogReader] = {}
+        self._servers: dict[str, list[tuple[str, str]]] = {}  # whom these readers ask: a stream outlives many of them
         self._numbers: dict[str, int] = {}  # of channels, by name
         self._is_meant = matcher(options.destinations)
 
@@ -36,6 +40,7 @@ class ClusterView:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+        self._servers.clear()
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
@@ -44,10 +49,13 @@ class ClusterView:
         """All channels, by name, in the order of their numbers, but for those that were removed: nobody serves them."""
         found = self._with_connection(lambda it: ask_channels(it, timeout_s=self._options.timeout_s))
         self._numbers = {known.name: number for number, known in enumerate(found) if known.servers}
-        for known in found:
-            if known.servers and known.name not in self._readers:
-                self._readers[known.name] = self.reader(known)
-        return {known.name: known for known in found if known.servers}
+        served = {known.name: known for known in found if known.servers}
+        for name, known in served.items():
+            if self._servers.get(name) != known.servers:
+                if name in self._readers:
+                    self._readers[name].close()
+                self._servers[name], self._readers[name] = known.servers, self.reader(known)
+        return served
 
     def reader(self, known: ChannelKnown) -> LogReader:
         """A reader of one channel, by these options."""
@@ -60,18 +68,30 @@ class ClusterView:
             requires_all=options.fail_on_data_loss,
         )
 
-    def destinations(self, channels: Mapping[str, ChannelKnown]) -> dict[str, dict[int, SurveyedDestination]]:
-        """Of each channel the destinations that are read, by number.
+    def destinations(
+        self, channels: Mapping[str, ChannelKnown], end: Mapping[str, int] = _NOWHERE
+    ) -> dict[str, dict[int, SurveyedDestination]]:
+        """Of each channel the destinations that are read, by number; all of them that were there before `end`.
 
         Raises `InvalidDestination` for a name that nothing has, and `Misuse` for a topic that keeps nothing.
+        """
+        found = self._survey(channels, end)
+        return {name: {it.number: it for it in surveyed.destinations} for name, surveyed in found.items()}
+
+    def _survey(self, channels: Mapping[str, ChannelKnown], end: Mapping[str, int] = _NOWHERE) -> dict[str, Surveyed]:
+        """The same, and what it is the state of.
+
+        Whoever is asked must have applied all before `end`: one that lags does not know a destination that is new
+        there, and its messages would be passed over in silence.
         """
         exact = [name for name in self._options.destinations if not is_pattern(name)]
         patterns = [name for name in self._options.destinations if is_pattern(name)]
         prefixes = [prefix for name in patterns for prefix in _prefixes_of(name)]
-        made: dict[str, dict[int, SurveyedDestination]] = {}
+        made: dict[str, Surveyed] = {}
         missing = set(exact)
         for name, known in channels.items():
-            surveyed = self._readers[name].survey(exact, prefixes, applied=known.heard)
+            applied = max(known.heard, end.get(name, FIRST) - 1)
+            surveyed = self._readers[name].survey(exact, prefixes, applied=applied)
             found = [it for it in surveyed.destinations if self._is_meant(it.name)]
             missing -= {it.name for it in found}
             for it in found:
@@ -80,13 +100,14 @@ class ClusterView:
                         f"{it.name} keeps nothing for readers; give it a policy with retain, as in "
                         f'connection.destinations.policy("{it.name}", retain=86400)'
                     )
-            made[name] = {it.number: it for it in found if it.is_kept}
+            kept = [it for it in found if it.is_kept]
+            made[name] = msgspec.structs.replace(surveyed, destinations=kept)
         if missing:
             raise InvalidDestination(f"there is no {min(missing)}; create it, or send to it first")
         return made
 
-    def resolve(self, bound: Bound) -> Offset:
-        """Where reading begins or ends, as an offset."""
+    def resolve(self, bound: Bound, end: Mapping[str, int] = _NOWHERE) -> Offset:
+        """Where reading begins or ends, as an offset; found by those that have applied all before `end`."""
         channels = self.channels()
         if bound.kind == "latest":
             return self._latest(channels)
@@ -96,11 +117,10 @@ class ClusterView:
                 raise Misuse(f"the cluster has no channel {unknown[0]!r}; it has {', '.join(sorted(channels))}")
             return canonical(dict(bound.numbers))
         made: Offset = {}
-        for name, found in self.destinations(channels).items():
-            starts = {number: self._start_of(bound, name, it) for number, it in found.items()}
-            first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
-            gaps = {number: it.kept_from for number, it in found.items()}
-            made.update(with_floors(name, max(FIRST, first), starts, gaps))
+        for name, surveyed in self._survey(channels, end).items():
+            starts = {it.number: self._start_of(bound, name, it) for it in surveyed.destinations}
+            gaps = {it.number: it.kept_from for it in surveyed.destinations}
+            made.update(_begin(name, surveyed, starts, gaps))
         return canonical(made)
 
     def resolve_behind(self, bound: Bound, marks: Mapping[tuple[str, str], int]) -> Offset:
@@ -112,16 +132,15 @@ class ClusterView:
         self.check_archived(marks)
         channels = self.channels()
         made: Offset = {}
-        for name, found in self.destinations(channels).items():
+        for name, surveyed in self._survey(channels).items():
             starts, gaps = {}, {}
-            for number, it in found.items():
+            for it in surveyed.destinations:
                 if (it.name, name) in marks or name in bound.numbers:
-                    starts[number] = max(marks.get((it.name, name), 0) + 1, bound.numbers.get(name, FIRST))
+                    starts[it.number] = max(marks.get((it.name, name), 0) + 1, bound.numbers.get(name, FIRST))
                 else:
-                    starts[number] = self._start_of(EARLIEST, name, it)
-                    gaps[number] = it.kept_from
-            first = min(starts.values()) if starts else self._latest({name: channels[name]})[name]
-            made.update(with_floors(name, max(FIRST, first), starts, gaps))
+                    starts[it.number] = self._start_of(EARLIEST, name, it)
+                    gaps[it.number] = it.kept_from
+            made.update(_begin(name, surveyed, starts, gaps))
         return self.with_arrivals(canonical(made))
 
     def check_archived(self, marks: Mapping[tuple[str, str], int]) -> None:
@@ -244,6 +263,11 @@ class ClusterView:
         timeout_s = self._options.timeout_s
         self._connection = connect(self._options.url, connect_timeout=timeout_s, reconnect_timeout=timeout_s)
         return use(self._connection)
+
+
+def _begin(channel: str, surveyed: Surveyed, starts: Mapping[int, int], gaps: Mapping[int, int]) -> Offset:
+    """A channel's part of a start, where its destinations begin there; what was made since the survey is read whole."""
+    return with_floors(channel, max(FIRST, min([surveyed.applied + 1, *starts.values()])), starts, gaps)
 
 
 def pieces(floors: Mapping[int, int], first: Place, end: Place) -> list[tuple[Place, Place, list[int]]]:

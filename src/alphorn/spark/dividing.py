@@ -10,27 +10,37 @@ from itertools import pairwise
 from alphorn.client.log_reader import Amount
 from alphorn.model.log_link import Place
 
+_NO_LIMIT = 1 << 62
+
 
 def limit(amounts: Mapping[str, Sequence[Amount]], *, max_messages: int = 0, max_bytes: int = 0) -> dict[str, int]:
     """Up to where each channel is read so that all together keep both limits; 0 is no limit.
 
-    Channels share by what they have. As long as anything is there, at least one entry is read.
+    The first channel that has anything is read by an entry at least, however large that is, and each of the others
+    where there is room for one. What room is left then they share by what they have.
     """
-    amounts = {channel: _by_entry(found) for channel, found in amounts.items()}
-    messages = {channel: sum(amount.messages for amount in found) for channel, found in amounts.items()}
-    size = {channel: sum(amount.size for amount in found) for channel, found in amounts.items()}
-    all_messages, all_size = sum(messages.values()), sum(size.values())
+    room = [max_messages or _NO_LIMIT, max_bytes or _NO_LIMIT]
     ends: dict[str, int] = {}
+    more: dict[str, list[Amount]] = {}
     for channel, found in amounts.items():
-        if found:
-            messages_max = _share(max_messages, messages[channel], all_messages)
-            size_max = _share(max_bytes, size[channel], all_size)
-            ends[channel] = _reach(found, messages_max, size_max)
-    if not any(ends.values()):
-        for channel, found in amounts.items():
-            if found:
-                return {channel: found[0].end[0]}
-    return {channel: end for channel, end in ends.items() if end}
+        entries = _by_entry(found)
+        if entries and (not ends or _fits(entries[0], room)):
+            _take(entries[0], room)
+            ends[channel], more[channel] = entries[0].end[0], entries[1:]
+    have = {channel: _sum(found) for channel, found in more.items()}
+    whole = [sum(part) for part in zip(*have.values(), strict=True)] or [0, 0]
+    # Those that have least come first: what they are too small for goes to the others.
+    for channel in sorted(more, key=have.__getitem__):
+        part = have[channel]
+        share = [max(0, room[it]) * part[it] // whole[it] if whole[it] else 0 for it in (0, 1)]
+        for amount in more[channel]:
+            if not _fits(amount, share):
+                break
+            _take(amount, share)
+            _take(amount, room)
+            ends[channel] = amount.end[0]
+        whole = [whole[it] - part[it] for it in (0, 1)]
+    return ends
 
 
 def divide(amounts: Mapping[str, Sequence[Amount]], *, min_partitions: int, max_bytes: int) -> dict[str, list[Place]]:
@@ -64,22 +74,17 @@ def is_entry(place: Place) -> bool:
     return place[1:] == (0, 0)
 
 
-def _share(limit_: int, part: int, whole: int) -> int:
-    """A channel's part of a limit; 0 stays no limit."""
-    if not limit_ or whole <= limit_:
-        return 0
-    return max(1, limit_ * part // whole)
+def _fits(amount: Amount, room: Sequence[int]) -> bool:
+    return amount.messages <= room[0] and amount.size <= room[1]
 
 
-def _reach(found: Sequence[Amount], messages_max: int, size_max: int) -> int:
-    messages = size = end = 0
-    for amount in found:
-        messages += amount.messages
-        size += amount.size
-        if (messages_max and messages > messages_max) or (size_max and size > size_max):
-            break
-        end = amount.end[0]
-    return end
+def _take(amount: Amount, room: list[int]) -> None:
+    room[0] -= amount.messages
+    room[1] -= amount.size
+
+
+def _sum(found: Sequence[Amount]) -> tuple[int, int]:
+    return sum(amount.messages for amount in found), sum(amount.size for amount in found)
 
 
 def _by_entry(found: Sequence[Amount]) -> list[Amount]:

@@ -14,7 +14,7 @@ third kind, come from a queue's start with what nobody has consumed yet, althoug
 Both are gone as soon as the channel has passed them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from alphorn.model.errors import Corruption
@@ -75,6 +75,12 @@ def advanced(start: Mapping[str, int], reached: Mapping[str, int]) -> Offset:
         number = max(old.get(channel, FIRST), new.get(channel, FIRST))
         made.update(with_floors(channel, number, floors_of(start, channel), gaps_of(start, channel)))
     return canonical(made)
+
+
+def turns_after(turns: Sequence[str], start: Mapping[str, int], end: Mapping[str, int]) -> list[str]:
+    """Channels in the order in which they were last read from, after a batch from `start` to `end`."""
+    read = [channel for channel, _, _ in between(start, end)]
+    return [*(channel for channel in turns if channel not in read), *read]
 
 
 def between(start: Mapping[str, int], end: Mapping[str, int]) -> list[tuple[str, int, int]]:

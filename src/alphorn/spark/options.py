@@ -19,6 +19,8 @@ from alphorn.model.patterns import is_pattern, parse_pattern
 from alphorn.spark.schema import COLUMNS, EXTRA_COLUMNS
 
 BYTES_PER_PARTITION = 64 << 20
+NUMBER_MAX = (1 << 62) - 1  # what is larger is a mistake, and does not fit frames
+SUBSCRIPTION_CHARACTERS_MAX = 255  # what the log remembers a reader by
 WRITER_CHARACTERS_MAX = 200  # the log's name of a writer says more than this one
 Tier = Literal["auto", "live", "archive"]
 _BETWEEN = re.compile(r",\s*(?=(?:queue|topic|glob|regex):)")  # names and expressions may hold commas of their own
@@ -97,7 +99,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         max_bytes_per_partition=_number(given, "maxBytesPerPartition", BYTES_PER_PARTITION, least=1),
         fail_on_data_loss=_truth(given, "failOnDataLoss", default=True),
         read_from=_read_from(given.get("readFrom", "any")),
-        subscription=given.get("subscription", ""),
+        subscription=_subscription(given.get("subscription", "")),
         columns=_columns(given.get("columns")),
         pushes_filters=_truth(given, "pushdown", default=False),
         timeout_s=_seconds(given),
@@ -188,7 +190,7 @@ def _numbers(name: str, text: str) -> dict[str, int]:
         found: Any = json.loads(text)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not all(type(number) is int and number >= 0 for number in found.values()):
+    if not isinstance(found, dict) or not all(type(it) is int and 0 <= it <= NUMBER_MAX for it in found.values()):
         raise Misuse(f'the option {name} is {text!r}; write numbers by channel, as {{"main": 17}}')
     return cast(dict[str, int], found)
 
@@ -197,9 +199,14 @@ def _number(given: dict[str, str], name: str, default: int, *, least: int = 0) -
     text = given.get(name)
     if text is None:
         return default
-    if not (text.strip().isascii() and text.strip().isdigit() and int(text) >= least):
-        raise Misuse(f"the option {name} is {text!r}; it is a whole number from {least} on")
+    if not (text.strip().isascii() and text.strip().isdigit() and least <= _int(text) <= NUMBER_MAX):
+        raise Misuse(f"the option {name} is {text!r}; it is a whole number from {least} to {NUMBER_MAX}")
     return int(text)
+
+
+def _int(digits: str) -> int:
+    """Python reads only so many digits; what is longer is too large in any case."""
+    return int(digits) if len(digits) < 30 else NUMBER_MAX + 1
 
 
 def _truth(given: dict[str, str], name: str, *, default: bool) -> bool:
@@ -213,6 +220,14 @@ def _read_from(text: str) -> ReadFrom:
     if text not in ("backup", "any", "primary"):
         raise Misuse(f"the option readFrom is {text!r}; it is backup, any or primary")
     return cast(ReadFrom, text)
+
+
+def _subscription(name: str) -> str:
+    if len(name) > SUBSCRIPTION_CHARACTERS_MAX:
+        raise Misuse(
+            f"the option subscription is longer than {SUBSCRIPTION_CHARACTERS_MAX} characters; choose a shorter name"
+        )
+    return name
 
 
 def _tier(text: str) -> Tier:

@@ -112,19 +112,28 @@ def _columns(rows: pyarrow.RecordBatch) -> tuple[list[list[Any]], int]:
 
 
 def _values(name: str, column: pyarrow.Array) -> list[Any]:
+    if name == "expiration":
+        return _expirations(column)
     found: list[Any] = column.to_pylist()
     match name:
         case "properties":
             return [dict(value) if value else None for value in found]
         case "priority":
             return [PRIORITY_DEFAULT if value is None else _priority(value) for value in found]
-        case "expiration":
-            return [0 if value is None else int(value.timestamp() * 1000) for value in found]
         case "delay":
             now_ms = datetime.now(UTC).timestamp() * 1000
             return [int(now_ms + _delay(value) * 1000) if value and value > 0 else 0 for value in found]
         case _:
             return found
+
+
+def _expirations(column: pyarrow.Array) -> list[int]:
+    """As ms since 1970. What was over then is over still, and must not become 0, which is never.
+
+    Spark's timestamps go further than Python's, so they are taken as the numbers that they are.
+    """
+    micros = column.cast(pyarrow.timestamp("us", column.type.tz)).cast(pyarrow.int64()).to_pylist()
+    return [0 if value is None else max(1, value // 1000) for value in micros]
 
 
 def _priority(value: int) -> int:

@@ -1,6 +1,6 @@
 """What drivers decide: from where to where is read, and who reads what."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from alphorn.client.log_reader import Amount, entry
@@ -28,18 +28,27 @@ def start_of(view: ClusterView, bound: Bound) -> Offset:
 def end_of(view: ClusterView, bound: Bound) -> Offset:
     """Where reading ends; channels that numbers do not name end with their newest entry, and none goes beyond it."""
     latest = view.resolve(LATEST)
-    found = channels_of(latest if bound.kind == "latest" else view.resolve(bound))
+    found = channels_of(latest if bound.kind == "latest" else view.resolve(bound, latest))
     return canonical({channel: min(number, found.get(channel, number)) for channel, number in latest.items()})
 
 
-def reach(view: ClusterView, options: SourceOptions, start: Offset, latest: Offset, *, is_limited: bool) -> Offset:
+def reach(
+    view: ClusterView,
+    options: SourceOptions,
+    start: Offset,
+    latest: Offset,
+    *,
+    is_limited: bool,
+    turns: Sequence[str] = (),
+) -> Offset:
     """How far one trigger goes from `start`: not at all where nothing has arrived that is read.
 
     A log grows by much that no reader wants, this one's own progress included; a batch for that would follow another
-    for ever. Limits hold for messages and bytes together.
+    for ever. Limits hold for messages and bytes together. `turns` are channels that were read, the latest at the end:
+    where a limit has no room for all, it is the others' turn, so that none waits for ever.
     """
     channels = view.channels()
-    found = view.destinations(channels)
+    found = view.destinations(channels, latest)
     amounts: dict[str, list[Amount]] = {}
     step = 1 if is_limited else 0
     for channel, first, end in between(start, latest):
@@ -54,7 +63,8 @@ def reach(view: ClusterView, options: SourceOptions, start: Offset, latest: Offs
         return advanced(start, start)
     if not is_limited or not _is_over(amounts, options):
         return advanced(start, latest)
-    return advanced(start, limit(amounts, max_messages=options.max_messages, max_bytes=options.max_bytes))
+    ordered = {channel: amounts[channel] for channel in sorted(amounts, key=lambda it: _turn(it, turns))}
+    return advanced(start, limit(ordered, max_messages=options.max_messages, max_bytes=options.max_bytes))
 
 
 def slices(view: ClusterView, options: SourceOptions, start: Offset, end: Offset) -> list[Slice]:
@@ -66,7 +76,7 @@ def slices(view: ClusterView, options: SourceOptions, start: Offset, end: Offset
     if not ranges:
         return []
     channels = view.channels()
-    found = view.destinations(channels)
+    found = view.destinations(channels, channels_of(end))
     for channel, first, last in ranges:
         if channel not in channels:
             _vanished(options, channel, first, last)
@@ -152,6 +162,10 @@ def _is_over(amounts: Mapping[str, list[Amount]], options: SourceOptions) -> boo
     messages = sum(amount.messages for found in amounts.values() for amount in found)
     size = sum(amount.size for found in amounts.values() for amount in found)
     return _exceeds(messages, options.max_messages) or _exceeds(size, options.max_bytes)
+
+
+def _turn(channel: str, turns: Sequence[str]) -> int:
+    return turns.index(channel) if channel in turns else -1
 
 
 def _exceeds(amount: int, maximum: int) -> bool:

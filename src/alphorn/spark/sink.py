@@ -11,18 +11,20 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from alphorn.client.blocking.connection import Connection, connect
-from alphorn.client.staging import Staged, Stager, Staging, drop_staged, publish_staged
+from alphorn.client.staging import Staged, Stager, Staging, ask_channels, drop_staged, publish_staged
 from alphorn.model.errors import Misuse
 from alphorn.spark.options import SinkOptions
 from alphorn.spark.packing import IGNORED, TAKEN, pack
 
 _ATTEMPT_BITS = 62
+ABORT_S = 5.0  # a cluster that is away lets go by itself; the job has failed, and its error is waited for
 
 
 @dataclasses.dataclass
@@ -71,8 +73,12 @@ class BatchSink(DataSourceArrowWriter):
         _publish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Lets go of what was staged."""
-        _drop(self._options, messages)
+        """Lets go of what was staged, by tasks that failed too: nobody else comes back for it."""
+        timeout_s = min(self._options.timeout_s, ABORT_S)
+        with _connect(msgspec.structs.replace(self._options, timeout_s=timeout_s)) as connection:
+            known = ask_channels(connection, timeout_s=timeout_s)
+            served = [number for number, channel in enumerate(known) if channel.servers]
+            drop_staged(connection, self._writer, self._options.batch, served, timeout_s=timeout_s)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -88,14 +94,21 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         if query is None or batch is None:
             raise Misuse("the stream sink was called outside of a streaming query; start it with writeStream")
-        return _stage(self._options, query, int(batch), iterator)
+        message = _stage(self._options, query, int(batch), iterator)
+        if message.staged.newest > message.batch:
+            raise Misuse(
+                f"this query has written batch {message.staged.newest} before, and now comes with batch {batch} again: "
+                "its checkpoint is older than that, and what it reads now would be left out; begin with a new "
+                "checkpoint, and choose with the option start what is written again"
+            )
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publishes the batch; a second time changes nothing."""
         _publish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Lets go of what was staged."""
+        """Lets go of what was staged; what failed tasks left, of a writer that is unknown here, makes way for newer."""
         _drop(self._options, messages)
 
 

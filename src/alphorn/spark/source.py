@@ -40,7 +40,7 @@ from alphorn.model.errors import Misuse
 from alphorn.spark.archived import ArchivedSlice, archived_slices, read_archived
 from alphorn.spark.cluster import ClusterView, matcher
 from alphorn.spark.jobs.manifest import Outlet, open_manifest
-from alphorn.spark.offsets import Offset, advanced, canonical, channels_of
+from alphorn.spark.offsets import Offset, advanced, canonical, channels_of, turns_after
 from alphorn.spark.options import EARLIEST, LATEST, SourceOptions, sink_options, source_options
 from alphorn.spark.planning import end_of, reach, slices, start_of
 from alphorn.spark.reading import Slice, read_slice
@@ -205,6 +205,7 @@ class AlphornStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._view: ClusterView | None = None
         self._target: Offset | None = None  # of a run that reads what is there, and ends
         self._noted: Offset = {}
+        self._turns: list[str] = []  # channels that were read, the latest at the end
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 Spark's names, here and below
         """Where a new query begins."""
@@ -221,7 +222,10 @@ class AlphornStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view, begin = self._open(), canonical(start)
         self._note(view, begin)
         latest = view.resolve(LATEST) if self._target is None else self._target
-        return reach(view, self._options, begin, latest, is_limited=not isinstance(limit, ReadAllAvailable))
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        end = reach(view, self._options, begin, latest, is_limited=is_limited, turns=self._turns)
+        self._turns = turns_after(self._turns, begin, end)
+        return end
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """This run ends with what is there now."""
