@@ -116,6 +116,7 @@ def test_attempts_that_nobody_will_publish_make_way_for_newer_ones(bench: Log) -
         bench.apply(staged(queue, "b", partition=0, attempt=100 - attempt, part=1))
         bench.apply(staged(queue, "c", partition=1, attempt=attempt))
     assert sum(last - first + 1 for first, last in bench.engine.retained()) == 3 * ATTEMPTS_MAX
+    assert bench.engine._state.writers.staged.size == 3 * ATTEMPTS_MAX * len(staged(queue, "a").blob)
     twin = Engine.restore(bench.engine.checkpoint())
     for engine in (bench.engine, twin):
         sequence = engine.sequence + 1
