@@ -252,6 +252,17 @@ def test_a_channel_keeps_what_cannot_be_moved_and_who_drains_it_hears_why(operat
     assert operator.places(name) == [0]
 
 
+def test_a_part_stays_beside_a_destination_that_cannot_be_moved(operator: Operator) -> None:
+    orders = drawing(1)
+    operator.resolve("queue:broken")
+    operator.move("queue:broken", 0)
+    operator.resolve(orders, dead_letter="broken", audit=True)
+    assert operator.refusal(Drain(0, "channel-1")).startswith(
+        f"0 destinations were moved, and 1 not: {orders} is audited"
+    )
+    assert operator.places("queue:broken@channel-1") == [1]
+
+
 def test_a_move_that_was_planned_before_a_drain_is_waited_for(operator: Operator) -> None:
     name = drawing(1, 0)
     make(operator, name)

@@ -14,7 +14,7 @@ A record in another log is replaced only if it is the one that was there before 
 it changed meanwhile, the name passed by there, and is followed once more.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 
@@ -32,10 +32,10 @@ from alphorn.model.link import Answered
 from alphorn.model.moving_link import Export, Exported, Inventoried
 
 AT_ONCE = 16  # names of one drain
+TRIES = 3  # with one channel: somebody else's plan may be in the way, and be cancelled
 
-Plan = Callable[
-    [bytes, int, Callable[[str], None], int], None
-]  # whose turn, channel to go to, who hears why not, place
+# Whose turn it is, the channel to go to, who hears why not, and the place.
+Plan = Callable[[bytes, int, Callable[[str], None], int], None]
 
 _decode_inventory = msgspec.msgpack.Decoder(list[Inventoried]).decode
 
@@ -62,7 +62,7 @@ class Drain:
         self.channel = channel
         self.left: deque[Name] = deque()  # of this round
         self.under_way = 0
-        self.tried: dict[Destination, set[int]] = {}  # channels that they were to go to
+        self.tried: dict[Destination, Counter[int]] = {}  # how often they were to go to which channels
         self.noted: set[Destination] = set()  # names that are elsewhere, which the other logs know
         self.unnoted: set[Destination] = set()  # and those of which some will not know
         self.moved = 0
@@ -176,7 +176,8 @@ class Draining:
                 parts.append(Name(drain, destination, target))
             elif each.is_here or destination not in drain.noted:
                 names.append(Name(drain, destination, target))
-        drain.left.extend(names or parts)  # these last: whose dead messages go there need them as long as they are here
+        if not stuck or names:  # whose dead messages go to parts needs them as long as it is here
+            drain.left.extend(names or parts)
         if not drain.left:
             self._finish(drain, stuck)
         for _ in range(min(AT_ONCE, len(drain.left))):
@@ -186,7 +187,8 @@ class Draining:
         """Where one is to go that is here: the next channel that may take it; None where none does."""
         lots, closed = self._desk.directory.lots(destination), {drain.channel, *self._desk.directory.closed}
         targets = [planned] if planned >= 0 else [number for number in lots if number not in closed]
-        return next((each for each in targets if each not in drain.tried.get(destination, ())), None)
+        tried = drain.tried.get(destination, Counter())
+        return next((each for each in targets if tried[each] < TRIES), None)
 
     def _next(self, drain: Drain) -> None:
         if drain.left:
@@ -235,7 +237,7 @@ class Draining:
             name.drain.noted.add(name.destination)
             self._end(name)
         else:
-            name.drain.tried.setdefault(name.destination, set()).add(name.target)
+            name.drain.tried.setdefault(name.destination, Counter())[name.target] += 1
             self._plan(name.drain.connection.id, name.target, partial(self._on_moved, name), place)
 
     def _on_moved(self, name: Name, reason: str) -> None:
