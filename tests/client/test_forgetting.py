@@ -3,8 +3,10 @@
 import pytest
 
 import alphorn
+from alphorn.model.conversation import Publish
 from tests.client.broker import Broker
 from tests.client.shells import Connect
+from tests.semantics.waiting import until
 
 WAIT_S = 60.0  # only what hangs meets it
 FORGOTTEN = ("UnknownOutcome", "the producer is forgotten; make another")
@@ -33,6 +35,7 @@ def test_all_that_was_sent_is_unknown_and_told_once_by_flush(broker: Broker, con
         producer = connection.session().producer("queue:q")
         broker.is_confirming = False
         receipts = [producer.send(number) for number in range(3)]
+        until(lambda: sum(frame.count for frame in broker.frames(Publish)) == len(receipts))
         broker.refusals["queue:q"] = FORGOTTEN
         receipts.append(producer.send("last"))
         with pytest.raises(alphorn.UnknownOutcome):

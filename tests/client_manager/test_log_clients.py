@@ -83,7 +83,7 @@ def test_a_staged_batch_is_postponed_while_too_much_waits_for_the_bus() -> None:
     refused = client.take(Failed)
     assert [failed.request for failed in refused] == [5, 6, 7, 8, 9]
     assert {failed.error for failed in refused} == {"Postponed"}
-    assert managing.manager.unordered_bytes < 6000
+    assert managing.manager._desk.channels[0].unordered_bytes < 6000
     managing.receive(Window(0, True))
     client.say(staged(20))
     assert client.take(Failed) == []

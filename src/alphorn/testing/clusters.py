@@ -65,8 +65,9 @@ def cluster(
     `together` lets a Client Manager and a Message Manager share a process; who kills one of them kills both.
     `directory` keeps what the nodes wrote, to be looked at; without it a temporary one is used and removed. A directory
     that holds such a cluster already is continued. `checkpoint_interval` is the number of log entries between two
-    checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of its nodes:
-    `store_bytes_max`, `session_bytes_max` and the like. Raises `Unavailable` when the cluster does not serve in time.
+    checkpoints; `backup_policy` and `prepare` are those of the cluster file. `limits` are fields of its nodes
+    or of the cluster file: `store_bytes_max`, `destinations_max` and the like. Raises `Unavailable` when the cluster
+    does not serve in time.
     """
     shape = LocalShape(client_managers=client_managers, backups=backups, channels=channels, together=together)
     with contextlib.ExitStack() as stack:
@@ -75,7 +76,10 @@ def cluster(
         path = Path(directory).absolute() / FILE_NAME
         if not path.exists():
             file = _with_interval(_lay_out_free(path.parent, shape), checkpoint_interval)
-            nodes = tuple(msgspec.structs.replace(node, **(limits or {})) for node in file.nodes)
+            of_all = {name: most for name, most in (limits or {}).items() if name in ClusterFile.__struct_fields__}
+            of_nodes = {name: most for name, most in (limits or {}).items() if name not in of_all}
+            file = msgspec.structs.replace(file, **of_all)
+            nodes = tuple(msgspec.structs.replace(node, **of_nodes) for node in file.nodes)
             tables = tuple(msgspec.structs.replace(table, backup_policy=backup_policy) for table in file.channels)
             write_cluster_file(path, msgspec.structs.replace(file, nodes=nodes, channels=tables, prepare=prepare))
         made = Cluster(path, read_cluster_file(path), deadline_s=deadline_s)

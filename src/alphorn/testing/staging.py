@@ -18,7 +18,7 @@ from alphorn.client.core import State
 from alphorn.client.requests import Answer, OnAnswer
 from alphorn.client.staging import Staged, Staging, attempts_by_channel
 from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
-from alphorn.model.errors import Error, Unavailable
+from alphorn.model.errors import Error, Postponed, Unavailable
 from alphorn.model.log_conversation import DropStaged, PublishStaged, Stage
 from alphorn.model.moving_conversation import Move
 from alphorn.testing.book import Book
@@ -297,13 +297,18 @@ class StagingClient(ClientLife):
                 attempt=staging.attempt,
                 part=parts,
             )
-            self._ask(self._note("stage", make), partial(self._on_staged, attempt))
+            self._stage_part(attempt, self._note("stage", make))
             attempt.channels[channel] = (parts + 1, messages + count)
             counter += count
         attempt.is_sent = True
 
-    def _on_staged(self, attempt: Attempt, answer: Answer | Error) -> None:
-        if isinstance(answer, Error):
+    def _stage_part(self, attempt: Attempt, make: Make) -> None:
+        self._ask(make, partial(self._on_staged, attempt, make))
+
+    def _on_staged(self, attempt: Attempt, make: Make, answer: Answer | Error) -> None:
+        if isinstance(answer, Postponed):
+            self._stage_part(attempt, make)
+        elif isinstance(answer, Error):
             if not self._channels or not isinstance(answer, Unavailable):
                 raise Violation("clients are served", f"{self.name} cannot stage: {answer}")
             attempt.is_refused = True

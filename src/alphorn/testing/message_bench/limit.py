@@ -357,7 +357,7 @@ def spawn(work: Callable[..., Coroutine[Any, Any, dict[str, float] | None]], *ar
 
 
 def run(
-    places: Places, folder: str, *, messages: int, size: int, batch: int, window: int, per_second: float
+    places: Places, folder: str, *, messages: int, size: int, batch: int, window: int, per_second: float = 0.0
 ) -> dict[str, float]:
     """One run, all of its processes started and ended here."""
     servers = {
