@@ -58,7 +58,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "done-again": {"no unit is created", "no unit is lost", "rolled back is never seen"},
     "prepared-not-kept": {"engines are equal", "progress after healing"},
     "consumed-not-checked": {"no unit is created", "no unit is lost"},
-    "moved-while-prepared": {"no unit is lost"},
+    "moved-while-prepared": {"no unit is lost", "progress after healing"},
     "nobody-resolves": {"progress after healing"},
     "late-not-joined": {"progress after healing"},
     "limit-not-kept": {"limits hold"},
