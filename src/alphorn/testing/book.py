@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from alphorn.bus.machine import Deliver
-from alphorn.model.commands import Acknowledge, Entry, Publish, after_group, decode_entry
+from alphorn.model.commands import Acknowledge, Entry, Publish, Tick, after_group, decode_entry
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Watch
@@ -62,6 +62,7 @@ class Book:
         "sent",
         "settled",
         "sources",
+        "ticks",
         "wished",
     )
 
@@ -80,6 +81,7 @@ class Book:
         self.published: dict[bytes, RangeSet] = {}  # producer → counters that are in the log
         self.acknowledged: dict[bytes, RangeSet] = {}  # consumer → what the log says it acknowledged
         self.settled: dict[str, RangeSet] = {}  # source → positions acknowledged in the log
+        self.ticks: list[int] = []  # the times that logs were told
         self.on_receipt: list[Callable[[Receipt], None]] = []
         self.on_confirmed: list[Callable[[Sent], None]] = []
         self.on_acknowledged: list[Callable[[bytes, list[int]], None]] = []  # a client heard that it is done
@@ -147,6 +149,8 @@ class Book:
                 _add(self.acknowledged.setdefault(command.consumer, RangeSet()), command.positions)
                 source = self.sources.get(command.consumer, "")
                 _add(self.settled.setdefault(source, RangeSet()), command.positions)
+            elif isinstance(command, Tick):
+                self.ticks.append(command.now_ms)
         for callback in self.on_entry:
             callback(entry)
 

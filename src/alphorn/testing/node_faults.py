@@ -94,8 +94,7 @@ def jump_clock(nemesis: "Nemesis") -> str:
     node = nemesis.draw_node()
     if node is None:
         return ""
-    # No two clocks are an hour apart: a body that is idle for so long by the log's time is given up, as it should be.
-    node.clock_skew_s = nemesis.stream.choice((-1500.0, -10.0, 5.0, 1500.0))
+    node.clock_skew_s = nemesis.stream.choice((-3600.0, -10.0, 5.0, 3600.0))
     nemesis.crash(node, "crash")
     nemesis.after(nemesis.draw_s(0.3), nemesis.restart, node)
     return f"{node.name} by {node.clock_skew_s:+.0f} s"

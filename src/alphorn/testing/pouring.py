@@ -12,8 +12,9 @@ from alphorn.client.lane import Lane
 from alphorn.client.message import Message
 from alphorn.client.packing import flags_of, pack_message
 from alphorn.client.reading import Reading
+from alphorn.message_manager.streams import IDLE_MS_MAX
 from alphorn.model.commands import key_of
-from alphorn.model.errors import Unavailable
+from alphorn.model.errors import Error, Unavailable
 from alphorn.model.messages import Packed
 from alphorn.testing.book import Book
 from alphorn.testing.watch import Violation
@@ -42,7 +43,19 @@ class _Read:
 class Pouring:
     """What one client streams, in one run."""
 
-    __slots__ = ("_awaited", "_body", "_book", "_core", "_destination", "_lane", "_name", "_reads", "_rest", "_stream")
+    __slots__ = (
+        "_awaited",
+        "_body",
+        "_book",
+        "_core",
+        "_destination",
+        "_is_over",
+        "_lane",
+        "_name",
+        "_reads",
+        "_rest",
+        "_stream",
+    )
 
     def __init__(self, name: str, core: Core, book: Book, stream: random.Random) -> None:
         self._name = name
@@ -54,12 +67,15 @@ class Pouring:
         self._body: list[bytes] = []
         self._rest: list[bytes] = []  # what is still to be sent of it
         self._awaited: list[int] = []  # counters of messages that are not confirmed
+        self._is_over = False  # a body was rightly given up: it streams no more
         self._reads: list[_Read] = []
 
     # --- sending ---
 
     def step(self, places: dict[str, int], targets: tuple[str, ...], now: float, *, is_calm: bool) -> None:
         """Sends a little more; a calm program begins nothing."""
+        if self._is_over:
+            return
         if self._destination:
             self._send_more(now, is_calm=is_calm)
         elif not is_calm and self._stream.random() < BEGIN_SHARE:
@@ -98,13 +114,20 @@ class Pouring:
     def look(self) -> None:
         """Notes what is confirmed, and goes on reading."""
         lane = self._lane
-        if lane is not None:
-            if lane.refusal is not None:
-                raise Violation("clients are served", f"{self._name} has a stream refused: {lane.refusal}")
+        if lane is not None and lane.refusal is not None and not self._is_over:
+            self._on_refused(lane.refusal)
+        elif lane is not None:
             while self._awaited and self._awaited[0] <= lane.confirmed:
                 self._book.confirm(key_of(self._core.connection, lane.number), self._awaited.pop(0))
         for read in list(self._reads):
             self._read_more(read)
+
+    def _on_refused(self, refusal: Error) -> None:
+        """A body that was idle for an hour is given up, and by a wrong clock that hour may pass in a moment."""
+        ticks = self._book.ticks
+        if not isinstance(refusal, Unavailable) or not ticks or max(ticks) - min(ticks) < IDLE_MS_MAX:
+            raise Violation("clients are served", f"{self._name} has a stream refused: {refusal}")
+        self._is_over, self._destination, self._awaited = True, "", []
 
     # --- reading ---
 
