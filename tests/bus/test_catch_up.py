@@ -15,7 +15,7 @@ from alphorn.bus.frames import (
     RangeFetch,
     Status,
 )
-from alphorn.bus.machine import Deliver, InstallCheckpoint, SynchronisedChanged, TakeCheckpoint
+from alphorn.bus.machine import Deliver, InstallCheckpoint, Persist, SynchronisedChanged, TakeCheckpoint
 from alphorn.bus.storage import CheckpointInfo
 from tests.bus.group import Group, Hop, Node, logs_agree, make_config, without_checkpoints
 
@@ -125,6 +125,21 @@ def test_the_numbers_that_a_checkpoint_covers_are_handed_to_the_disk_before_it(m
     group.run_until(lambda: logs_agree(group, "S1", "S3"))
     assert len(known) > 3
     assert all(known)
+
+
+def test_the_disk_gets_what_a_turn_writes_before_the_upper_layer_gets_what_it_delivers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[list[type]] = []
+    settle, perform = Node._settle, Node._perform
+    monkeypatch.setattr(Node, "_settle", lambda node: (turns.append([]), settle(node)))
+    monkeypatch.setattr(Node, "_perform", lambda node, output: (turns[-1].append(type(output)), perform(node, output)))
+    group = Group().found()
+    for place in range(20):  # those who only keep the log hear that one is committed when the next is submitted
+        group.order_and_wait(group.leader.name, b"batch %d" % place)
+    both = [turn for turn in turns if {Persist, Deliver} <= set(turn)]
+    assert len(both) > 10
+    assert all(turn.index(Persist) < turn.index(Deliver) for turn in both)
 
 
 @pytest.mark.requirement("CKP-4")

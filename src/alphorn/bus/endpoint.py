@@ -29,6 +29,7 @@ from alphorn.bus.machine import (
     CheckpointInstalled,
     CheckpointRefused,
     CheckpointWritten,
+    Deliver,
     Durable,
     Goodbye,
     Input,
@@ -453,7 +454,8 @@ class Endpoint:
         is_urgent = station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             # Before a checkpoint: one that is durable while the numbers it covers are not would stand on a stale log.
-            marks = (n for n, output in enumerate(station.outbox) if isinstance(output, TakeCheckpoint))
+            # And before what is delivered: the disk writes while the upper layer works.
+            marks = (n for n, output in enumerate(station.outbox) if isinstance(output, Deliver | TakeCheckpoint))
             station.outbox.insert(next(marks, len(station.outbox)), station.journal.take(is_urgent=is_urgent))
 
     def _notice_sequencer(self, now: float) -> None:
