@@ -121,6 +121,7 @@ class Core:
         self._resumptions = 0
         self.heard_at = 0.0
         self._pinged_at = 0.0
+        self.moved_at = 0.0
 
     # The stream.
 
@@ -128,7 +129,7 @@ class Core:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
         self._requests.on_connected(now - self.heard_at if self.connection else 0.0)
-        self.heard_at = self._pinged_at = now
+        self.heard_at = self._pinged_at = self.moved_at = now
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
         self._output = [encode(hello)]
@@ -151,13 +152,20 @@ class Core:
             receive = _RECEIVERS[type(frame)]
             receive(self, frame)
 
+    def on_movement(self, now: float) -> None:
+        """Part of a frame came, or the stream was full and has taken more: a large frame takes long on a slow line.
+
+        What merely fits into a stream is no sign of life: the kernel takes that for a server which hangs.
+        """
+        self.moved_at = now
+
     def on_time(self, now: float) -> None:
         """A quiet server is asked whether it is there, and left when it does not answer."""
         if self.state not in (State.OPEN, State.RESUMING):
             return
         for inbox in list(self._stirred.values()):
             inbox.on_time(now)
-        if now - self.heard_at >= DEAD_AFTER_S:
+        if now - max(self.heard_at, self.moved_at) >= DEAD_AFTER_S:
             self.wants_reconnection = True
         elif now - max(self.heard_at, self._pinged_at) >= PING_AFTER_S:
             self._pinged_at = now
@@ -167,7 +175,8 @@ class Core:
         """When `on_time` has something to do, unless the server says something before."""
         if self.state not in (State.OPEN, State.RESUMING):
             return None
-        return min(max(self.heard_at, self._pinged_at) + PING_AFTER_S, self.heard_at + DEAD_AFTER_S)
+        dead_at = max(self.heard_at, self.moved_at) + DEAD_AFTER_S
+        return min(max(self.heard_at, self._pinged_at) + PING_AFTER_S, dead_at)
 
     @property
     def has_output(self) -> bool:

@@ -71,6 +71,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._next: asyncio.Handle | None = None  # hands over more
         self.is_open = False
         self.is_writable = True
+        self.received_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio calls it."""
@@ -92,6 +93,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio calls it: so many bytes came."""
+        self.received_bytes += nbytes
         source, end = (self._shared, nbytes) if self._part is None else (self._part, self._part_bytes + nbytes)
         view, is_busy = memoryview(source)[:end], nbytes >= _BUSY_BYTES
         if self._is_behind:  # what a tunnel has unwrapped comes all the same

@@ -283,8 +283,14 @@ class AsyncLine:
         return stream
 
     async def _tick(self) -> None:
+        received = unsent = 0
         while True:
             await asyncio.sleep(TICK_S)
+            if self._stream is not None:
+                before = received, unsent
+                received, unsent = self._stream.received_bytes, self._stream.unsent_bytes
+                if received != before[0] or unsent < before[1]:
+                    self.core.on_movement(time.monotonic())
             self.core.on_time(time.monotonic())
             if self.core.has_output:
                 self._flush()

@@ -3,8 +3,10 @@
 from alphorn.doors.native import LENGTH_BYTES, oversized
 from alphorn.model.conversation import FRAME_BYTES_MAX
 from alphorn.model.errors import PeerViolation
+from alphorn.model.messages import FRAGMENT_BYTES_MAX
 
-BUFFER_BYTES = 512 << 10  # is read into again and again: to be given new memory costs more than to copy out of this
+# Is read into again and again: to be given new memory costs more than to copy out of this. A fragment fits.
+BUFFER_BYTES = FRAGMENT_BYTES_MAX + (64 << 10)
 
 
 class Intake:
@@ -17,14 +19,16 @@ class Intake:
         self._start = self._end = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
-        rest = self._buffer[self._start : self._end]
-        announced = int.from_bytes(rest[:LENGTH_BYTES], "big") if len(rest) >= LENGTH_BYTES else 0
+        """Where the next bytes go. What has come of a frame moves only where the rest has no room behind it."""
+        start, held = self._start, self._end - self._start
+        announced = int.from_bytes(self._buffer[start : start + LENGTH_BYTES], "big") if held >= LENGTH_BYTES else 0
         wanted = max(BUFFER_BYTES, LENGTH_BYTES + announced)
-        if wanted != len(self._buffer):
-            self._buffer = bytearray(wanted)
-        self._buffer[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
+        if start or wanted != len(self._buffer):
+            rest = self._buffer[start : self._end]
+            if wanted != len(self._buffer):
+                self._buffer = bytearray(wanted)
+            self._buffer[:held] = rest
+            self._start, self._end = 0, held
         return memoryview(self._buffer)[self._end :]
 
     def take(self, count: int) -> list[memoryview]:

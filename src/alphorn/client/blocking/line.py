@@ -330,6 +330,7 @@ class Line:
             self._stream = None if self._path else stream
         while True:
             now = time.monotonic()
+            waiting = self._unsent[0] if self._unsent else None
             with self.lock:
                 failure, is_last = self.core.failure, False
                 if failure is None:
@@ -345,6 +346,8 @@ class Line:
                 return str(failure)
             if self._unsent:
                 self._unsent = _send(stream, self._unsent)
+                if waiting is not None and not (self._unsent and self._unsent[0] is waiting):
+                    self.core.on_movement(now)
             if self.core.wants_reconnection:
                 if not self._path:  # one end of a pair of sockets has nothing on its way
                     forget_unsent(stream)  # it is said again elsewhere, and would be done twice
@@ -405,7 +408,9 @@ class Line:
         if not count:
             return False
         frames = intake.take(count)
-        if frames:
+        if not frames:
+            self.core.on_movement(time.monotonic())
+        else:
             with self.lock:
                 self.core.receive(frames, time.monotonic())
                 if self.core.state is State.OPEN:
