@@ -25,7 +25,7 @@ from alphorn.model.conversation import AbandonStream, Publish, SendFragment
 from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
-FRAGMENT_BYTES = 512 << 10  # larger ones cost less, and every small message that meets one waits longer
+FRAGMENT_BYTES = 768 << 10  # larger ones cost less, and every small message that meets one waits longer
 WINDOW_BYTES = 3 << 20  # of one body, sent and not confirmed: more is faster, and small messages wait longer
 
 _HEAD_BYTES = 64  # of a frame before its bulk, at most
