@@ -14,6 +14,7 @@ class FakeDestinations:
 
     def __init__(self) -> None:
         self.log: list[tuple[object, ...]] = []
+        self.dead = 0  # messages on channel-2
         self.destinations = self
 
     def connect(self, url: str, **how: object) -> "FakeDestinations":
@@ -38,8 +39,12 @@ class FakeDestinations:
         self.log.append(("open", channel))
 
     def status(self) -> dict[str, object]:
-        rows = [{"name": "queue:temporary.x", "channel": "channel-2"}, {"name": "queue:q", "channel": "channel-1"}]
-        return {"destinations": rows}
+        rows = [
+            ("queue:temporary.x", "channel-2", 1),
+            ("queue:_DMQ", "channel-2", self.dead),
+            ("queue:_DMQ", "channel-1", 7),
+        ]
+        return {"destinations": [{"name": name, "channel": channel, "depth": depth} for name, channel, depth in rows]}
 
 
 @pytest.fixture
@@ -63,10 +68,21 @@ def test_a_refused_move_is_one_sentence(cluster, capsys):
 def test_a_drain_says_what_was_moved_and_what_is_left(cluster, capsys):
     assert run("channel", "drain", "channel-2") == 0
     assert capsys.readouterr().out == (
-        "3 destinations were moved off channel-2\nstill there, of the system or temporary: queue:temporary.x\n"
+        "3 destinations were moved off channel-2\n"
+        "still there, of the system or temporary: queue:temporary.x, queue:_DMQ\n"
     )
     assert run("channel", "drain", "channel-2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["moved"] == 3
+
+
+@pytest.mark.parametrize(("dead", "words"), [(1, "1 dead message is gone"), (2000, "2,000 dead messages are gone")])
+def test_a_drain_warns_of_dead_messages_that_would_go_with_the_channel(cluster, capsys, dead, words):
+    cluster.dead = dead
+    assert run("channel", "drain", "channel-2") == 0
+    warning = capsys.readouterr().out.splitlines()[-1]
+    assert warning == f"{words} when channel-2 is removed; see queue:_DMQ@channel-2 with alphorn dlq"
+    assert run("channel", "drain", "channel-2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["dead"] == dead
 
 
 def test_a_channel_is_opened_again(cluster, capsys):

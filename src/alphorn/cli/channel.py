@@ -7,6 +7,7 @@ import typer
 
 from alphorn.cli.talking import JsonOption, UrlOption, channel_of, connected
 from alphorn.client.url import DEFAULT_URL
+from alphorn.model.destinations import DEAD_MESSAGES
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in channel-2; `alphorn status` names them.")]
 
@@ -26,13 +27,20 @@ def drain(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = D
     """
     with connected(url, f"{name} is not drained yet") as connection:
         moved = connection.destinations.drain(channel_of(name))
-        found = [row["name"] for row in connection.status()["destinations"] if row["channel"] == name]
+        rows = [row for row in connection.status()["destinations"] if row["channel"] == name]
+    found = [row["name"] for row in rows]
+    dead = sum(row["depth"] for row in rows if row["name"] == f"queue:{DEAD_MESSAGES}")
     if as_json:
-        print(json.dumps({"channel": name, "moved": moved, "left": found}))
+        print(json.dumps({"channel": name, "moved": moved, "left": found, "dead": dead}))
         return
     print(f"{moved} destinations were moved off {name}")
     if found:
         print(f"still there, of the system or temporary: {', '.join(found)}")
+    if dead:
+        messages = "message is" if dead == 1 else "messages are"
+        print(
+            f"{dead:,} dead {messages} gone when {name} is removed; see queue:{DEAD_MESSAGES}@{name} with alphorn dlq"
+        )
 
 
 def open_again(name: NameArgument, *, as_json: JsonOption = False, url: UrlOption = DEFAULT_URL) -> None:
