@@ -2,11 +2,12 @@
 
 import pytest
 
-from alphorn.client.core import DEAD_AFTER_S, PING_AFTER_S, Core, State
+from alphorn.client.core import Core, State
 from alphorn.client.inbox import LAZY_S, AckMode, Inbox
 from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.requests import Answer
+from alphorn.client.silence import DEAD_AFTER_S, PING_AFTER_S
 from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
 from alphorn.model import conversation as c
 from alphorn.model.conversation import place_of
@@ -434,6 +435,17 @@ def test_a_quiet_server_is_asked_and_then_left() -> None:
     script.core.on_time(DEAD_AFTER_S - 1)
     assert not script.core.wants_reconnection
     script.core.on_time(DEAD_AFTER_S)
+    assert script.core.wants_reconnection
+
+
+def test_a_server_of_which_something_comes_is_not_left_though_it_is_asked() -> None:
+    script = Script()
+    script.core.silence.on_movement(DEAD_AFTER_S - 1)
+    script.core.on_time(DEAD_AFTER_S)
+    assert script.said() == [c.Ping()]
+    assert not script.core.wants_reconnection
+    assert script.core.next_deadline() == DEAD_AFTER_S + PING_AFTER_S
+    script.core.on_time(2 * DEAD_AFTER_S - 1)
     assert script.core.wants_reconnection
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import alphorn
-import alphorn.client.core
+import alphorn.client.silence
 from alphorn.doors.native import encode
 from alphorn.model.conversation import Welcome
 from tests.client.shells import Connect
@@ -54,7 +54,7 @@ def read_all(stream: socket.socket) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alphorn.client.core, "DEAD_AFTER_S", 0.5)
+    monkeypatch.setattr(alphorn.client.silence, "DEAD_AFTER_S", 0.5)
 
 
 @pytest.mark.requirement("API-10", "API-11")

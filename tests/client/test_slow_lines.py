@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import alphorn
-import alphorn.client.core
+import alphorn.client.silence
 from alphorn.doors.native import decode_client, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
@@ -87,7 +87,7 @@ class SlowLine:
 def test_a_frame_that_takes_longer_than_a_silence_may_arrives(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Any], object]
 ) -> None:
-    monkeypatch.setattr(alphorn.client.core, "DEAD_AFTER_S", DEAD_AFTER_S)
+    monkeypatch.setattr(alphorn.client.silence, "DEAD_AFTER_S", DEAD_AFTER_S)
     left, done = threading.Event(), threading.Event()
 
     def on_event(name: str, detail: str) -> None:

@@ -6,7 +6,7 @@ Method: a Client Manager driven by hand is told that it hung, or loses its prima
 
 import pytest
 
-from alphorn.client.core import DEAD_AFTER_S, PING_AFTER_S
+from alphorn.client.silence import DEAD_AFTER_S, PING_AFTER_S
 from alphorn.client_manager.hanging import HUNG_S, LOOK_S, Wakefulness
 from alphorn.client_manager.machine import Hung
 from alphorn.model import link

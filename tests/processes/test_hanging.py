@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-import alphorn.client.core
+import alphorn.client.silence
 import alphorn.testing
 from alphorn.client_manager.hanging import HUNG_S
 from tests.semantics.waiting import WAIT_S
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.requirement("CM-6", "API-10", "API-11")
 def test_a_client_manager_that_wakes_up_does_not_purge_what_was_confirmed_since_its_client_left(monkeypatch):
-    monkeypatch.setattr(alphorn.client.core, "DEAD_AFTER_S", HUNG_S + 2.0)  # what the test waits for
+    monkeypatch.setattr(alphorn.client.silence, "DEAD_AFTER_S", HUNG_S + 2.0)  # what the test waits for
     with alphorn.testing.cluster(client_managers=2) as cluster:
         first, _ = cluster.url.removeprefix("alphorn://").split(",")
         with alphorn.connect(f"alphorn://{first}") as connection:

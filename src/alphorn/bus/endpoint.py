@@ -29,7 +29,6 @@ from alphorn.bus.machine import (
     CheckpointInstalled,
     CheckpointRefused,
     CheckpointWritten,
-    Deliver,
     Durable,
     Goodbye,
     Input,
@@ -38,7 +37,6 @@ from alphorn.bus.machine import (
     Output,
     Received,
     SynchronisedChanged,
-    TakeCheckpoint,
 )
 from alphorn.bus.membership import Membership
 from alphorn.bus.nack import Requests
@@ -453,10 +451,7 @@ class Endpoint:
                 self._membership.status_soon(self._sender.sent_at)
         is_urgent = station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
-            # Before a checkpoint: one that is durable while the numbers it covers are not would stand on a stale log.
-            # And before what is delivered: the disk writes while the upper layer works.
-            marks = (n for n, output in enumerate(station.outbox) if isinstance(output, Deliver | TakeCheckpoint))
-            station.outbox.insert(next(marks, len(station.outbox)), station.journal.take(is_urgent=is_urgent))
+            station.journal.put_into(station.outbox, is_urgent=is_urgent)
 
     def _notice_sequencer(self, now: float) -> None:
         """A new sequencer hears everything again that the old one may have kept to itself."""

@@ -7,7 +7,7 @@ Nothing a member must not forget is ever said from anywhere but such a continuat
 from collections import deque
 from collections.abc import Callable
 
-from alphorn.bus.machine import Persist, PutAssignments, Write
+from alphorn.bus.machine import Deliver, Output, Persist, PutAssignments, TakeCheckpoint, Write
 
 
 class Journal:
@@ -52,6 +52,15 @@ class Journal:
         self._pending.append((self._token, self._then))
         self._writes, self._then = [], []
         return persist
+
+    def put_into(self, outbox: list[Output], *, is_urgent: bool) -> None:
+        """Puts this turn's writes among its outputs, behind what is sent.
+
+        Before a checkpoint: one that is durable while the numbers it covers are not would stand on a stale log. And
+        before what is delivered: the disk writes while the upper layer works.
+        """
+        marks = (n for n, output in enumerate(outbox) if isinstance(output, Deliver | TakeCheckpoint))
+        outbox.insert(next(marks, len(outbox)), self.take(is_urgent=is_urgent))
 
     def on_durable(self, token: int) -> None:
         """Runs what waited for this token and all before it."""

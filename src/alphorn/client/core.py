@@ -26,6 +26,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.patterns import Patterns
 from alphorn.client.refusals import error_of
 from alphorn.client.requests import Answer, OnAnswer, Requests
+from alphorn.client.silence import Silence
 from alphorn.client.transactions import note_lost, postpone_closing, return_unseen
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.client.wishes import tell_wishes
@@ -65,9 +66,6 @@ from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse
 from alphorn.model.joining import JOINED_FROM
 from alphorn.model.log_conversation import ChannelsAnswer
 from alphorn.model.ranges import RangeSet
-
-PING_AFTER_S = 10.0
-DEAD_AFTER_S = 30.0
 
 
 class State(enum.Enum):
@@ -119,17 +117,15 @@ class Core:
         self._output: list[bytes | memoryview] = []
         self._number = 0
         self._resumptions = 0
-        self.heard_at = 0.0
-        self._pinged_at = 0.0
-        self.moved_at = 0.0
+        self.silence = Silence()
 
     # The stream.
 
     def on_connected(self, now: float) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
-        self._requests.on_connected(now - self.heard_at if self.connection else 0.0)
-        self.heard_at = self._pinged_at = self.moved_at = now
+        self._requests.on_connected(now - self.silence.heard_at if self.connection else 0.0)
+        self.silence.begin(now)
         self._resumptions += bool(self.connection)
         hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
         self._output = [encode(hello)]
@@ -146,18 +142,11 @@ class Core:
 
     def receive(self, frames: list[memoryview], now: float) -> None:
         """What the server said; raises `PeerViolation` when the stream makes no sense."""
-        self.heard_at = now
+        self.silence.heard_at = now
         for data in frames:
             frame = decode_server(data)
             receive = _RECEIVERS[type(frame)]
             receive(self, frame)
-
-    def on_movement(self, now: float) -> None:
-        """Part of a frame came, or the stream was full and has taken more: a large frame takes long on a slow line.
-
-        What merely fits into a stream is no sign of life: the kernel takes that for a server which hangs.
-        """
-        self.moved_at = now
 
     def on_time(self, now: float) -> None:
         """A quiet server is asked whether it is there, and left when it does not answer."""
@@ -165,18 +154,16 @@ class Core:
             return
         for inbox in list(self._stirred.values()):
             inbox.on_time(now)
-        if now - max(self.heard_at, self.moved_at) >= DEAD_AFTER_S:
+        if self.silence.is_death(now):
             self.wants_reconnection = True
-        elif now - max(self.heard_at, self._pinged_at) >= PING_AFTER_S:
-            self._pinged_at = now
+        elif self.silence.asks(now):
             self._output.append(encode(Ping()))
 
     def next_deadline(self) -> float | None:
         """When `on_time` has something to do, unless the server says something before."""
         if self.state not in (State.OPEN, State.RESUMING):
             return None
-        dead_at = max(self.heard_at, self.moved_at) + DEAD_AFTER_S
-        return min(max(self.heard_at, self._pinged_at) + PING_AFTER_S, dead_at)
+        return self.silence.deadline
 
     @property
     def has_output(self) -> bool:

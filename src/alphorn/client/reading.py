@@ -16,6 +16,7 @@ import xxhash
 
 from alphorn.client.refusals import again
 from alphorn.client.requests import Answer, OnAnswer
+from alphorn.client.silence import Silence
 from alphorn.model.conversation import AnyClientFrame, FragmentRead, ReadFragment
 from alphorn.model.errors import Corruption, Error, PeerViolation
 from alphorn.model.messages import Streamed
@@ -28,7 +29,7 @@ NEAR_S = 0.05
 class Asking(Protocol):
     """What is needed of a connection's core."""
 
-    heard_at: float
+    silence: Silence
 
     def request(self, make: Callable[[int], AnyClientFrame], on_answer: OnAnswer, *, forgives: bool = False) -> None:
         """Asks until it is answered."""
@@ -83,7 +84,7 @@ class Reading:
         while self._asked < min(self._streamed.fragments, self._taken + self._ahead) and self.failure is None:
             index = self._asked
             self._asked += 1
-            self._asked_at[index] = self._core.heard_at
+            self._asked_at[index] = self._core.silence.heard_at
             self._core.request(partial(self._question, index), partial(self._on_answer, index))
 
     def take(self) -> bytes:
@@ -118,7 +119,7 @@ class Reading:
         self._pieces = {}
 
     def _on_answer(self, index: int, answer: Answer | Error) -> None:
-        is_near = self._core.heard_at - self._asked_at.pop(index) <= NEAR_S
+        is_near = self._core.silence.heard_at - self._asked_at.pop(index) <= NEAR_S
         self._ahead = AHEAD_NEAR if is_near else AHEAD
         if isinstance(answer, Error):
             self.failure = self.failure or answer

@@ -290,7 +290,7 @@ class AsyncLine:
                 before = received, unsent
                 received, unsent = self._stream.received_bytes, self._stream.unsent_bytes
                 if received != before[0] or unsent < before[1]:
-                    self.core.on_movement(time.monotonic())
+                    self.core.silence.on_movement(time.monotonic())
             self.core.on_time(time.monotonic())
             if self.core.has_output:
                 self._flush()

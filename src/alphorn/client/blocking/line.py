@@ -347,7 +347,7 @@ class Line:
             if self._unsent:
                 self._unsent = _send(stream, self._unsent)
                 if waiting is not None and not (self._unsent and self._unsent[0] is waiting):
-                    self.core.on_movement(now)
+                    self.core.silence.on_movement(now)
             if self.core.wants_reconnection:
                 if not self._path:  # one end of a pair of sockets has nothing on its way
                     forget_unsent(stream)  # it is said again elsewhere, and would be done twice
@@ -409,7 +409,7 @@ class Line:
             return False
         frames = intake.take(count)
         if not frames:
-            self.core.on_movement(time.monotonic())
+            self.core.silence.on_movement(time.monotonic())
         else:
             with self.lock:
                 self.core.receive(frames, time.monotonic())
