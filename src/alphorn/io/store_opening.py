@@ -14,7 +14,7 @@ from alphorn.io.disk import DiskSpace, measure, refusal_of
 from alphorn.io.residency import MappedFile
 from alphorn.io.retention import Emptied, last_outside
 from alphorn.io.store_files import Tables
-from alphorn.io.store_writes import WriteTransaction, bodies_of, count_retained
+from alphorn.io.store_writes import Retained, WriteTransaction, bodies_of, sizes_between
 from alphorn.io.write_ahead import WriteAhead, read_ahead
 from alphorn.model.errors import Corruption, Misuse, Unavailable
 
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     bounds: tuple[int, int]
     newest_checkpoint: int
-    retained: tuple[int, int]  # how many, and their bytes
+    retained: Retained
     emptied: Emptied
 
 
@@ -87,7 +87,7 @@ def _open_parts(path: Path, map_bytes: int, opened: ExitStack, *, has_ahead: boo
     bodies = opening.bodies()
     opened.callback(bodies.close)
     bounds = opening.bounds()
-    found = Found(bounds, opening.newest_checkpoint(), opening.count_retained(bounds), opening.emptied())
+    found = Found(bounds, opening.newest_checkpoint(), opening.retained(bounds), opening.emptied())
     ahead = WriteAhead(path, run) if has_ahead else None
     if ahead is not None:
         opened.callback(ahead.close)
@@ -157,13 +157,14 @@ class Opening:
         first, last = self._edge_numbers(records.CHECKPOINTS)
         return last if first <= last else 0
 
-    def count_retained(self, bounds: tuple[int, int]) -> tuple[int, int]:
+    def retained(self, bounds: tuple[int, int]) -> Retained:
         """How many entries outside the log there are, and their bytes."""
+        through = last_outside(bounds)
         try:
             with self._environment.begin() as txn:
-                return count_retained(txn, self._tables, last_outside(bounds))
+                return Retained(through, sizes_between(txn, self._tables, 0, through))
         except lmdb.Error:
-            return 0, 0  # only a figure; who reads the damaged page is told
+            return Retained(through, [])  # only a figure; who reads the damaged page is told
 
     def _applied(self, txn: "lmdb.Transaction[bytes]") -> tuple[int, int]:
         record = txn.get(records.APPLIED_KEY, db=self._tables[records.META])

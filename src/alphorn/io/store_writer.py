@@ -22,13 +22,13 @@ from typing import Final
 import lmdb
 import msgspec
 
-from alphorn.bus.machine import Write
+from alphorn.bus.machine import PutEntry, Write
 from alphorn.io import store_files
-from alphorn.io.bodies import is_large
+from alphorn.io.bodies import PutPlaced, is_large
 from alphorn.io.disk import refusal_of
 from alphorn.io.retention import last_outside
 from alphorn.io.store_opening import Found, Parts
-from alphorn.io.store_writes import WriteTransaction, count_retained
+from alphorn.io.store_writes import WriteTransaction
 from alphorn.io.write_ahead import Record, encodable, encode_record
 from alphorn.model.ranges import RangeSet
 
@@ -263,11 +263,16 @@ class StoreWriter:
             transaction.put_bounds(*jobs[-1].bounds)
             transaction.put_applied(parts.run, jobs[-1].number)
             transaction.finish()
-            if has_dropped:
-                self.retained = count_retained(txn, parts.tables, last_outside(jobs[-1].bounds))
-            else:
-                sizes = [job.size for job in jobs if job.is_put_back]
-                self.retained = self.retained[0] + len(sizes), self.retained[1] + sum(sizes)
+            put_back = [
+                (write.sequence, job.size)
+                for job in jobs
+                if job.is_put_back
+                for write, _ in job.writes
+                if isinstance(write, PutEntry | PutPlaced)
+            ]
+            if has_dropped or put_back:
+                through = last_outside(jobs[-1].bounds)
+                self.retained.follow(txn, parts.tables, through, dropped=transaction.dropped, put_back=put_back)
         self.commits += 1
         space = parts.disk_space()
         parts.bodies.give_back(transaction.dropped_bodies, space.within(parts.map_bytes) - space.held)

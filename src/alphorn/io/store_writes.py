@@ -40,10 +40,10 @@ class WriteTransaction:
 
     Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
     `emptied` is what the transactions before have found out. `dropped_bodies` are page and size of those whose heads
-    are deleted.
+    are deleted, `dropped` number and size of all entries that were dropped.
     """
 
-    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "dropped_bodies")
+    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "dropped", "dropped_bodies")
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class WriteTransaction:
         self._release = release
         self._deleted = 0
         self.dropped_bodies: list[tuple[int, int]] = []
+        self.dropped: list[tuple[int, int]] = []
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
 
     def apply(self, write: Write, dropped: RangeSet | None) -> None:
@@ -140,6 +141,8 @@ class WriteTransaction:
 
     def _drop_entries(self, dropped: RangeSet) -> None:
         for first, last in self._emptied.empty(dropped):
+            self.finish()
+            self.dropped += sizes_between(self._txn, self._tables, first, last)
             self._drop_entry(first, last)
 
     def _drop_entry(self, first: int, last: int) -> None:
@@ -174,13 +177,52 @@ class WriteTransaction:
             self.dropped_bodies.append((head.page, head.size))
 
 
-def count_retained(txn: "lmdb.Transaction[Any]", tables: Tables, through: int) -> tuple[int, int]:
-    """How many entries through this number there are, and their bytes, by their heads; damaged ones count as empty."""
-    end = records.number_key(min(through, records.NUMBER_MAX))
+def sizes_between(txn: "lmdb.Transaction[Any]", tables: Tables, first: int, last: int) -> list[tuple[int, int]]:
+    """Number and size of the entries in this range, by their heads; damaged ones count as empty."""
+    end = records.number_key(min(last, records.NUMBER_MAX))
     with txn.cursor(tables[records.HEADS]) as cursor:
+        if not cursor.set_range(records.number_key(first)):
+            return []
         heads = takewhile(lambda item: bytes(item[0]) <= end, cursor)
-        sizes = [records.size_in_head(head) for _, head in heads]
-    return len(sizes), sum(sizes)
+        return [(records.number_of(bytes(key)), records.size_in_head(head)) for key, head in heads]
+
+
+class Retained:
+    """How many entries are outside the log, and their bytes.
+
+    There may be very many, and each commit that drops some changes few: so they are counted when the store is opened,
+    and followed from then on.
+    """
+
+    __slots__ = ("_through", "bytes", "count")
+
+    def __init__(self, through: int, sizes: list[tuple[int, int]]) -> None:
+        """Entries through this number are outside the log, and these are there."""
+        self._through = through
+        self.count, self.bytes = len(sizes), sum(size for _, size in sizes)
+
+    def follow(
+        self,
+        txn: "lmdb.Transaction[Any]",
+        tables: Tables,
+        through: int,
+        *,
+        dropped: list[tuple[int, int]],
+        put_back: list[tuple[int, int]],
+    ) -> None:
+        """Writes were applied, after which the entries through this number are outside the log.
+
+        `dropped` and `put_back` are number and size of what went, and of what was missing outside the log and came.
+        """
+        if through < self._through or self._through == records.NUMBER_MAX:  # the log was empty, or was cut off
+            self.count = self.bytes = 0
+            self._through, dropped, put_back = -1, [], []
+        came = sizes_between(txn, tables, self._through + 1, through) if through > self._through else []
+        came += [(number, size) for number, size in put_back if number <= self._through]
+        went = [(number, size) for number, size in dropped if number <= self._through]
+        self.count += len(came) - len(went)
+        self.bytes += sum(size for _, size in came) - sum(size for _, size in went)
+        self._through = through
 
 
 def bodies_of(txn: "lmdb.Transaction[Any]", tables: Tables) -> Iterator[tuple[int, int]]:
