@@ -6,13 +6,13 @@ from alphorn.bus.machine import CONTROL_GROUP, DATA_GROUP
 from alphorn.testing.checkers.facts import TYPE_PLACE, Facts
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Violation
-from alphorn.testing.workload import Outcome, Workload
+from alphorn.testing.workload import Workload
 
 SAMPLE_S = 0.5
 SYSTEM_OPEN_MAX = 64  # system entries open beside the batches: joins, departures, marks
 AT_ONCE_MAX = 4096 + 1024  # numbers that a member takes in by one frame, with those it had heard of before
 REPAIR_BYTES_FREE = 64_000  # repairs to the group after healing that need no reason
-REPAIR_SHARE_MAX = 1.0  # of the payload that is ordered after healing, or was under way then
+REPAIR_SHARE_MAX = 1.0  # of the payload ordered after healing
 HELD_BATCHES_MAX = 64  # in memory of a member that was given everything
 
 
@@ -45,31 +45,32 @@ class WithinBounds:
 class NoRepairStorm:
     """After healing, what is repaired by multicast is bounded; the rest is caught up by unicast."""
 
-    __slots__ = ("_facts", "_repaired", "_settled", "_workload", "is_healed")
+    __slots__ = ("_facts", "_payload_at_heal", "_repaired", "_workload", "is_healed")
     name = "no rebroadcast storm after healing"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
         self._workload = workload
         self._repaired = 0
-        self._settled = 0  # payload whose outcome was known at healing
+        self._payload_at_heal = 0
         self.is_healed = False
         facts.simulation.watch.sent.append(self._on_sent)
 
     def heal(self) -> None:
         """From here on repairs are counted."""
         self.is_healed = True
-        batches = self._workload.batches.values()
-        self._settled = sum(batch.size for batch in batches if batch.outcome is not Outcome.OPEN)
+        self._payload_at_heal = self._payload()
+
+    def _payload(self) -> int:
+        return sum(batch.size for batch in self._workload.batches.values())
 
     def _on_sent(self, node: SimulatedNode, to: str, data: bytes, troubles: object) -> None:
         if self.is_healed and data[TYPE_PLACE] == REPAIR_TYPE and to in (DATA_GROUP, CONTROL_GROUP):
             self._repaired += len(data)
 
     def finish(self) -> None:
-        """Compares what was repaired with what was sent anew, or had not reached everybody."""
-        payload = sum(batch.size for batch in self._workload.batches.values()) - self._settled
-        allowed = REPAIR_BYTES_FREE + REPAIR_SHARE_MAX * payload
+        """Compares what was repaired with what was sent anew."""
+        allowed = REPAIR_BYTES_FREE + REPAIR_SHARE_MAX * (self._payload() - self._payload_at_heal)
         if self._repaired > allowed:
             raise Violation(
                 self.name, f"{self._repaired} bytes of repairs went to the group; {allowed:.0f} are allowed"
