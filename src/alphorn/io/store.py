@@ -111,8 +111,7 @@ class Store:
 
     def put_retained(self, sequence: int, payload: bytes, on_written: Callable[[], None]) -> None:
         """Writes an entry that is missing or damaged here; `on_written` when it is durable."""
-        is_missing = self.entry(sequence) is None
-        self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written, is_put_back=is_missing)
+        self._enqueue(0, [PutEntry(sequence, payload, digest_of(payload))], on_written)
 
     def end_turn(self) -> None:
         """Gives back the turn's read transaction: views handed out before are no longer valid.
@@ -243,8 +242,6 @@ class Store:
         token: int,
         writes: list[Write],
         on_written: Callable[[], None] | None = None,
-        *,
-        is_put_back: bool = False,
     ) -> None:
         if self._writer.failure:
             raise Unavailable(self._writer.failure)
@@ -262,7 +259,7 @@ class Store:
             size += taken
             small_bytes += 0 if is_large(write) else taken
         self._submitted = number
-        job = Job(number, token, judged, self._bounds, size, small_bytes, on_written, is_put_back=is_put_back)
+        job = Job(number, token, judged, self._bounds, size, small_bytes, on_written)
         if self._may_go_ahead(job):
             self._turn.append(job)
             return

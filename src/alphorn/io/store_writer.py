@@ -22,9 +22,9 @@ from typing import Final
 import lmdb
 import msgspec
 
-from alphorn.bus.machine import PutEntry, Write
+from alphorn.bus.machine import Write
 from alphorn.io import store_files
-from alphorn.io.bodies import PutPlaced, is_large
+from alphorn.io.bodies import is_large
 from alphorn.io.disk import refusal_of
 from alphorn.io.retention import last_outside
 from alphorn.io.store_opening import Found, Parts
@@ -52,7 +52,6 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     small_bytes: int  # and as much of it as is not among the bodies
     on_written: Callable[[], None] | None = None
     is_durable: bool = False  # written ahead, and reported
-    is_put_back: bool = False  # an entry outside the log, which was missing
 
     @property
     def may_go_ahead(self) -> bool:
@@ -263,16 +262,7 @@ class StoreWriter:
             transaction.put_bounds(*jobs[-1].bounds)
             transaction.put_applied(parts.run, jobs[-1].number)
             transaction.finish()
-            put_back = [
-                (write.sequence, job.size)
-                for job in jobs
-                if job.is_put_back
-                for write, _ in job.writes
-                if isinstance(write, PutEntry | PutPlaced)
-            ]
-            if has_dropped or put_back:
-                through = last_outside(jobs[-1].bounds)
-                self.retained.follow(txn, parts.tables, through, dropped=transaction.dropped, put_back=put_back)
+            self.retained.follow(txn, parts.tables, last_outside(jobs[-1].bounds), transaction)
         self.commits += 1
         space = parts.disk_space()
         parts.bodies.give_back(transaction.dropped_bodies, space.within(parts.map_bytes) - space.held)

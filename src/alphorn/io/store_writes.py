@@ -40,10 +40,10 @@ class WriteTransaction:
 
     Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
     `emptied` is what the transactions before have found out. `dropped_bodies` are page and size of those whose heads
-    are deleted, `dropped` number and size of all entries that were dropped.
+    are deleted; `came` and `went` are number and size of entries that were put, and whose heads are deleted.
     """
 
-    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "dropped", "dropped_bodies")
+    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "came", "dropped_bodies", "went")
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class WriteTransaction:
         self._release = release
         self._deleted = 0
         self.dropped_bodies: list[tuple[int, int]] = []
-        self.dropped: list[tuple[int, int]] = []
+        self.came: list[tuple[int, int]] = []
+        self.went: list[tuple[int, int]] = []
         self._gathered: dict[bytes, list[Item]] = {name: [] for name in records.TABLES}
 
     def apply(self, write: Write, dropped: RangeSet | None) -> None:
@@ -115,6 +116,7 @@ class WriteTransaction:
     def _put_head(self, sequence: int, head: records.Head) -> None:
         if self._emptied.fill(sequence):
             self._drop_entry(sequence, sequence)
+        self.came.append((sequence, head.size))
         key = records.number_key(sequence)
         self._gathered[records.HEADS].append((key, records.pack_head(records.HEADS, key, head)))
 
@@ -141,8 +143,6 @@ class WriteTransaction:
 
     def _drop_entries(self, dropped: RangeSet) -> None:
         for first, last in self._emptied.empty(dropped):
-            self.finish()
-            self.dropped += sizes_between(self._txn, self._tables, first, last)
             self._drop_entry(first, last)
 
     def _drop_entry(self, first: int, last: int) -> None:
@@ -164,14 +164,17 @@ class WriteTransaction:
             cursor = self._txn.cursor(self._tables[name])
             found = cursor.set_range(start)
             while found and is_within(cursor.key()):
-                if name == records.HEADS and records.is_placed(cursor.value()):
-                    self._drop_body(cursor.key(), cursor.value())
+                if name == records.HEADS:
+                    self._drop_head(cursor.key(), cursor.value())
                 found = cursor.delete() and bool(cursor.key())
                 self._deleted += 1
                 if self._deleted % DELETIONS_BETWEEN_RELEASES == 0:
                     self._release()
 
-    def _drop_body(self, key: bytes, record: bytes) -> None:
+    def _drop_head(self, key: bytes, record: bytes) -> None:
+        self.went.append((records.number_of(key), records.size_in_head(record)))
+        if not records.is_placed(record):
+            return
         head = records.unpack_head(records.HEADS, key, record)
         if head is not DAMAGED and head.page is not None:
             self.dropped_bodies.append((head.page, head.size))
@@ -201,28 +204,19 @@ class Retained:
         self._through = through
         self.count, self.bytes = len(sizes), sum(size for _, size in sizes)
 
-    def follow(
-        self,
-        txn: "lmdb.Transaction[Any]",
-        tables: Tables,
-        through: int,
-        *,
-        dropped: list[tuple[int, int]],
-        put_back: list[tuple[int, int]],
-    ) -> None:
-        """Writes were applied, after which the entries through this number are outside the log.
+    def follow(self, txn: "lmdb.Transaction[Any]", tables: Tables, through: int, done: WriteTransaction) -> None:
+        """These writes were done, after which the entries through this number are outside the log."""
+        before, self._through = self._through, through
+        self._add(1, [entry for entry in done.came if entry[0] <= before])
+        self._add(-1, [entry for entry in done.went if entry[0] <= before])
+        if through > before:
+            self._add(1, sizes_between(txn, tables, before + 1, through))
+        elif through < before:  # the log was empty, so that everything was outside, and has begun anew
+            self._add(-1, sizes_between(txn, tables, through + 1, before))
 
-        `dropped` and `put_back` are number and size of what went, and of what was missing outside the log and came.
-        """
-        if through < self._through or self._through == records.NUMBER_MAX:  # the log was empty, or was cut off
-            self.count = self.bytes = 0
-            self._through, dropped, put_back = -1, [], []
-        came = sizes_between(txn, tables, self._through + 1, through) if through > self._through else []
-        came += [(number, size) for number, size in put_back if number <= self._through]
-        went = [(number, size) for number, size in dropped if number <= self._through]
-        self.count += len(came) - len(went)
-        self.bytes += sum(size for _, size in came) - sum(size for _, size in went)
-        self._through = through
+    def _add(self, sign: int, sizes: list[tuple[int, int]]) -> None:
+        self.count += sign * len(sizes)
+        self.bytes += sign * sum(size for _, size in sizes)
 
 
 def bodies_of(txn: "lmdb.Transaction[Any]", tables: Tables) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ class Intake:
         self._start = self._end = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go. What has come of a frame moves only where the rest has no room behind it."""
+        """Where the next bytes go. What has come of a frame moves to the front once, not with every read."""
         start, held = self._start, self._end - self._start
         announced = int.from_bytes(self._buffer[start : start + LENGTH_BYTES], "big") if held >= LENGTH_BYTES else 0
         wanted = max(BUFFER_BYTES, LENGTH_BYTES + announced)
