@@ -34,7 +34,7 @@ SAMPLES: dict[str, f.Data | f.Body] = {
     "Status": f.Status(43, 43, 42, 16, 77, True, "10.0.0.7:21100"),
     "AssignmentQuery": f.AssignmentQuery(41, 44),
     "AssignmentAnswer": f.AssignmentAnswer(41, ASSIGNMENTS),
-    "Fetch": f.Fetch(2, [(42, 42), (44, 50)], [(BATCH, 0, 0), (OTHER, 3, 9)], [0x1122334455667788, 7]),
+    "Fetch": f.Fetch(2, [(42, 42), (44, 50)], [(BATCH, 0, 0), (OTHER, 3, 9)], [0x1122334455667788, 7], [0, 12]),
     "Absent": f.Absent([BATCH, OTHER]),
     "RangeFetch": f.RangeFetch(17, True),
     "Range": f.Range(42, 43, [f.RangeEntry(ASSIGNMENTS[0], PAYLOAD), f.RangeEntry(ASSIGNMENTS[1], b"")]),

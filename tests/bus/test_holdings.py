@@ -36,15 +36,15 @@ def test_a_fragment_that_comes_twice_counts_once() -> None:
     first, *_, last = fragments()
     assert holdings.add(first) is None
     assert holdings.add(first) is None
-    assert holdings.missing(BATCH) == (1, last.fragments)
+    assert holdings.missing(BATCH) == (1, last.fragments, last.fragments)
 
 
 def test_what_is_missing_is_named_from_the_first_gap_to_the_last() -> None:
     holdings, pieces = Holdings(10_000), fragments()
-    assert holdings.missing(BATCH) == (0, 0)
+    assert holdings.missing(BATCH) == (0, 0, 0)
     for data in (pieces[0], pieces[2], pieces[-1]):
         holdings.add(data)
-    assert holdings.missing(BATCH) == (1, len(pieces) - 1)
+    assert holdings.missing(BATCH) == (1, len(pieces) - 1, len(pieces))
 
 
 def test_fragments_of_a_whole_batch_are_of_no_interest() -> None:

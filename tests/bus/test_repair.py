@@ -1,5 +1,7 @@
 """Answers to fetches: from memory or log, once per linger time, within a budget, and honest about what is not there."""
 
+import random
+
 import pytest
 
 from alphorn.bus.config import Budget, Timing
@@ -51,13 +53,29 @@ def test_a_batch_is_answered_by_its_id_and_told_its_number() -> None:
     assert answering.repairs() == [("S2", 5, b"batch 5")]
 
 
-def test_only_the_missing_fragments_are_sent() -> None:
+def sent_of_cut(cuts: list[int]) -> list[tuple[int, int]]:
+    """What is sent, of a batch cut into ten here, when the third and the fourth fragment are wanted."""
     answering = Answering(Budget(datagram_bytes=92 + 100))
-    payload = bytes(950)
+    payload = random.Random(950).randbytes(950)
     answering.bench.station.holdings.put(batch_id(50), payload, 0, digest_of(payload))
-    fetch = Fetch(1, [], [(batch_id(50), 3, 5)])
+    fetch = Fetch(1, [], [(batch_id(50), 3, 5)], cuts=cuts)
     answering.repairer.on_fetch(answering.bench.frame(2, fetch), fetch, 1.0)
-    assert [data.fragment for _, data in answering.bench.sent(Data)] == [3, 4]
+    sent = [data for _, data in answering.bench.sent(Data)]
+    assert all(data.payload == payload[data.offset : data.offset + len(data.payload)] for data in sent)
+    return [(data.fragment, data.fragments) for data in sent]
+
+
+def test_only_the_missing_fragments_are_sent() -> None:
+    assert sent_of_cut([10]) == [(3, 10), (4, 10)]
+
+
+def test_fragments_smaller_than_those_here_are_cut_as_the_asker_has_them() -> None:
+    assert sent_of_cut([19]) == [(3, 19), (4, 19)]
+
+
+@pytest.mark.parametrize("cuts", [[9], [951], []], ids=["larger", "absurd", "unknown"])
+def test_a_batch_that_cannot_be_cut_as_the_asker_has_it_is_sent_whole(cuts: list[int]) -> None:
+    assert sent_of_cut(cuts) == [(fragment, 10) for fragment in range(10)]
 
 
 def test_a_fetch_for_somebody_else_is_not_answered() -> None:

@@ -25,6 +25,13 @@ def test_old_numbers_behind_two_damaged_ones_stay_while_only_the_first_is_known_
     assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
 
 
+def test_fragments_of_one_batch_cut_in_two_sizes_do_not_take_each_others_place_for_ever() -> None:
+    """The sequencer lacks parts of batches whose sender is gone; the two servers that have them cut them unequally."""
+    seed = 7600015
+    result = run_seed(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
+
+
 def test_every_plan_enables_many_classes_of_faults() -> None:
     plans = [make_plan(seed) for seed in range(200)]
     assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)

@@ -143,6 +143,7 @@ class Fetch(Body, frozen=True, array_like=True):
     sequences: list[tuple[U64, U64]]  # inclusive ranges, asked of a data server by number
     ids: list[tuple[Id, U16, U16]]  # id, first missing fragment, one past the last; 0,0 for the whole
     digests: list[U64] = []  # of these batches, in the same order, from a candidate: it knows what their numbers mean
+    cuts: list[U16] = []  # into how many fragments these batches were cut, in the same order, where some are here
 
 
 class Absent(Body, frozen=True, array_like=True):
@@ -448,13 +449,17 @@ def _decode_data(body: memoryview, kind: int) -> Data:
     return Data(batch, timestamp, sequence, digest, size, offset, fragment, fragments, payload, kind == REPAIR_TYPE)
 
 
-def fragment_batch(batch: bytes, payload: bytes | memoryview, *, digest: int, timestamp: int, limit: int) -> list[Data]:
-    """A batch cut into frames of at most `limit` bytes, of equal size but the last."""
+def fragment_batch(
+    batch: bytes, payload: bytes | memoryview, *, digest: int, timestamp: int, limit: int, cut: int = 0
+) -> list[Data]:
+    """A batch cut into frames of at most `limit` bytes, of equal size but the last; into `cut` of them where they fit."""
     room = limit - HEADER_BYTES - DATA_HEADER_BYTES
     size = len(payload)
     fragments = max(1, -(-size // room))
     if fragments > _FRAGMENTS_MAX:
         raise ValueError(f"a batch of {size} bytes does not fit {_FRAGMENTS_MAX} fragments of {room}")
+    if fragments < cut <= min(size, _FRAGMENTS_MAX):
+        fragments = cut
     step = -(-size // fragments)
     view = memoryview(payload)
     return [

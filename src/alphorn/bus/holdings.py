@@ -133,13 +133,13 @@ class Holdings:
         self._bytes += len(payload)
         return kept
 
-    def missing(self, batch: bytes) -> tuple[int, int]:
-        """First missing fragment and one past the last; (0, 0) when nothing is known of the batch."""
+    def missing(self, batch: bytes) -> tuple[int, int, int]:
+        """First missing fragment, one past the last, and of how many; zeros when nothing is known of the batch."""
         partial = self._partial.get(batch)
         if partial is None:
-            return 0, 0
+            return 0, 0, 0
         gaps = [index for index, part in enumerate(partial.fragments) if part is None]
-        return gaps[0], gaps[-1] + 1
+        return gaps[0], gaps[-1] + 1, len(partial.fragments)
 
     def drop(self, batch: bytes) -> None:
         """Lets a batch go."""

@@ -12,6 +12,7 @@ from alphorn.model.ids import counter_of, origin_of
 
 _NEVER = float("inf")
 Key = int | bytes  # a number, or a batch that has none yet
+_Wanted = tuple[bytes, int, int, int]  # a batch, its first missing fragment, one past the last, of how many
 
 
 class _Request:
@@ -82,7 +83,7 @@ class Requests:
             return
         station, timing = self._station, self._station.timing
         sequences: dict[int, list[int]] = {}
-        batches: dict[int, list[tuple[bytes, int, int]]] = {}
+        batches: dict[int, list[_Wanted]] = {}
         deadline = _NEVER
         for key in [key for key in self._open if self._is_moot(key)]:
             del self._open[key]
@@ -101,12 +102,14 @@ class Requests:
         for target in sorted({*sequences, *batches}):
             self._ask(target, as_ranges(sequences.get(target, [])), batches.get(target, []))
 
-    def _ask(self, target: int, ranges: list[tuple[int, int]], batches: list[tuple[bytes, int, int]]) -> None:
+    def _ask(self, target: int, ranges: list[tuple[int, int]], batches: list[_Wanted]) -> None:
         """One frame for all of it, or as many as the datagram size makes necessary."""
-        room = (self._station.budget.datagram_bytes - 100) // 30
+        room = (self._station.budget.datagram_bytes - 100) // 33
         while ranges or batches:
-            fetch = Fetch(target, ranges[:room], batches[: max(0, room - len(ranges))])
-            ranges, batches = ranges[room:], batches[len(fetch.ids) :]
+            asked = batches[: max(0, room - len(ranges))]
+            ids, cuts = [wanted[:3] for wanted in asked], [cut for *_, cut in asked]
+            fetch = Fetch(target, ranges[:room], ids, cuts=cuts)
+            ranges, batches = ranges[room:], batches[len(asked) :]
             self.asked += 1
             self._station.trace("fetch", f"of={target} sequences={fetch.sequences} batches={len(fetch.ids)}")
             self._station.tell(fetch)

@@ -56,7 +56,8 @@ class Repairer:
             digest, number = (fetch.digests[place], fetch.sequences[place][0]) if is_candidate else (None, 0)
             found = self._find(batch, digest, number)
             if found is not None:
-                self._answer_batch(frame.number, batch, first, last, found, now)
+                cut = fetch.cuts[place] if place < len(fetch.cuts) else 0
+                self._answer_batch(frame.number, batch, (first, last, cut), found, now)
             elif self.lacks(batch, number):
                 absent.append(batch)
         for first, last in fetch.sequences:
@@ -87,12 +88,17 @@ class Repairer:
             )
             self._send(to, sequence, data, now)
 
-    def _answer_batch(self, to: int, batch: bytes, first: int, last: int, found: _Found, now: float) -> None:
+    def _answer_batch(self, to: int, batch: bytes, wanted: tuple[int, int, int], found: _Found, now: float) -> None:
+        """Sends what is wanted of a batch: fragments, named as those that are there already were cut.
+
+        Datagrams here may be of another size. Smaller cuts are made here too; where only larger ones are there, all of
+        it is sent: a fragment of another cut takes the place of all that is there, and alone would never do.
+        """
         sequence, payload, timestamp, digest = found
+        first, last, cut = wanted
         limit = self._station.budget.datagram_bytes
-        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit)
-        # Fragments are named as the sender cut them; where datagrams here are of another size, all of it is sent.
-        self._send(to, sequence, (data[first:last] if last else data) or data, now)
+        data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit, cut=cut)
+        self._send(to, sequence, (data[first:last] if len(data) == cut else data) or data, now)
 
     def _find(self, batch: bytes, sought: int | None, number: int) -> _Found | None:
         """A batch with its number, 0 where that is not known; a candidate has named its digest and its number."""

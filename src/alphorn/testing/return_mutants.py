@@ -33,11 +33,12 @@ def _unfenced_denial() -> list[Patch]:
 
 
 def _own_cutting() -> list[Patch]:
-    def answer_batch(self: Any, to: int, batch: bytes, first: int, last: int, found: Any, now: float) -> None:
+    def answer_batch(self: Any, to: int, batch: bytes, wanted: Any, found: Any, now: float) -> None:
         sequence, payload, timestamp, digest = found
+        first, last, _ = wanted
         limit = self._station.budget.datagram_bytes
         data = fragment_batch(batch, payload, digest=digest, timestamp=timestamp, limit=limit)
-        self._send(to, sequence, data[first:last] if last else data, now)
+        self._send(to, sequence, (data[first:last] if last else data) or data, now)
 
     return [(Repairer, "_answer_batch", answer_batch)]
 
