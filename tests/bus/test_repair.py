@@ -93,11 +93,20 @@ def test_an_open_number_is_not_answered_because_it_may_still_change() -> None:
     assert answering.repairs() == []
 
 
-def test_the_first_to_ask_is_answered_alone_and_a_second_within_the_linger_time_makes_it_the_group() -> None:
+def test_two_who_ask_are_answered_alone_and_a_third_within_the_linger_time_makes_it_the_group() -> None:
+    answering = Answering()
+    step = TIMING.repair_linger_s / 2
+    for attempt, asker in enumerate((2, 3, 4)):
+        answering.ask(asker, 1.0 + attempt * step, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", "S3", DATA_GROUP]
+
+
+def test_a_third_who_asks_after_the_linger_time_is_answered_alone() -> None:
     answering = Answering()
     answering.ask(2, 1.0, sequences=((4, 4),))
-    answering.ask(3, 1.0 + TIMING.repair_linger_s / 2, sequences=((4, 4),))
-    assert [to for to, _, _ in answering.repairs()] == ["S2", DATA_GROUP]
+    answering.ask(3, 1.0, sequences=((4, 4),))
+    answering.ask(2, 1.0 + 1.01 * TIMING.repair_linger_s, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", "S3", "S2"]
 
 
 @pytest.mark.requirement("BUS-8")
@@ -107,9 +116,11 @@ def test_a_repair_is_not_sent_twice_within_the_linger_time() -> None:
     answering.ask(2, 1.0, sequences=((4, 4),))
     answering.ask(2, 1.0 + step, sequences=((4, 4),))
     answering.ask(3, 1.0 + 2 * step, sequences=((4, 4),))
-    for attempt in range(3, 9):
-        answering.ask(2, 1.0 + attempt * step, sequences=((4, 4),))
-    assert [to for to, _, _ in answering.repairs()] == ["S2", DATA_GROUP]
+    answering.ask(2, 1.0 + 3 * step, sequences=((4, 4),))
+    answering.ask(4, 1.0 + 4 * step, sequences=((4, 4),))
+    for attempt in range(5, 14):
+        answering.ask(2 + attempt % 3, 1.0 + attempt * step, sequences=((4, 4),))
+    assert [to for to, _, _ in answering.repairs()] == ["S2", "S3", DATA_GROUP]
 
 
 def test_after_the_linger_time_a_repair_is_sent_again() -> None:

@@ -452,7 +452,7 @@ def _decode_data(body: memoryview, kind: int) -> Data:
 def fragment_batch(
     batch: bytes, payload: bytes | memoryview, *, digest: int, timestamp: int, limit: int, cut: int = 0
 ) -> list[Data]:
-    """A batch cut into frames of at most `limit` bytes, of equal size but the last; into `cut` of them where they fit."""
+    """A batch cut into frames of at most `limit` bytes, of equal size but the last; into `cut` where those fit."""
     room = limit - HEADER_BYTES - DATA_HEADER_BYTES
     size = len(payload)
     fragments = max(1, -(-size // room))

@@ -1,7 +1,8 @@
 """Answers fetches: from memory, from the log, or, by a batch's own sender, from what it has not seen committed.
 
-A repair goes to the one who asked; when a second member asks for the same within the linger time it goes to the group,
-and then not again for that long. Repairs spend a byte budget; over it they are left out, and asked for again.
+A repair goes to the one who asked, and to a second one; when a third member asks for the same within the linger time it
+goes to the group, and then not again for that long: what two lost costs the others nothing. Repairs spend a byte
+budget; over it they are left out, and asked for again.
 """
 
 import msgspec
@@ -13,6 +14,7 @@ from alphorn.bus.station import Station
 from alphorn.model.ids import counter_of, origin_of
 
 _REMEMBERED_MAX = 4096
+_ALONE_MAX = 2  # who are sent the same repair alone, before it goes to the group
 _Found = tuple[int, bytes | memoryview, int, int]  # number, payload, timestamp and digest of a batch
 
 
@@ -36,7 +38,7 @@ class Repairer:
         self._station = station
         self._bytes_left = float(station.budget.repair_bytes_per_s)
         self._filled_at = now
-        self._recent: dict[bytes, tuple[float, int]] = {}  # batch: when, and to whom (0 for the group)
+        self._recent: dict[bytes, tuple[float, tuple[int, ...]]] = {}  # batch: when, and to whom (nobody: to the group)
         self._placed: dict[bytes, int] = {}  # batches in storage by their numbers, once somebody had to know
         self._placed_through = 0
         self.group_bytes = 0
@@ -207,24 +209,25 @@ class Repairer:
         station = self._station
         size = sum(len(data.payload) for data in fragments)
         batch = fragments[0].id
-        when, whom = self._recent.get(batch, (-1.0, 0))
+        when, whom = self._recent.get(batch, (-1.0, ()))
         is_lingering = now - when < station.timing.repair_linger_s
-        if is_lingering and whom in (0, to):
+        if is_lingering and (not whom or to in whom):
             return
         if size > self._bytes_left:
             self.over_budget += 1
             return
         self._bytes_left -= size
-        self._recent[batch] = (now, 0 if is_lingering else to)
+        is_for_all = is_lingering and len(whom) >= _ALONE_MAX
+        self._recent[batch] = (now, () if is_for_all else (*whom, to) if is_lingering else (to,))
         for data in fragments:
             repair = msgspec.structs.replace(data, sequence=sequence, is_repair=True)
-            if is_lingering:
+            if is_for_all:
                 self.group_bytes += len(data.payload)
                 station.send(DATA_GROUP, repair)
             else:
                 self.member_bytes += len(data.payload)
                 station.send_member(to, repair)
-        station.trace("repair", f"sequence={sequence} to={'group' if is_lingering else to}")
+        station.trace("repair", f"sequence={sequence} to={'group' if is_for_all else to}")
 
     def _fill(self, now: float) -> None:
         rate = self._station.budget.repair_bytes_per_s
