@@ -25,6 +25,7 @@ from alphorn.model.commands import (
 )
 from alphorn.model.errors import Corruption
 from alphorn.model.messages import FRAGMENT_BYTES_MAX, Flag, Packed, Streamed
+from alphorn.model.ranges import RangeSet
 from tests.message_manager.bench import ALICE, BOB, Bench, arrived, batch, errors
 from tests.message_manager.test_core import FIRST, Serving
 
@@ -309,13 +310,30 @@ def test_sizes_count_the_whole_body(bench: StreamBench) -> None:
     assert bench.queue(queue).bytes > 15
 
 
+def test_what_messages_need_and_what_bodies_need_is_needed_together(bench: StreamBench) -> None:
+    """A body of 10,000 fragments with 5,000 messages in between, every other of which is consumed."""
+    queue, small = bench.create("queue:q"), bench.create("queue:small")
+    first, consumed = bench.engine.sequence + 1, set()
+    for index in range(10_000):
+        bench.fragment(queue, index)
+        if index % 2:
+            bench.publish(small, f"m{index}")
+            if index % 4 == 1:
+                consumed.add(bench.engine.sequence)
+    bench.seal(queue, 10_000)
+    last = bench.engine.sequence
+    for position in range(1, 5_001, 2):
+        bench.acknowledge(small, position, position)
+    assert bench.retained == list(RangeSet((n, n) for n in range(first, last + 1) if n not in consumed))
+
+
 def test_pieces_are_found_wherever_the_log_interleaves_them() -> None:
     pieces = Pieces()
     places = [(3, 0), (4, 0), (6, 1), (6, 2), (7, 2), (9, 0)]
     for sequence, command in places:
         pieces.append(sequence, command, 10)
     assert (pieces.count, pieces.size, pieces.runs) == (6, 60, 4)
-    assert list(pieces.entries()) == [(3, 4), (6, 6), (6, 7), (9, 9)]
+    assert [column.tolist() for column in pieces.entries()] == [[3, 6, 6, 9], [2, 1, 2, 1]]
     for index in range(8):
         for maximum in range(1, 8):
             wanted = [number for place in places[index : index + maximum] for number in place]

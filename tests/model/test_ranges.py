@@ -73,6 +73,22 @@ def test_differences_copies_and_flat_forms_hold_the_same_numbers(seed: int) -> N
     assert twin != one
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_sets_agree_through_the_last_interval_before_they_differ(seed: int) -> None:
+    random = Random(seed)
+    one = RangeSet((first, first + random.randint(0, 2)) for first in range(0, 200, 5) if random.random() < 0.7)
+    other = one.copy()
+    if change := random.randint(0, 2):
+        number = random.randrange(200)
+        other.add(number, number) if change == 1 else other.remove(number, number)
+    through = one.agree_through(other)
+    assert through == other.agree_through(one)
+    assert {n for n in numbers_of(one) if n <= through} == {n for n in numbers_of(other) if n <= through}
+    differing = min(numbers_of(one) ^ numbers_of(other), default=1000)
+    equal = [last for first, last in one if (first, last) in list(other) and last < differing]
+    assert through == (equal[-1] if equal else -1)
+
+
 def test_messages_in_order_are_one_interval() -> None:
     ranges = RangeSet()
     for first in range(1, 45_000, 450):

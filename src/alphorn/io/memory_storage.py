@@ -137,6 +137,7 @@ class MemoryStorage:
             self._entries = {number: entry for number, entry in self._entries.items() if number not in dropped}
         match write:
             case PutEntry(sequence, payload, _):
+                self._retention.put(sequence)
                 self._entries[sequence] = payload
             case PutAssignments(first, assignments):
                 self._assign(first, assignments)

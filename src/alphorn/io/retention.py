@@ -15,22 +15,36 @@ so the store keeps some of them, outside the log: they have no assignment, and t
 
 from alphorn.bus.machine import DropAfter, DropThrough, Retain, Write
 from alphorn.io.records import NUMBER_MAX
-from alphorn.model.ranges import Range, RangeSet
+from alphorn.model.ranges import RangeSet
 
 Bounds = tuple[int, int]  # of the log: first and last number with an assignment; first > last when there is none
 
 
 class Retention:
-    """The rule in force, as the writes of one run of one store have set it."""
+    """The rule in force, as the writes of one run of one store have set it, and what it has dropped already.
 
-    __slots__ = ("_checkpoint", "_needed")
+    What many entries are retained for leaves as many gaps between them, and nearly all are the same at every
+    checkpoint: they are given once.
+    """
+
+    __slots__ = ("_checkpoint", "_gone_through", "_kept", "_needed")
 
     def __init__(self) -> None:
         self._checkpoint = 0
         self._needed: RangeSet | None = None  # None: not known yet
+        self._gone_through = -1  # through this number there is nothing any more
+        self._kept = RangeSet()  # but these
+
+    def put(self, sequence: int) -> None:
+        """An entry is put there: if it is not needed, it is dropped again."""
+        if sequence <= self._gone_through:
+            self._gone_through = sequence - 1
 
     def dropped_by(self, write: Write, bounds: Bounds) -> RangeSet | None:
-        """The numbers whose entries this write drops; None where it drops none. `bounds` are those before the write."""
+        """The numbers whose entries this write drops; None where it drops none. `bounds` are those before the write.
+
+        Where it is known that none is left, numbers may be missing.
+        """
         match write:
             case DropAfter(sequence):
                 first, last = bounds
@@ -43,42 +57,31 @@ class Retention:
         return None
 
     def _unneeded(self, through: int) -> RangeSet:
-        if self._needed is None:
+        needed, through = self._needed, min(through, self._checkpoint)
+        if needed is None:
             return RangeSet()
-        return RangeSet([(0, min(through, self._checkpoint))]).difference(self._needed)
+        gone_through, kept = self._gone_through, self._kept
+        self._gone_through, self._kept = through, needed
+        start = min(needed.agree_through(kept), gone_through) + 1
+        gone = RangeSet([(start, gone_through)]).difference(kept)
+        return RangeSet([(start, through)]).difference(needed).difference(gone)
 
 
-class Emptied:
-    """Where a store has no entries any more, so that it does not look there again.
+class Filled:
+    """How far a store has entries: what is put behind all others takes the place of none."""
 
-    What many entries are retained for leaves as many gaps between them, and nearly all are the same at every
-    checkpoint.
-    """
-
-    __slots__ = ("_gaps", "_highest", "_last")
+    __slots__ = ("_highest",)
 
     def __init__(self, highest: int = -1) -> None:
         """`highest` is the last number that has an entry."""
-        self._gaps: dict[int, int] = {}  # first number → last
-        self._last = -1  # of all
         self._highest = highest
 
     def fill(self, number: int) -> bool:
         """An entry is put there; says whether there may be one already."""
-        if number <= self._last:
-            self._gaps, self._last = {}, -1
         if number <= self._highest:
             return True
         self._highest = number
         return False
-
-    def empty(self, dropped: RangeSet) -> list[Range]:
-        """These entries are dropped; gives where some of them may be."""
-        gaps = self._gaps
-        fresh = [(first, last) for first, last in dropped if gaps.get(first) != last]
-        if dropped:
-            self._gaps, self._last = dict(dropped), dropped.last
-        return fresh
 
 
 def last_outside(bounds: Bounds) -> int:

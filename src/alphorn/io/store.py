@@ -252,6 +252,8 @@ class Store:
         number, size, small_bytes = self._submitted + 1, 0, 0
         judged = []
         for write in writes:
+            if isinstance(write, PutEntry):
+                self._retention.put(write.sequence)
             dropped = self._retention.dropped_by(write, self._bounds)
             judged.append((write, dropped))
             self._overlay.add(number, write, self._newest_checkpoint, dropped)

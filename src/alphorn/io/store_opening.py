@@ -12,7 +12,7 @@ from alphorn.io import records, store_files
 from alphorn.io.bodies import BODIES_FILE, Bodies
 from alphorn.io.disk import DiskSpace, measure, refusal_of
 from alphorn.io.residency import MappedFile
-from alphorn.io.retention import Emptied, last_outside
+from alphorn.io.retention import Filled, last_outside
 from alphorn.io.store_files import Tables
 from alphorn.io.store_writes import Retained, WriteTransaction, bodies_of, sizes_between
 from alphorn.io.write_ahead import WriteAhead, read_ahead
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     bounds: tuple[int, int]
     newest_checkpoint: int
     retained: Retained
-    emptied: Emptied
+    filled: Filled
 
 
 def open_store(path: Path, map_bytes: int, *, has_ahead: bool) -> tuple[Parts, Found]:
@@ -87,7 +87,7 @@ def _open_parts(path: Path, map_bytes: int, opened: ExitStack, *, has_ahead: boo
     bodies = opening.bodies()
     opened.callback(bodies.close)
     bounds = opening.bounds()
-    found = Found(bounds, opening.newest_checkpoint(), opening.retained(bounds), opening.emptied())
+    found = Found(bounds, opening.newest_checkpoint(), opening.retained(bounds), opening.filled())
     ahead = WriteAhead(path, run) if has_ahead else None
     if ahead is not None:
         opened.callback(ahead.close)
@@ -113,17 +113,17 @@ class Opening:
         except lmdb.Error as error:
             raise self._unreadable(records.HEADS, error) from error
 
-    def emptied(self) -> Emptied:
-        """Nothing found out yet but the last number that has an entry."""
+    def filled(self) -> Filled:
+        """How far there are entries."""
         first, last = self._edge_numbers(records.HEADS)
-        return Emptied(last if first <= last else -1)
+        return Filled(last if first <= last else -1)
 
     def recover(self, map_bytes: int) -> int:
         """Brings into LMDB what an earlier run wrote ahead; begins a run, so that none of it counts again."""
         run = int.from_bytes(os.urandom(8), "big")
         try:
             with self._environment.begin(write=True) as txn:
-                transaction = WriteTransaction(txn, self._tables, self.emptied())
+                transaction = WriteTransaction(txn, self._tables, self.filled())
                 for found in read_ahead(self._path, *self._applied(txn)):
                     for write in found.writes:
                         transaction.apply(write, None)

@@ -73,7 +73,7 @@ class StoreWriter:
         linger_s: float,
     ) -> None:
         self._parts = parts
-        self._emptied = found.emptied
+        self._filled = found.filled
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._linger_s = linger_s
@@ -253,7 +253,7 @@ class StoreWriter:
             return
         parts = self._parts
         with self._timed(), parts.environment.begin(write=True) as txn:
-            transaction = WriteTransaction(txn, parts.tables, self._emptied, parts.mapped.release)
+            transaction = WriteTransaction(txn, parts.tables, self._filled, parts.mapped.release)
             has_dropped = False
             for job in jobs:
                 for write, dropped in job.writes:

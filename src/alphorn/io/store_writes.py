@@ -27,7 +27,7 @@ from alphorn.bus.machine import (
 from alphorn.bus.storage import DAMAGED, CheckpointInfo
 from alphorn.io import records
 from alphorn.io.bodies import PutPlaced
-from alphorn.io.retention import Emptied
+from alphorn.io.retention import Filled
 from alphorn.io.store_files import Tables
 from alphorn.model.ranges import RangeSet
 
@@ -39,22 +39,22 @@ class WriteTransaction:
     """Takes writes in order; `finish` hands the last of them to LMDB. Commit and abort are the caller's.
 
     Whatever is deleted is read before, and the kernel maps what lies around it too; `release` gives such pages back.
-    `emptied` is what the transactions before have found out. `dropped_bodies` are page and size of those whose heads
-    are deleted; `came` and `went` are number and size of entries that were put, and whose heads are deleted.
+    `filled` is what the transactions before have left. `dropped_bodies` are page and size of those whose heads are
+    deleted; `came` and `went` are number and size of entries that were put, and whose heads are deleted.
     """
 
-    __slots__ = ("_deleted", "_emptied", "_gathered", "_release", "_tables", "_txn", "came", "dropped_bodies", "went")
+    __slots__ = ("_deleted", "_filled", "_gathered", "_release", "_tables", "_txn", "came", "dropped_bodies", "went")
 
     def __init__(
         self,
         txn: "lmdb.Transaction[bytes]",
         tables: Tables,
-        emptied: Emptied,
+        filled: Filled,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._txn = txn
         self._tables = tables
-        self._emptied = emptied
+        self._filled = filled
         self._release = release
         self._deleted = 0
         self.dropped_bodies: list[tuple[int, int]] = []
@@ -95,8 +95,8 @@ class WriteTransaction:
                 pass
             case _:
                 raise AssertionError(f"{type(write).__name__} is not a write this store knows")
-        if dropped is not None:
-            self._drop_entries(dropped)
+        for first, last in dropped or ():
+            self._drop_entry(first, last)
 
     def put_bounds(self, first: int, last: int) -> None:
         """Records the numbers that have an assignment."""
@@ -114,7 +114,7 @@ class WriteTransaction:
                 items.clear()
 
     def _put_head(self, sequence: int, head: records.Head) -> None:
-        if self._emptied.fill(sequence):
+        if self._filled.fill(sequence):
             self._drop_entry(sequence, sequence)
         self.came.append((sequence, head.size))
         key = records.number_key(sequence)
@@ -140,10 +140,6 @@ class WriteTransaction:
         self.finish()
         cursor = self._txn.cursor(self._tables[records.CHECKPOINTS])
         return records.number_of(cursor.key()) if cursor.last() else 0
-
-    def _drop_entries(self, dropped: RangeSet) -> None:
-        for first, last in self._emptied.empty(dropped):
-            self._drop_entry(first, last)
 
     def _drop_entry(self, first: int, last: int) -> None:
         for name in (records.HEADS, records.LOG):

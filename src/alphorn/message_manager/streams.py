@@ -12,18 +12,18 @@ known by its producer, which has one at a time; a sealed one by its message: the
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from alphorn.message_manager.columns import extend_column, to_bytes
 from alphorn.message_manager.segments import Segments
 from alphorn.model.commands import connection_of
-from alphorn.model.ranges import Range
 
 IDLE_MS_MAX = 3600 * 1000
 
 Name = tuple[bytes, int]  # of a message: its producer's key and its counter
+Entries = tuple["array[int]", "array[int]"]  # runs of log entries: the first of each, and how many they are
 
 
 class Pieces:
@@ -58,10 +58,9 @@ class Pieces:
         self.count += 1
         self.size += size
 
-    def entries(self) -> Iterator[Range]:
-        """The log entries that hold any of it."""
-        for sequence, count in zip(self._sequences, self._counts, strict=True):
-            yield sequence, sequence + count - 1
+    def entries(self) -> Entries:
+        """The log entries that hold any of it, as they are now."""
+        return self._sequences[:], self._counts[:]
 
     def places(self, index: int, maximum: int) -> list[int]:
         """Log entry and command (flat pairs) of up to so many fragments from this one on."""
@@ -178,10 +177,10 @@ class Streams:
             found |= segments.among(wanted)
         self.sealed = {name: body for name, body in self.sealed.items() if (body.sequence, body.command) in found}
 
-    def entries(self) -> Iterator[Range]:
-        """The log entries that hold any fragment that is needed."""
-        for pieces in (*(body.pieces for body in self.open.values()), *(body.pieces for body in self.sealed.values())):
-            yield from pieces.entries()
+    def entries(self) -> list[Entries]:
+        """The log entries that hold any fragment that is needed, of each body."""
+        bodies: list[OpenBody | SealedBody] = [*self.open.values(), *self.sealed.values()]
+        return [body.pieces.entries() for body in bodies]
 
     def describe(self) -> dict[str, object]:
         """The printable state."""

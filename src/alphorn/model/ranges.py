@@ -183,6 +183,18 @@ class RangeSet:
         """What is here and there."""
         return self.difference(self.difference(other))
 
+    def agree_through(self, other: "RangeSet") -> int:
+        """Both have the same numbers through this one, at least; -1 where they differ from the first interval on."""
+        low, high = 0, min(len(self._firsts), len(other._firsts))
+        while low < high:  # all before `low` are equal; each look compares half of the rest, at the speed of lists
+            middle = (low + high + 1) // 2
+            is_equal = self._firsts[low:middle] == other._firsts[low:middle]
+            if is_equal and self._lasts[low:middle] == other._lasts[low:middle]:
+                low = middle
+            else:
+                high = middle - 1
+        return self._lasts[low - 1] if low else -1
+
     def flat(self) -> list[int]:
         """First, last, first, last: how it is stored."""
         return [number for pair in zip(self._firsts, self._lasts, strict=True) for number in pair]

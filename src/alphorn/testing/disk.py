@@ -81,6 +81,7 @@ class DiskState:
             self.damaged = {key for key in self.damaged if key[0] != "entry" or key[1] not in dropped}
         match write:
             case PutEntry():
+                self.retention.put(write.sequence)
                 self.entries[write.sequence] = bytes(write.payload)
                 self.damaged.discard(("entry", write.sequence, 0))
             case PutAssignments():
