@@ -16,6 +16,7 @@ the disk; LMDB has only its head, which tells the page where it begins (records.
 
 import errno
 import os
+import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,16 +47,27 @@ class PutPlaced(Write, frozen=True, gc=False):
 
 
 class Bodies:
-    """The file, open for one run. `read` is the owner's; placing and giving back belong to the store's thread.
+    """The file, open for one run. `read` is the owner's, `place` the store's thread's, `give_back` the committer's.
 
     `place` raises `OSError` when the disk does not take a body.
     """
 
-    __slots__ = ("_begin", "_buffer", "_can_punch", "_filled", "_pages", "_readable", "_readers_at", "_writable")
+    __slots__ = (
+        "_begin",
+        "_buffer",
+        "_can_punch",
+        "_filled",
+        "_lock",
+        "_pages",
+        "_readable",
+        "_readers_at",
+        "_writable",
+    )
 
     def __init__(self, path: Path, heads: Iterable[tuple[int, int]]) -> None:
         """`heads` are page and size of every body that there is."""
         self._pages = FreePages(_run(page, size) for page, size in heads)
+        self._lock = threading.Lock()  # for the pages, and how long the file is
         self._buffer = page_buffer(BUFFER_BYTES)
         self._readers_at = 0  # in bytes, as these are:
         self._begin = self._filled = 0  # where in the file what is in the buffer belongs, and how much it is
@@ -95,13 +107,14 @@ class Bodies:
         `left_bytes` are what the store may still take: the less that is, the less is kept to be used again, because the
         tables may need it.
         """
-        for page, size in bodies:
-            self._pages.give(page, _count(size))
-        spare = self._pages.free_at_end * PAGE_BYTES
-        if spare and spare >= min(SPARE_BYTES, left_bytes):
-            self._cut()
-        if self._can_punch and left_bytes < max(TABLES_BYTES, self._pages.free * PAGE_BYTES):
-            self._punch()
+        with self._lock:
+            for page, size in bodies:
+                self._pages.give(page, _count(size))
+            spare = self._pages.free_at_end * PAGE_BYTES
+            if spare and spare >= min(SPARE_BYTES, left_bytes):
+                self._cut()
+            if self._can_punch and left_bytes < max(TABLES_BYTES, self._pages.free * PAGE_BYTES):
+                self._punch()
 
     def read(self, page: int, size: int) -> bytes:
         """What is there; shorter where the file ends, and nothing where the disk cannot read it."""
@@ -119,7 +132,8 @@ class Bodies:
     def _placed(self, write: Write, bytes_max: int) -> Write:
         assert isinstance(write, PutEntry)
         size = len(write.payload)
-        page = self._pages.take(_count(size), bytes_max // PAGE_BYTES)
+        with self._lock:
+            page = self._pages.take(_count(size), bytes_max // PAGE_BYTES)
         if page is None:
             return write
         if page * PAGE_BYTES != self._begin + self._filled:

@@ -45,9 +45,10 @@ from alphorn.io.checkpoint_writing import CheckpointWriting
 from alphorn.io.disk import DiskSpace
 from alphorn.io.overlay import Overlay
 from alphorn.io.retention import Retention
+from alphorn.io.store_committer import Job
 from alphorn.io.store_opening import EMPTY_BOUNDS, open_store
 from alphorn.io.store_reader import TurnReader
-from alphorn.io.store_writer import APPLY_S, Job, StoreWriter
+from alphorn.io.store_writer import APPLY_S, StoreWriter
 from alphorn.model.errors import Unavailable
 from alphorn.model.ranges import RangeSet
 
@@ -158,16 +159,10 @@ class Store:
             "first": first,
             "last": last,
             "checkpoint": self._newest_checkpoint,
-            "retained": writer.retained.count,
-            "retained_bytes": writer.retained.bytes,
             "queued": self._submitted - writer.committed,
             "uncommitted": len(self._overlay),
             "ahead": len(self._unapplied) + writer.unapplied,
-            "commits": writer.commits,
-            "syncs": writer.syncs,
-            "sync_cpu_s": writer.sync_cpu_s,
-            "sync_wall_s": writer.sync_wall_s,
-            "failure": writer.failure,
+            **writer.describe(),
         }
 
     # Storage, the read side.
