@@ -118,6 +118,7 @@ def test_pages_of_what_is_dropped_are_used_again(tmp_path: Path, ahead_bytes_max
         owner.put(sequence)
         if sequence > 10:
             owner.persist(DropThrough(sequence - 10))
+            owner.store.flush()
     assert owner.store.used_bytes() < 80 * PAGE_BYTES + 30 * LARGE
     assert file_bytes(tmp_path) <= 12 * 6 * PAGE_BYTES
     assert all(owner.has(sequence) for sequence in range(91, 101))
@@ -411,9 +412,11 @@ def test_an_inspection_leaves_out_what_was_dropped_meanwhile(tmp_path: Path) -> 
         assert inspection.stdout is not None
         assert inspection.stdout.readline() == "1 ok\n"
         owner.persist(DropThrough(20))
+        owner.store.flush()
         owner.put(*range(31, 51))  # in the pages of those that were dropped
         owner.store.flush()
         rows, _ = inspection.communicate("\n")
+    assert inspection.returncode == 0
     assert rows.splitlines() == [f"{number} ok" for number in range(21, 31)]
     owner.store.close()
 

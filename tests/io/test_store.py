@@ -325,8 +325,8 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), max_dbs=16) as environment:
         table = environment.open_db(records.META)
         with environment.begin(write=True, db=table) as txn:
-            txn.put(records.VERSION_KEY, records.pack_version(4))
-    with pytest.raises(Misuse, match="is of version 4, and this node reads version 3; start the release that wrote it"):
+            txn.put(records.VERSION_KEY, records.pack_version(5))
+    with pytest.raises(Misuse, match="is of version 5, and this node reads version 4; start the release that wrote it"):
         open_store(tmp_path)
 
 

@@ -1,16 +1,19 @@
 """What is durable is brought into LMDB while more becomes durable; what is durable only there is waited for."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from alphorn.bus.machine import DropThrough
+from alphorn.bus.machine import DropAfter, DropThrough
+from alphorn.bus.storage import CheckpointInfo
 from alphorn.io import store_writer
 from alphorn.io.store_committer import Committer, Job
 from alphorn.model.errors import Unavailable
+from alphorn.model.ranges import RangeSet
 from tests.io.test_bodies import LARGE, Owner
 
 AT_ONCE = 3  # large batches that are brought into LMDB together
@@ -68,13 +71,57 @@ def test_what_is_durable_only_in_lmdb_comes_after_all_that_was_begun(tmp_path: P
     owner = Owner(tmp_path)
     owner.put(1, 2, 3)
     wait_for(lambda: gate.begun)
-    dropping = threading.Thread(target=owner.persist, args=(DropThrough(1),))
-    dropping.start()
+    cutting = threading.Thread(target=owner.persist, args=(DropAfter(2),))
+    cutting.start()
     assert owner.durable[-1] == 3
     gate.is_open.set()
-    dropping.join()
+    cutting.join()
     assert gate.begun == [[1, 2, 3], [4]]
     assert owner.durable[-1] == 4
+    owner.store.close()
+
+
+def test_nothing_waits_for_a_drop_or_a_checkpoint(tmp_path: Path, gate: Gate) -> None:
+    owner = Owner(tmp_path)
+    owner.put(1, 2)
+    taken: list[CheckpointInfo] = []
+    writing = owner.store.begin_checkpoint(2, 1, b"state")
+    writing.add(bytes(100_000))
+    writing.seal(RangeSet([(2, 2)]), taken.append)
+    wait_for(lambda: gate.begun)
+    owner.persist(DropThrough(1, is_retaining=True))
+    owner.put(3)
+    assert (owner.durable[-1], taken) == (4, [])
+    assert owner.store.entry(1) is None
+    assert owner.has(2)
+    assert isinstance(owner.store.checkpoint(), CheckpointInfo)
+    owner.store.end_turn()
+    gate.is_open.set()
+    owner.store.flush()
+    assert [info.sequence for info in taken] == [2]
+    owner.store.close()
+    assert {number for numbers in gate.begun for number in numbers} == set(range(1, 8))
+
+
+def test_a_drop_that_is_only_written_ahead_survives_a_crash_and_what_it_may_have_spared_too(
+    tmp_path: Path, gate: Gate
+) -> None:
+    owner = Owner(tmp_path)
+    owner.put(1, 2)
+    owner.store.retain(2, RangeSet([(2, 2)]))
+    wait_for(lambda: gate.begun)
+    owner.persist(DropThrough(1, is_retaining=True))
+    abandoned = tmp_path.with_name("crashed")
+    shutil.copytree(tmp_path, abandoned)
+    gate.is_open.set()
+    owner.store.close()
+    owner = Owner(abandoned)
+    assert owner.store.assignment_bounds() == (2, 2)
+    assert owner.has(1), "nobody has said yet what is needed"
+    assert owner.has(2)
+    owner.store.retain(2, RangeSet([(2, 2)]))
+    assert not owner.has(1)
+    assert owner.has(2)
     owner.store.close()
 
 

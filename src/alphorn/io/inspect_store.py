@@ -111,7 +111,9 @@ def _rows(directory: Path, environment: lmdb.Environment) -> Iterator[Row]:
                     yield Row(table=table, key=_key(key), verdict=MISSING, details=f"no head, size={len(payload)}")
         for key, record in _items(txn, tables[records.CHECKPOINTS]):
             yield _row_of_checkpoint(key, record)
-        yield from _rows_ahead(directory, txn.get(records.APPLIED_KEY, db=tables[records.META]))
+        meta = tables[records.META]
+        applied = txn.get(records.APPLIED_KEY, db=meta)
+        yield from _rows_ahead(directory, environment, meta, None if applied is None else bytes(applied))
 
 
 def _is_changed(environment: lmdb.Environment, heads: "lmdb._Database", key: bytes, record: memoryview) -> bool:
@@ -120,13 +122,24 @@ def _is_changed(environment: lmdb.Environment, heads: "lmdb._Database", key: byt
         return later.get(key) != bytes(record)
 
 
-def _rows_ahead(directory: Path, applied: memoryview | None) -> Iterator[Row]:
-    """What is durable and not in the tables yet."""
+def _rows_ahead(
+    directory: Path, environment: lmdb.Environment, meta: "lmdb._Database", applied: bytes | None
+) -> Iterator[Row]:
+    """What is durable and not in the tables yet; a running node may have brought some of it there meanwhile."""
     last = (0, 0) if applied is None else records.unpack_applied(applied)
     if last is DAMAGED:
         yield Row(table="applied", key="", verdict=DAMAGED_VERDICT)
         return
-    for record in read_ahead(directory, *last):
+    try:
+        found = read_ahead(directory, *last)
+    except Corruption:
+        with environment.begin(db=meta) as later:
+            now = later.get(records.APPLIED_KEY)
+        if now == applied:
+            raise
+        yield from _rows_ahead(directory, environment, meta, now)
+        return
+    for record in found:
         details = ", ".join(describe_write(write) for write in record.writes)
         yield Row(table="ahead", key=str(record.number), verdict=OK, details=details)
 

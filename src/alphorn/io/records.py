@@ -38,8 +38,8 @@ import xxhash
 from alphorn.bus.entries import Assignment
 from alphorn.bus.storage import DAMAGED, CheckpointInfo, Damaged, Meta
 
-VERSION = 3
-VERSIONS_READ = (2, 3)  # in 2 every batch was in the tables; a store of it is one of 3 that has no bodies
+VERSION = 4
+VERSIONS_READ = (2, 3, 4)  # in 2 every batch was in the tables, in 3 no drop was written ahead; both are read like 4
 
 META = b"meta"
 ASSIGNMENTS = b"assignments"

@@ -265,8 +265,10 @@ class Store:
         self._writer.put(job)
 
     def _may_go_ahead(self, job: Job) -> bool:
-        """Whether this is little, and nothing before it waits for the thread to become durable."""
-        if not self._ahead_bytes_max or self._writer.durable < self._queued or not job.may_go_ahead:
+        """Whether this is the owner's and little, and nothing before it waits for the thread to become durable."""
+        if not self._ahead_bytes_max or not job.token:
+            return False
+        if self._writer.durable < self._queued or not job.may_go_ahead:
             return False
         if job.size + sum(job.size for job in self._turn) > self._ahead_bytes_max:
             return False

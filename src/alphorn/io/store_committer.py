@@ -1,7 +1,8 @@
 """Brings into LMDB what was handed over: many jobs in one transaction, in the order of their numbers.
 
-What is durable elsewhere is brought there in a thread of its own (`begin`), because the next large batch should not
-wait for it. What is durable only with LMDB's commit is waited for (`commit`). There is one transaction at a time.
+Mostly in a thread of its own (`begin`), because the next large batch should not wait for it. Only where the owner's
+own writes are durable with LMDB's commit and not before is that waited for (`commit`). There is one transaction at a
+time.
 """
 
 import threading
@@ -25,7 +26,11 @@ COMMITS_BETWEEN_RELEASES: Final = 64
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
-    """Writes that become durable together, and whom to tell."""
+    """Writes that become durable together, and whom to tell.
+
+    Those of the store itself, parts of a checkpoint or entries that are put back, have no token: nobody goes on with
+    anything before LMDB has them and `on_written` says so. They have a number only so that their order is kept.
+    """
 
     number: int
     token: int  # of the owner's `Persist`; 0 for the store's own
@@ -33,14 +38,28 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     bounds: tuple[int, int]  # after these writes
     size: int  # of the payload,
     small_bytes: int  # and as much of it as is not among the bodies
-    on_written: Callable[[], None] | None = None
+    on_written: Callable[[], None] | None = None  # LMDB has it
     is_durable: bool = False  # written ahead, and reported
 
     @property
+    def promised(self) -> list[Write]:
+        """What must be durable before anything behind it is."""
+        return [write for write, _ in self.writes] if self.token else []
+
+    @property
     def may_go_ahead(self) -> bool:
-        """Whether the file beside LMDB can take it."""
-        is_plain = bool(self.token) and self.on_written is None
-        return is_plain and encodable([write for write, _ in self.writes])
+        """Whether the file beside LMDB can take what is promised."""
+        return encodable(self.promised)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for LMDB to have it, be it for the room that it makes."""
+        return self.on_written is not None or any(dropped is not None for _, dropped in self.writes)
+
+    def refuse(self) -> None:
+        """It is not written; whoever waits for nothing but the end of the queue goes on."""
+        if self.on_written is not None and not self.writes:
+            self.on_written()
 
 
 class Stopwatch:
@@ -61,12 +80,20 @@ class Stopwatch:
 
 
 class Committer:
-    """All but `on_failure` and the figures belongs to one thread, the store's own."""
+    """All but the figures belongs to one thread, the store's own."""
 
-    def __init__(self, parts: Parts, found: Found, on_failure: Callable[[Exception], None]) -> None:
-        """`on_failure` is called on the committer's thread, once, when it could not write."""
+    def __init__(
+        self,
+        parts: Parts,
+        found: Found,
+        *,
+        on_idle: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        """On the committer's thread `on_idle` is called after what was begun, `on_failure` when it could not write."""
         self._parts = parts
         self._filled = found.filled
+        self._on_idle = on_idle
         self._on_failure = on_failure
         self._begun: SimpleQueue[list[Job] | None] = SimpleQueue()  # None is the last
         self._idle = threading.Event()
@@ -83,38 +110,55 @@ class Committer:
         """Begins to take jobs."""
         self._thread.start()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was begun is not finished."""
+        return not self._idle.is_set()
+
     def begin(self, jobs: list[Job]) -> None:
         """Commits these while the caller goes on, after what it began before; raises what went wrong with that."""
-        self._wait()
+        self._wait(jobs)
         self._idle.clear()
         self.under_way = len(jobs)
         self._begun.put(jobs)
 
     def commit(self, jobs: list[Job]) -> None:
         """Commits these, after what was begun before; raises what went wrong with either."""
-        self._wait()
-        self._commit(jobs)
+        self._wait(jobs)
+        self._perform(jobs)
 
     def end(self) -> None:
         """Finishes what was begun."""
         self._begun.put(None)
         self._thread.join()
 
-    def _wait(self) -> None:
+    def _wait(self, jobs: list[Job]) -> None:
         self._idle.wait()
         if self._error is not None:
+            _refuse(jobs)
             raise self._error
 
     def _run(self) -> None:
         while (jobs := self._begun.get()) is not None:
             try:
-                self._commit(jobs)
-            except Exception as error:
+                self._perform(jobs)
+            except Exception as error:  # whatever it is, LMDB has not got these
                 self._error = error
                 self._on_failure(error)
             else:
                 self.under_way = 0
             self._idle.set()
+            self._on_idle()
+
+    def _perform(self, jobs: list[Job]) -> None:
+        try:
+            self._commit(jobs)
+        except Exception:
+            _refuse(jobs)
+            raise
+        for job in jobs:
+            if job.on_written is not None:
+                job.on_written()
 
     def _commit(self, jobs: list[Job]) -> None:
         if not jobs:
@@ -139,3 +183,8 @@ class Committer:
         self.committed = jobs[-1].number
         if has_dropped or self.commits % COMMITS_BETWEEN_RELEASES == 0:
             parts.mapped.release()  # writes read pages all over the file, and the kernel maps their neighbours too
+
+
+def _refuse(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.refuse()

@@ -12,7 +12,7 @@ from alphorn.io import records, store_files
 from alphorn.io.bodies import BODIES_FILE, Bodies
 from alphorn.io.disk import DiskSpace, measure, refusal_of
 from alphorn.io.residency import MappedFile
-from alphorn.io.retention import Filled, last_outside
+from alphorn.io.retention import Filled, Retention, last_outside
 from alphorn.io.store_files import Tables
 from alphorn.io.store_writes import Retained, WriteTransaction, bodies_of, sizes_between
 from alphorn.io.write_ahead import WriteAhead, read_ahead
@@ -119,14 +119,18 @@ class Opening:
         return Filled(last if first <= last else -1)
 
     def recover(self, map_bytes: int) -> int:
-        """Brings into LMDB what an earlier run wrote ahead; begins a run, so that none of it counts again."""
+        """Brings into LMDB what an earlier run wrote ahead; begins a run, so that none of it counts again.
+
+        What is retained is not known yet: the entries that a drop would spare or not stay until it is.
+        """
         run = int.from_bytes(os.urandom(8), "big")
         try:
             with self._environment.begin(write=True) as txn:
                 transaction = WriteTransaction(txn, self._tables, self.filled())
+                retention = Retention()
                 for found in read_ahead(self._path, *self._applied(txn)):
                     for write in found.writes:
-                        transaction.apply(write, None)
+                        transaction.apply(write, retention.dropped_by(write, found.bounds))
                     transaction.put_bounds(*found.bounds)
                 transaction.put_applied(run, 0)
                 transaction.finish()

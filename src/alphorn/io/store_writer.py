@@ -3,8 +3,8 @@
 Theory of operation. Everything that was handed over meanwhile becomes durable together. Large batches are written to
 the file of bodies (bodies.py); what is left is mostly little, heads and assignments, and is appended to the file beside
 LMDB (write_ahead.py). LMDB gets it later, many jobs in one transaction, from another thread (store_committer.py): when
-that file is half full, when much is waiting in memory, or after a while. Whatever cannot be written ahead, such as a
-drop, is durable with LMDB's commit, which brings in all that was before it.
+that file is half full, when much is waiting in memory, when somebody waits for it, or after a while. The rare writes
+that cannot be written ahead are durable with LMDB's commit, which brings in all that was before them.
 
 - Jobs are numbered, and become durable and come into LMDB in the order of their numbers.
 - The owner may write little jobs ahead itself (store.py), as long as everything the thread has got is durable. So one
@@ -35,6 +35,9 @@ SHARE_OF_TABLES: Final = 8  # the file of bodies leaves this fraction of the lim
 APPLY_S: Final = 0.5  # how long writes may stand only in the file beside LMDB
 
 
+_NUDGE: Final = Job(0, 0, [], (0, 0), 0, 0)  # no job: LMDB may get more
+
+
 class StoreWriter:
     """One thread for one store. `on_durable` and `on_failure` are called on it, or on one that writes beside it."""
 
@@ -52,9 +55,12 @@ class StoreWriter:
         self._on_failure = on_failure
         self._linger_s = linger_s
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None is the last
-        self._committer = Committer(parts, found, self.fail)
+        self._committer = Committer(parts, found, on_idle=lambda: self._jobs.put(_NUDGE), on_failure=self.fail)
         self._unapplied: list[Job] = []  # durable, and not in LMDB,
-        self._apply_at = 0.0  # where they are brought then
+        self._unapplied_bytes = 0
+        self._is_awaited = False  # there are some that somebody waits for,
+        self._apply_at = 0.0  # where they are brought then,
+        self._is_postponed = False  # or when it has got those before
         self._hurry = threading.Event()  # ends lingering
         self._is_closing = self._is_abandoned = False
         self._failing = threading.Lock()
@@ -130,9 +136,6 @@ class StoreWriter:
         token = max(job.token for job in jobs)
         if token:
             self._on_durable(token)
-        for job in jobs:
-            if job.on_written is not None:
-                job.on_written()
 
     def fail(self, error: Exception) -> None:
         """Stops the store for good, and says so once."""
@@ -174,8 +177,8 @@ class StoreWriter:
         jobs: list[Job] = []
         size = 0
         try:
-            wait = max(0.0, self._apply_at - time.monotonic()) if self._unapplied else None
-            job = self._jobs.get(timeout=wait)
+            is_timed = self._unapplied and not self._is_postponed
+            job = self._jobs.get(timeout=max(0.0, self._apply_at - time.monotonic()) if is_timed else None)
         except Empty:
             return jobs
         if self._linger_s:
@@ -183,8 +186,9 @@ class StoreWriter:
             if not self._is_closing:
                 self._hurry.clear()
         while job is not None and not self._is_abandoned:
-            jobs.append(job)
-            size += job.size
+            if job is not _NUDGE:
+                jobs.append(job)
+                size += job.size
             if size >= TRANSACTION_BYTES_MAX or self._jobs.empty():
                 return jobs
             job = self._jobs.get()
@@ -199,29 +203,43 @@ class StoreWriter:
         with self._time.running():
             fresh = self._placed([job for job in jobs if not job.is_durable])
             goes_ahead = bool(fresh) and self._may_go_ahead(fresh) and self.write_ahead(fresh)
-        self._unapplied += [job for job in jobs if job.is_durable] + fresh
+        self._add_unapplied([job for job in jobs if job.is_durable] + fresh)
         if fresh and not goes_ahead:
             self._committer.commit(self._take_unapplied())
             self._tell(fresh)
             return
-        is_due = not fresh or self._is_due()  # asked before the owner hears that it may write ahead again
+        # The file beside LMDB is looked at before the owner hears that it may write ahead again.
+        is_pressing = self._is_pressing(has_ahead=bool(fresh))
+        is_handed_over = bool(jobs) and not fresh  # by the owner, which has made them durable and wants them there
+        is_due = is_pressing or self._is_postponed or is_handed_over or self._is_due()
         self._tell(fresh)
-        if is_due:
+        self._is_postponed = is_due and self._committer.is_busy and not is_pressing
+        if is_due and self._unapplied and not self._is_postponed:
             self._committer.begin(self._take_unapplied())
+
+    def _add_unapplied(self, jobs: list[Job]) -> None:
+        self._unapplied += jobs
+        self._unapplied_bytes += sum(job.size for job in jobs)
+        self._is_awaited = self._is_awaited or any(job.is_awaited for job in jobs)
 
     def _take_unapplied(self) -> list[Job]:
         jobs, self._unapplied = self._unapplied, []
+        self._unapplied_bytes, self._is_awaited = 0, False
         return jobs
 
     def _may_go_ahead(self, fresh: list[Job]) -> bool:
         is_possible = self._parts.ahead is not None and all(job.may_go_ahead for job in fresh) and not _has_large(fresh)
-        return is_possible and sum(job.small_bytes for job in fresh) <= GROUP_BYTES_MAX
+        return is_possible and sum(job.small_bytes for job in fresh if job.token) <= GROUP_BYTES_MAX
 
     def _is_due(self) -> bool:
-        """Whether LMDB gets everything now."""
-        if self.is_ahead_half_full or time.monotonic() >= self._apply_at:
+        """Whether LMDB gets everything now, or as soon as it has got what was begun."""
+        return self._is_awaited or time.monotonic() >= self._apply_at
+
+    def _is_pressing(self, *, has_ahead: bool) -> bool:
+        """Whether that is waited for."""
+        if self._is_closing or (has_ahead and self.is_ahead_half_full):
             return True
-        return sum(job.size for job in self._unapplied) >= UNAPPLIED_BYTES_MAX
+        return self._unapplied_bytes >= UNAPPLIED_BYTES_MAX
 
     def _tell(self, fresh: list[Job]) -> None:
         if fresh:
@@ -246,19 +264,14 @@ class StoreWriter:
         """After a failure nothing is written; whoever waits for nothing but the end of the queue goes on."""
         job: Job | None
         for job in jobs:
-            _release(job)
+            job.refuse()
         while (job := self._jobs.get()) is not None:
-            _release(job)
+            job.refuse()
 
 
 def _record_of(job: Job, before: int) -> Record:
-    return Record(job.number, job.bounds, [write for write, _ in job.writes], before)
+    return Record(job.number, job.bounds, job.promised, before)
 
 
 def _has_large(jobs: list[Job]) -> bool:
     return any(is_large(write) for job in jobs for write, _ in job.writes)
-
-
-def _release(job: Job) -> None:
-    if job.on_written is not None and not job.writes:
-        job.on_written()

@@ -32,7 +32,7 @@ import msgspec
 import xxhash
 
 from alphorn.bus.entries import Assignment
-from alphorn.bus.machine import PutAssignments, PutEntry, PutGroupState, PutMeta, Write
+from alphorn.bus.machine import DropThrough, PutAssignments, PutEntry, PutGroupState, PutMeta, Write
 from alphorn.io.bodies import PutPlaced
 from alphorn.io.direct_file import PAGE_BYTES, open_direct, page_buffer
 from alphorn.io.store_files import sync_directory
@@ -87,7 +87,13 @@ class _Placed(msgspec.Struct, frozen=True, array_like=True, tag=5):
     page: int
 
 
-_Packed = _Entry | _Assignments | _Meta | _GroupState | _Placed
+class _DropThrough(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    sequence: int
+    is_retaining: bool
+
+
+_Packed = _Entry | _Assignments | _Meta | _GroupState | _Placed | _DropThrough
+_ENCODABLE = (PutEntry, PutPlaced, PutAssignments, PutMeta, PutGroupState, DropThrough)
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +109,7 @@ _decode = msgspec.msgpack.Decoder(_Body).decode
 
 def encodable(writes: list[Write]) -> bool:
     """Whether these can be written ahead: what a turn of a member that keeps up writes."""
-    return all(isinstance(write, PutEntry | PutPlaced | PutAssignments | PutMeta | PutGroupState) for write in writes)
+    return all(isinstance(write, _ENCODABLE) for write in writes)
 
 
 def encode_record(run: int, record: Record) -> bytes:
@@ -124,6 +130,8 @@ def describe_write(write: Write) -> str:
             return f"assignments {first} to {first + len(assignments) - 1}"
         case PutGroupState(sequence, _):
             return f"group state at {sequence}"
+        case DropThrough(sequence):
+            return f"drop through {sequence}"
     return "meta"
 
 
@@ -242,6 +250,8 @@ def _packed(write: Write) -> _Packed:
             return _GroupState(sequence, data)
         case PutPlaced(sequence, size, digest, page):
             return _Placed(sequence, size, digest, page)
+        case DropThrough(sequence, is_retaining):
+            return _DropThrough(sequence, is_retaining)
     raise AssertionError(f"{type(write).__name__} is not written ahead")
 
 
@@ -257,6 +267,8 @@ def _unpacked(write: _Packed) -> Write:
             return PutGroupState(sequence, data)
         case _Placed(sequence, size, digest, page):
             return PutPlaced(sequence, size, digest, page)
+        case _DropThrough(sequence, is_retaining):
+            return DropThrough(sequence, is_retaining)
 
 
 def _open_zeroed(file: Path) -> int:
