@@ -79,6 +79,9 @@ def test_what_is_durable_only_in_lmdb_comes_after_all_that_was_begun(tmp_path: P
     assert gate.begun == [[1, 2, 3], [4]]
     assert owner.durable[-1] == 4
     owner.store.close()
+    owner = Owner(tmp_path)
+    assert owner.store.assignment_bounds() == (1, 2)
+    owner.store.close()
 
 
 def test_nothing_waits_for_a_drop_or_a_checkpoint(tmp_path: Path, gate: Gate) -> None:
@@ -137,6 +140,21 @@ def test_what_is_begun_is_finished_before_a_store_is_closed(tmp_path: Path, gate
     owner = Owner(tmp_path)
     assert all(owner.has(sequence) for sequence in range(1, 4))
     owner.store.close()
+
+
+def test_who_waits_for_the_queue_to_end_is_told_when_its_commit_fails(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(jobs: list[Job]) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(gate, "wait", fail)
+    owner = Owner(tmp_path)
+    owner.put(1)
+    with pytest.raises(Unavailable, match="could not write"):
+        owner.store.flush()
+    owner.store.close()
+    assert len(owner.failures) == 1
 
 
 def test_a_commit_that_fails_beside_other_writes_stops_the_store_at_once_and_loses_nothing(
