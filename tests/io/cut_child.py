@@ -90,6 +90,10 @@ def main() -> None:
     opened = open_store()
     for token, writes in enumerate(jobs_of(seed)[0], 1):
         opened.submit(Persist(token, writes))
+        if chance.random() < 0.2:  # a checkpoint that needs everything, and for which nobody waits
+            checkpoint = opened.begin_checkpoint(token, 1, b"state")
+            checkpoint.add(_payload(chance, token))
+            checkpoint.seal(RangeSet([(0, 1 << 40)]), lambda info: None)
         if chance.random() < 0.8:
             opened.end_turn()
         if chance.random() < 0.5:
