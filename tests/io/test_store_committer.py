@@ -106,6 +106,16 @@ def test_nothing_waits_for_a_drop_or_a_checkpoint(tmp_path: Path, gate: Gate) ->
     assert {number for numbers in gate.begun for number in numbers} == set(range(1, 8))
 
 
+def test_the_room_that_a_drop_makes_is_free_at_once_also_where_nothing_follows(tmp_path: Path) -> None:
+    owner = Owner(tmp_path)
+    owner.put(1, 2)
+    owner.store.flush()
+    commits = owner.store.describe()["commits"]
+    owner.persist(DropThrough(1))
+    wait_for(lambda: owner.store.describe()["commits"] != commits)
+    owner.store.close()
+
+
 def test_a_drop_that_is_only_written_ahead_survives_a_crash_and_what_it_may_have_spared_too(
     tmp_path: Path, gate: Gate
 ) -> None:

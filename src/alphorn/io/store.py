@@ -291,7 +291,8 @@ class Store:
         jobs, self._turn = self._turn, []
         self._apply_at = self._apply_at if self._unapplied else ended + APPLY_S
         self._unapplied += [msgspec.structs.replace(job, is_durable=True) for job in jobs]
-        if self._writer.is_ahead_half_full or ended >= self._apply_at:
+        is_awaited = any(job.is_awaited for job in jobs)
+        if is_awaited or self._writer.is_ahead_half_full or ended >= self._apply_at:
             self._hand_over()
         self._writer.report(jobs)
 
