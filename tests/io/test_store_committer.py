@@ -12,8 +12,10 @@ from alphorn.bus.machine import DropAfter, DropThrough
 from alphorn.bus.storage import CheckpointInfo
 from alphorn.io import store_writer
 from alphorn.io.store_committer import Committer, Job
+from alphorn.io.store_files import DATA_FILE
 from alphorn.model.errors import Unavailable
 from alphorn.model.ranges import RangeSet
+from alphorn.testing.check_storage import make_payload
 from tests.io.test_bodies import LARGE, Owner
 
 AT_ONCE = 3  # large batches that are brought into LMDB together
@@ -113,6 +115,30 @@ def test_the_room_that_a_drop_makes_is_free_at_once_also_where_nothing_follows(t
     commits = owner.store.describe()["commits"]
     owner.persist(DropThrough(1))
     wait_for(lambda: owner.store.describe()["commits"] != commits)
+    owner.store.close()
+
+
+def test_a_body_for_which_a_drop_makes_room_waits_for_it_instead_of_going_to_the_tables(
+    tmp_path: Path, gate: Gate
+) -> None:
+    def is_in_tables(sequence: int) -> bool:
+        owner.store.flush()
+        return make_payload(sequence, LARGE)[:200] in (tmp_path / DATA_FILE).read_bytes()
+
+    owner, last = Owner(tmp_path, map_bytes=1 << 20), 1
+    gate.is_open.set()
+    owner.put(last)
+    while not is_in_tables(last):
+        last += 1
+        owner.put(last)
+    gate.is_open.clear()
+    owner.persist(DropThrough(5))
+    putting = threading.Thread(target=owner.put, args=(last + 1,))
+    putting.start()
+    gate.is_open.set()
+    putting.join()
+    assert not is_in_tables(last + 1)
+    assert all(owner.has(sequence) for sequence in range(6, last + 2))
     owner.store.close()
 
 

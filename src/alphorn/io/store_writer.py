@@ -200,10 +200,11 @@ class StoreWriter:
     def _handle(self, jobs: list[Job]) -> None:
         if not self._unapplied:
             self._apply_at = time.monotonic() + APPLY_S
+        self._add_unapplied([job for job in jobs if job.is_durable])
         with self._time.running():
             fresh = self._placed([job for job in jobs if not job.is_durable])
             goes_ahead = bool(fresh) and self._may_go_ahead(fresh) and self.write_ahead(fresh)
-        self._add_unapplied([job for job in jobs if job.is_durable] + fresh)
+        self._add_unapplied(fresh)
         if fresh and not goes_ahead:
             self._committer.commit(self._take_unapplied())
             self._tell(fresh)
@@ -251,6 +252,13 @@ class StoreWriter:
         """The same jobs with their bodies written, as far as there is room."""
         if not _has_large(jobs):
             return jobs
+        placed = self._place(jobs)
+        if _has_large(placed) and (self._unapplied or self._committer.is_busy):
+            self._committer.commit(self._take_unapplied())  # what was dropped makes room when LMDB knows it
+            placed = self._place(placed)
+        return placed
+
+    def _place(self, jobs: list[Job]) -> list[Job]:
         writes = [write for job in jobs for write, _ in job.writes]
         # What is left of the limit is for LMDB: whatever is dropped takes some pages first.
         limit = self._parts.disk_space().within(self._parts.map_bytes)
