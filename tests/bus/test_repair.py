@@ -137,10 +137,21 @@ def test_repairs_stay_within_their_budget_and_it_fills_again_with_time() -> None
         payload = b"%3d" % counter * 100
         answering.bench.station.holdings.put(batch_id(counter), payload, 0, digest_of(payload))
     answering.ask(2, 0.0, ids=tuple(range(20, 40)))
-    assert len(answering.repairs()) == 3
-    assert answering.repairer.over_budget == 17
+    assert len(answering.repairs()) == 2
+    assert answering.repairer.over_budget == 18
     answering.ask(2, 0.7, ids=tuple(range(30, 40)))
     assert len(answering.repairs()) == 2
+
+
+def test_headers_count_so_nobody_gets_past_the_budget_by_asking_for_tiny_fragments() -> None:
+    answering = Answering(Budget(datagram_bytes=1200, repair_bytes_per_s=1000))
+    payload = bytes(900)
+    answering.bench.station.holdings.put(batch_id(20), payload, 0, digest_of(payload))
+    tiny = Fetch(1, [], [(batch_id(20), 0, 900)], cuts=[900])
+    answering.repairer.on_fetch(answering.bench.frame(2, tiny), tiny, 0.0)
+    assert (answering.repairs(), answering.repairer.over_budget) == ([], 1)
+    answering.ask(2, 0.0, ids=(20,))
+    assert len(answering.repairs()) == 1
 
 
 def test_a_batch_that_was_never_here_is_denied() -> None:

@@ -8,7 +8,7 @@ budget; over it they are left out, and asked for again.
 import msgspec
 
 from alphorn.bus.entries import Assignment, digest_of
-from alphorn.bus.frames import Absent, Data, Fetch, Frame, fragment_batch
+from alphorn.bus.frames import DATA_HEADER_BYTES, HEADER_BYTES, Absent, Data, Fetch, Frame, fragment_batch
 from alphorn.bus.machine import DATA_GROUP
 from alphorn.bus.station import Station
 from alphorn.model.ids import counter_of, origin_of
@@ -207,7 +207,8 @@ class Repairer:
 
     def _send(self, to: int, sequence: int, fragments: list[Data], now: float) -> None:
         station = self._station
-        size = sum(len(data.payload) for data in fragments)
+        # With their headers: whoever asks names the cut, and tiny fragments are nearly all header.
+        size = sum(len(data.payload) for data in fragments) + len(fragments) * (HEADER_BYTES + DATA_HEADER_BYTES)
         batch = fragments[0].id
         when, whom = self._recent.get(batch, (-1.0, ()))
         is_lingering = now - when < station.timing.repair_linger_s
