@@ -11,6 +11,7 @@ import pytest
 from alphorn.bus.machine import DropAfter, DropThrough
 from alphorn.bus.storage import CheckpointInfo
 from alphorn.io import store_writer
+from alphorn.io.inspect_store import OWN_WRITES, inspect_store
 from alphorn.io.store_committer import Committer, Job
 from alphorn.io.store_files import DATA_FILE
 from alphorn.model.errors import Unavailable
@@ -106,6 +107,21 @@ def test_nothing_waits_for_a_drop_or_a_checkpoint(tmp_path: Path, gate: Gate) ->
     assert [info.sequence for info in taken] == [2]
     owner.store.close()
     assert {number for numbers in gate.begun for number in numbers} == set(range(1, 8))
+
+
+def test_an_inspection_names_the_own_writes_of_a_store_that_only_have_a_number_yet(tmp_path: Path, gate: Gate) -> None:
+    owner = Owner(tmp_path / "store")
+    owner.put(1)
+    owner.store.begin_checkpoint(1, 1, b"state").add(bytes(100_000))
+    wait_for(lambda: gate.begun)
+    owner.put(2)
+    crashed = Path(shutil.copytree(tmp_path / "store", tmp_path / "crashed"))
+    ahead = {row.key: row.details for row in inspect_store(crashed) if row.table == "ahead"}
+    assert list(ahead) == ["1", "2", "3"]
+    assert ahead["2"] == OWN_WRITES
+    assert "entry 2" in ahead["3"]
+    gate.is_open.set()
+    owner.store.close()
 
 
 def test_the_room_that_a_drop_makes_is_free_at_once_also_where_nothing_follows(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ GROWTH_BYTES = 1 << 30  # a running node may add so much to its tables meanwhile
 OK = "ok"
 DAMAGED_VERDICT = "damaged"
 MISSING = "missing"
+OWN_WRITES = "the store's own: parts of a checkpoint, or entries put back"  # only numbered ahead, decision 40
 
 _Cursor = Iterator[tuple[bytes, memoryview]]
 
@@ -140,7 +141,7 @@ def _rows_ahead(
         yield from _rows_ahead(directory, environment, meta, now)
         return
     for record in found:
-        details = ", ".join(describe_write(write) for write in record.writes)
+        details = ", ".join(describe_write(write) for write in record.writes) or OWN_WRITES
         yield Row(table="ahead", key=str(record.number), verdict=OK, details=details)
 
 
