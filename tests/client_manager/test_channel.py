@@ -3,6 +3,8 @@
 import math
 from random import Random
 
+import pytest
+
 from alphorn.client_manager.channel import (
     BULK_BYTES_MAX,
     BULK_BYTES_SHARED,
@@ -74,13 +76,57 @@ def test_much_leaves_while_other_entries_are_under_way() -> None:
     assert [commands for _, commands in _take(channel)] == [[_forget(2)]]
 
 
-def test_nothing_waits_for_bulk_and_bulk_for_nothing_else() -> None:
+def test_nothing_waits_for_bulk() -> None:
     channel = Channel(cache_bytes=0)
     channel.want(_fragment(100))
     assert len(_take(channel)) == 1
     channel.want(_forget(1))
     assert [commands for _, commands in _take(channel)] == [[_forget(1)]]
     channel.want(_fragment(100))
+    assert len(_take(channel)) == 1
+
+
+def _beside_a_fragment(size: int) -> tuple[Channel, int, int]:
+    """A channel with a fragment under way, something of this size behind it, and another fragment that waits."""
+    channel = Channel(cache_bytes=0)
+    channel.want(_forget(9))
+    [(first, _)] = _take(channel)
+    channel.committed(first, 6)
+    for _ in range(2):
+        channel.want(_fragment(BULK_BYTES_SHARED))
+    [(bulk, _)] = _take(channel)
+    channel.want(_forget(1), size=size)
+    [(little, _)] = _take(channel)
+    return channel, bulk, little
+
+
+@pytest.mark.requirement("VLM-7")
+def test_what_is_little_and_behind_a_fragment_ends_before_the_next_one_leaves() -> None:
+    channel, bulk, little = _beside_a_fragment(100)
+    channel.committed(bulk, 7)
+    assert _take(channel) == []
+    channel.committed(little, 8)
+    assert [type(command) for _, [command] in _take(channel)] == [commands.Fragment]
+
+
+def test_a_fragment_waits_only_for_what_was_under_way_when_the_one_before_it_ended() -> None:
+    channel, bulk, little = _beside_a_fragment(100)
+    channel.committed(bulk, 7)
+    channel.want(_forget(2))
+    channel.committed(little, 8)
+    assert [type(command) for _, [command] in _take(channel)] == [commands.Forget, commands.Fragment]
+
+
+def test_a_fragment_does_not_wait_for_much() -> None:
+    channel, bulk, _ = _beside_a_fragment(BULK_BYTES_SHARED)
+    channel.committed(bulk, 7)
+    assert [type(command) for _, [command] in _take(channel)] == [commands.Fragment]
+
+
+def test_a_fragment_waits_no_longer_for_what_is_lost() -> None:
+    channel, bulk, little = _beside_a_fragment(100)
+    channel.committed(bulk, 7)
+    channel.lost(little)
     assert len(_take(channel)) == 1
 
 
@@ -92,11 +138,13 @@ def test_less_bulk_is_under_way_while_there_is_other_traffic() -> None:
     quiet = _take(channel, 1.0)
     assert len(quiet) == count
     channel.want(_acknowledge(1))
-    assert [commands for _, commands in _take(channel, 2.0)] == [[_acknowledge(1)]]
+    [(little, commands)] = _take(channel, 2.0)
+    assert commands == [_acknowledge(1)]
+    channel.committed(little, 8)
     for handle, _ in quiet[:-1]:
         channel.committed(handle, 7)
     assert _take(channel, 2.1) == []
-    channel.committed(quiet[-1][0], 9)
+    channel.committed(quiet[-1][0], 7)
     assert len(_take(channel, 2.2)) == 1
     assert len(_take(channel, 2.0 + QUIET_S)) == count - 1
 

@@ -25,8 +25,10 @@ from alphorn.model.conversation import AbandonStream, Publish, SendFragment
 from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
-FRAGMENT_BYTES = 768 << 10  # larger ones cost less, and every small message that meets one waits longer
-WINDOW_BYTES = 3 << 20  # of one body, sent and not confirmed: more is faster, and small messages wait longer
+# Larger fragments cost less, and every small message that meets one waits longer. With its head one is less than a
+# mebibyte: from there on the C library maps memory for each, and a socket is read twice.
+FRAGMENT_BYTES = 960 << 10
+WINDOW_BYTES = 4 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
 
 _HEAD_BYTES = 64  # of a frame before its bulk, at most
 _BUFFER_BYTES = _HEAD_BYTES + FRAGMENT_BYTES

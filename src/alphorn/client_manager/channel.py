@@ -42,8 +42,8 @@ ENTRY_BYTES = 512 << 10  # an entry is closed when it has become this large,
 ENTRY_WORK = 2 << 20  # or is so much work (wishes.py): a replica does nothing else while it applies it
 LITTLE_BYTES = 16 << 10  # commands that take less wait for the entry that is under way
 UNDER_WAY_MAX = 8 << 20  # of work that is not committed, when the next entry leaves: more than the bus has under way
-BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients,
-BULK_BYTES_SHARED = 768 << 10  # and where something else has left within
+BULK_BYTES_MAX = 3 << 20  # of fragments under way, of all clients, before the next one leaves,
+BULK_BYTES_SHARED = 512 << 10  # and where something else has left within
 QUIET_S = 1.0
 _COMMAND_BYTES = 64
 POSITION_BYTES = 9  # at most
@@ -62,6 +62,7 @@ class Channel:
         "_bulk_in_flight",
         "_commands",
         "_entry_work",
+        "_goes_first",
         "_handle",
         "_is_full",
         "_lines",
@@ -114,6 +115,7 @@ class Channel:
         self._lines: Turns[Wish] = Turns()  # what does not fit into the next entry
         self._bulk: Turns[tuple[bytes, Wish]] = Turns()  # as entries; a Forget is none yet
         self._bulk_in_flight: dict[int, int] = {}  # by handle: bytes
+        self._goes_first: set[int] = set()  # handles of what is little, for which the next fragment waits
         self._little_at = -math.inf  # when something else has left
         self._begin_entry()
         self._until = 0.0  # all of these commands may wait so long for others
@@ -386,6 +388,8 @@ class Channel:
         return self._until if self._size < LITTLE_BYTES and not self._is_full else 0.0
 
     def _has_room_for_bulk(self, now: float) -> bool:
+        if self._goes_first:
+            return False
         limit = BULK_BYTES_MAX if now - self._little_at >= QUIET_S else BULK_BYTES_SHARED
         return self.is_open and sum(self._bulk_in_flight.values()) < limit
 
@@ -430,8 +434,12 @@ class Channel:
         self._landed(handle)
 
     def _landed(self, handle: int) -> list[Then]:
-        self._bulk_in_flight.pop(handle, None)
         self._under_way.pop(handle, None)
+        self._goes_first.discard(handle)
+        if self._bulk_in_flight.pop(handle, None) is not None and sum(self._under_way.values()) < BULK_BYTES_SHARED:
+            # It was behind this fragment and is all but done: the next one would take the processors from it. Only what
+            # is under way now goes first, so a fragment waits once; it never waits for more work than it is itself.
+            self._goes_first.update(self._under_way)
         return self.in_flight.pop(handle, [])
 
     def answered(self, answer: Answered) -> None:
