@@ -26,7 +26,7 @@ from alphorn.model.errors import Error, UnknownOutcome
 from alphorn.model.messages import Streamed
 
 # Larger fragments cost less, and every small message that meets one waits longer. With its head one is less than a
-# mebibyte: from there on the C library maps memory for each, and a socket is read twice.
+# mebibyte: from there on a reader's C library maps memory for each (io/process.py), which makes reading a third slower.
 FRAGMENT_BYTES = 960 << 10
 WINDOW_BYTES = 4 * FRAGMENT_BYTES  # of one body, sent and not confirmed: more is faster, and small messages wait longer
 
