@@ -123,6 +123,20 @@ def test_a_fragment_does_not_wait_for_much() -> None:
     assert [type(command) for _, [command] in _take(channel)] == [commands.Fragment]
 
 
+def test_fragments_leave_however_much_that_is_little_keeps_coming() -> None:
+    channel = Channel(cache_bytes=0)
+    under_way: list[int] = []
+    fragments = 0
+    for turn in range(100):
+        channel.want(_forget(turn))
+        channel.want(_fragment(BULK_BYTES_SHARED))
+        for handle, ordered in _take(channel):
+            under_way.append(handle)
+            fragments += isinstance(ordered[0], commands.Fragment)
+        channel.committed(under_way.pop(0), 1)
+    assert fragments >= 30, "about every third entry"
+
+
 def test_a_fragment_waits_no_longer_for_what_is_lost() -> None:
     channel, bulk, little = _beside_a_fragment(100)
     channel.committed(bulk, 7)
@@ -138,8 +152,8 @@ def test_less_bulk_is_under_way_while_there_is_other_traffic() -> None:
     quiet = _take(channel, 1.0)
     assert len(quiet) == count
     channel.want(_acknowledge(1))
-    [(little, commands)] = _take(channel, 2.0)
-    assert commands == [_acknowledge(1)]
+    [(little, ordered)] = _take(channel, 2.0)
+    assert ordered == [_acknowledge(1)]
     channel.committed(little, 8)
     for handle, _ in quiet[:-1]:
         channel.committed(handle, 7)

@@ -438,7 +438,8 @@ class Channel:
         self._goes_first.discard(handle)
         if self._bulk_in_flight.pop(handle, None) is not None and sum(self._under_way.values()) < BULK_BYTES_SHARED:
             # It was behind this fragment and is all but done: the next one would take the processors from it. Only what
-            # is under way now goes first, so a fragment waits once; it never waits for more work than it is itself.
+            # is under way when a fragment ends goes first, and none leaves meanwhile, so they do not wait for ever;
+            # where there is more work under way than a fragment's, nobody counts milliseconds, and they do not wait.
             self._goes_first.update(self._under_way)
         return self.in_flight.pop(handle, [])
 
