@@ -36,6 +36,23 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(LENGTH_BYTES, "big") + body for body in bodies)
 
 
+def test_behind_a_large_frame_little_of_the_next_is_read_so_that_little_has_to_move() -> None:
+    reading = Reading()
+    bodies = [bytes([number]) * 900_000 for number in range(4)]
+    data, moved = framed(*bodies), []
+    while data:
+        room = reading.stream.get_buffer(-1)
+        size, before = min(len(room), len(data)), len(reading.frames)
+        room[:size] = data[:size]
+        reading.stream.buffer_updated(size)
+        data = data[size:]
+        if before and len(reading.frames) > before:
+            held = sum(len(frame) + LENGTH_BYTES for frame in reading.frames)
+            moved.append(reading.stream.received_bytes - held)
+    assert reading.frames == bodies
+    assert max(moved) <= 64 << 10
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_frames_come_out_whole_however_the_bytes_are_cut(seed: int) -> None:
     random = Random(seed)

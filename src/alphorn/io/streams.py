@@ -63,6 +63,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._absent_s = absent_s
         self._part: bytearray | None = None  # begins with an incomplete frame
         self._part_bytes = 0
+        self._part_end = 0  # nothing is read behind it
         self._waiting: list[bytes | memoryview] = []
         self._reason = "the peer closed the connection"
         self._is_behind = False  # frames have come that the owner is still to get
@@ -89,7 +90,7 @@ class FrameStream(asyncio.BufferedProtocol):
         """Asyncio calls it: where the next bytes go."""
         if self._part is None:
             return memoryview(self._shared)
-        return memoryview(self._part)[self._part_bytes :]
+        return memoryview(self._part)[self._part_bytes : self._part_end]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Asyncio calls it: so many bytes came."""
@@ -169,10 +170,12 @@ class FrameStream(asyncio.BufferedProtocol):
             size = min(whole, _GROWTH * held)
             size += _ROOM_BYTES if size > _ROOM_BYTES else _LEAST_BYTES
             self._part = bytearray(max(size, _READ_BYTES) if is_busy else size)
-            self._part[: len(rest)] = rest
+            memoryview(self._part)[: len(rest)] = rest
         elif has_given:
-            self._part[: len(rest)] = bytes(rest)  # it may overlap
+            memoryview(self._part)[: len(rest)] = rest  # they may overlap: a bytearray would copy it twice more
         self._part_bytes = len(rest)
+        # Behind a large frame little is read: what is there of the next one moves to the front.
+        self._part_end = whole + _ROOM_BYTES if whole >= _BUSY_BYTES else len(self._part)
 
     def hold_back(self, count: int) -> None:
         """Of the frames that the owner is just getting, the last so many come again, in the loop's next passes."""
