@@ -110,6 +110,38 @@ def test_a_creator_does_not_wait_for_ever(leaves) -> None:  # type: ignore[no-un
     assert answered(serving) == [5]
 
 
+@pytest.mark.requirement("WLD-4")
+def test_one_that_left_the_group_and_has_its_link_hears_what_comes_and_is_waited_for_once_it_notes_again() -> None:
+    serving = watched()
+    serving.receive(ClientManagerLeft(SECOND))  # nobody heard it for a while, and it joins again as it was
+    create(serving, "topic:new")
+    assert answered(serving) == [5]
+    assert [frame.made for frame in advertised(serving)] == [[(2, parse_destination("topic:new"))]]
+    serving.ask(WATCHER, link.Noted(1))
+    create(serving, "topic:other", request=6)
+    assert answered(serving) == [5]
+    serving.ask(WATCHER, link.Noted(2))
+    assert answered(serving) == [5, 6]
+
+
+def test_one_that_left_the_group_and_then_lost_its_link_is_not_waited_for() -> None:
+    serving = watched()
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.receive(LinkClosed(WATCHER))
+    create(serving, "topic:new")
+    assert answered(serving) == [5]
+
+
+def test_one_that_joined_again_under_another_origin_hears_everything_once() -> None:
+    serving = watched()
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.introduce(WATCHER, b"3" * 10)
+    serving.ask(WATCHER, link.Watch(78))
+    serving.told.clear()
+    create(serving, "queue:new")
+    assert len(advertised(serving)) == 1
+
+
 def test_a_creator_waits_for_one_whose_link_was_lost_until_it_has_watched_again() -> None:
     serving = watched()
     create(serving, "topic:new")

@@ -4,7 +4,7 @@ A pattern's consumer is to receive all that is published to a topic that is crea
 Manager knows its patterns, so whoever created a topic is answered after all Client Managers that watch have noted it,
 which they do once their consumers have subscribed. Nobody can publish to a topic before that, because nobody knows its
 number. One whose link is lost is waited for as well, because it comes back and watches again, until it has left the
-group; and nobody is waited for longer than `WAIT_S`.
+group; and nobody is waited for longer than `WAIT_S`. One that has left the group and has its link may come back too.
 
 Like all that the primary alone knows this is soft: after a change of primary each Client Manager watches anew, and
 until all of them have spoken, answers wait for them too.
@@ -64,8 +64,10 @@ class Advertising:
         """A Client Manager watches, or has noted what it was told."""
         if isinstance(frame, Noted):
             if self._links.get(origin) == link:
-                self._noted[origin] = max(self._noted[origin], min(frame.turn, self._turn))
+                self._noted[origin] = max(self._noted.get(origin, -1), min(frame.turn, self._turn))
         elif frame.is_on:
+            for known in [known for known, its_link in self._links.items() if its_link == link]:
+                self.leave(known)  # the same one, which has joined under another origin
             self._links[origin], self._noted[origin] = link, -1
             self._list(link, frame.request)
         else:
@@ -76,7 +78,16 @@ class Advertising:
         """A link is lost; whoever watched there is to watch again."""
         for origin in [origin for origin, known in self._links.items() if known == link]:
             del self._links[origin]
-            self._noted[origin] = -1
+            if origin in self._noted:
+                self._noted[origin] = -1
+
+    def on_left(self, origin: bytes) -> None:
+        """A Client Manager has left the group, or nobody there heard it for a while: it is waited for no more.
+
+        One that still has its link does not know, and joins again as it was: it hears on, and counts again once it has
+        noted something.
+        """
+        self._noted.pop(origin, None)
 
     def leave(self, origin: bytes) -> None:
         """A Client Manager watches no more."""
@@ -85,7 +96,7 @@ class Advertising:
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         """What came and went is advertised."""
-        if not self._noted:
+        if not self._noted and not self._links:
             return
         made, gone = [], []
         for effect in effects:

@@ -140,7 +140,7 @@ class MessageManager:
                 self._farewells.on_left(now)
                 self._travelling.doubt(self.engine, item.origin)
                 self._untold.forget(item.origin)
-                self._advertising.leave(item.origin)
+                self._advertising.on_left(item.origin)
                 self._on_client_manager_left(item.origin)
         if self._claims:
             self._decide_claims(now)
