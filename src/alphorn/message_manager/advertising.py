@@ -4,7 +4,7 @@ A pattern's consumer is to receive all that is published to a topic that is crea
 Manager knows its patterns, so whoever created a topic is answered after all Client Managers that watch have noted it,
 which they do once their consumers have subscribed. Nobody can publish to a topic before that, because nobody knows its
 number. One whose link is lost is waited for as well, because it comes back and watches again, until it has left the
-group; and nobody is waited for longer than `WAIT_S`. One that has left the group and has its link may come back too.
+group; and nobody is waited for longer than `WAIT_S`. One that left the group and has its link hears on.
 
 Like all that the primary alone knows this is soft: after a change of primary each Client Manager watches anew, and
 until all of them have spoken, answers wait for them too.
@@ -85,7 +85,7 @@ class Advertising:
         """A Client Manager has left the group, or nobody there heard it for a while: it is waited for no more.
 
         One that still has its link does not know, and joins again as it was: it hears on, and counts again once it has
-        noted something.
+        noted something. So the first topic after its return does not wait for it: its consumers may miss the beginning.
         """
         self._noted.pop(origin, None)
 
