@@ -4,13 +4,14 @@ import pytest
 
 from alphorn.message_manager import advertising
 from alphorn.message_manager.advertising import WAIT_S
-from alphorn.message_manager.machine import ClientManagerLeft, LinkClosed, Promoted
+from alphorn.message_manager.machine import ClientManagerJoined, ClientManagerLeft, LinkClosed, Promoted
 from alphorn.model import link
 from alphorn.model.commands import CreateDestination, DeleteDestination, Entry, SetPolicy
 from alphorn.model.destinations import Policy, parse_destination
 from tests.message_manager.test_core import FIRST, ME, SECOND, Serving
 
 CREATOR, WATCHER = 1, 2
+THIRD = b"3" * 10
 
 
 def watched(*, known: tuple[bytes, ...] = ()) -> Serving:
@@ -111,7 +112,7 @@ def test_a_creator_does_not_wait_for_ever(leaves) -> None:  # type: ignore[no-un
 
 
 @pytest.mark.requirement("WLD-4")
-def test_one_that_left_the_group_and_has_its_link_hears_what_comes_and_is_waited_for_once_it_notes_again() -> None:
+def test_one_that_left_the_group_and_has_its_link_hears_what_comes_and_is_waited_for_once_it_notes_it() -> None:
     serving = watched()
     serving.receive(ClientManagerLeft(SECOND))  # nobody heard it for a while, and it joins again as it was
     create(serving, "topic:new")
@@ -122,6 +123,31 @@ def test_one_that_left_the_group_and_has_its_link_hears_what_comes_and_is_waited
     assert answered(serving) == [5]
     serving.ask(WATCHER, link.Noted(2))
     assert answered(serving) == [5, 6]
+
+
+@pytest.mark.requirement("WLD-4")
+def test_one_that_joins_the_group_again_with_its_link_as_it_was_is_waited_for_at_once() -> None:
+    serving = watched()
+    serving.receive(ClientManagerLeft(SECOND))
+    create(serving, "topic:missed", request=4)
+    serving.receive(ClientManagerJoined(SECOND))
+    create(serving, "topic:new")
+    assert answered(serving) == [4]
+    serving.ask(WATCHER, link.Noted(2))
+    assert answered(serving) == [4, 5]
+
+
+def test_one_that_left_the_group_is_not_named_among_those_that_were_waited_for_in_vain() -> None:
+    serving = watched()
+    serving.introduce(3, THIRD)
+    serving.ask(3, link.Watch(78))
+    create(serving, "topic:new")
+    serving.receive(ClientManagerLeft(SECOND))
+    serving.pass_time(WAIT_S)
+    assert answered(serving) == [5]
+    (warning,) = [log for log in serving.logs if log.event == "topic_not_noted"]
+    assert THIRD.hex() in warning.details
+    assert SECOND.hex() not in warning.details
 
 
 def test_one_that_left_the_group_and_then_lost_its_link_is_not_waited_for() -> None:
@@ -135,7 +161,7 @@ def test_one_that_left_the_group_and_then_lost_its_link_is_not_waited_for() -> N
 def test_one_that_joined_again_under_another_origin_hears_everything_once() -> None:
     serving = watched()
     serving.receive(ClientManagerLeft(SECOND))
-    serving.introduce(WATCHER, b"3" * 10)
+    serving.introduce(WATCHER, THIRD)
     serving.ask(WATCHER, link.Watch(78))
     serving.told.clear()
     create(serving, "queue:new")

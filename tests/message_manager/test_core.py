@@ -16,6 +16,7 @@ from alphorn.message_manager.machine import (
     Demoted,
     LinkClosed,
     LinkOpened,
+    Log,
     Measured,
     Order,
     Promoted,
@@ -60,6 +61,7 @@ class Serving:
         self.now = 0.0
         self.told: list[tuple[int, frame_kinds.Told]] = []
         self.ordered: list[AnyCommand] = []
+        self.logs: list[Log] = []
         self.apply(CreateDestination(parse_destination("queue:q"), Policy()))
         self.receive(Promoted(1, ME, known))
 
@@ -75,6 +77,8 @@ class Serving:
                 entry = decode_entry(output.payload)
                 self.ordered += entry.commands
                 self.commit(entry, ME)
+            elif isinstance(output, Log):
+                self.logs.append(output)
 
     def apply(self, *commands: AnyCommand) -> None:
         self.commit(Entry(list(commands)), b"x" * 10)

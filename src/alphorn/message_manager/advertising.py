@@ -4,7 +4,10 @@ A pattern's consumer is to receive all that is published to a topic that is crea
 Manager knows its patterns, so whoever created a topic is answered after all Client Managers that watch have noted it,
 which they do once their consumers have subscribed. Nobody can publish to a topic before that, because nobody knows its
 number. One whose link is lost is waited for as well, because it comes back and watches again, until it has left the
-group; and nobody is waited for longer than `WAIT_S`. One that left the group and has its link hears on.
+group; and nobody is waited for longer than `WAIT_S`.
+
+The group strikes whomever it has not heard for a while. One that was only slow still has its link and does not watch
+again: it hears on meanwhile, and is waited for again from the entry on with which it joins.
 
 Like all that the primary alone knows this is soft: after a change of primary each Client Manager watches anew, and
 until all of them have spoken, answers wait for them too.
@@ -41,7 +44,7 @@ class Advertising:
     A Client Manager is known by its origin, and reached by its link of the moment.
     """
 
-    __slots__ = ("_engine", "_held", "_is_complete", "_links", "_log", "_noted", "_tell", "_turn")
+    __slots__ = ("_away", "_engine", "_held", "_is_complete", "_links", "_log", "_noted", "_tell", "_turn")
 
     def __init__(
         self,
@@ -56,7 +59,8 @@ class Advertising:
         self._log = log
         self._turn = 0
         self._noted: dict[bytes, int] = {}  # by origin
-        self._links: dict[bytes, int] = {}  # by origin
+        self._links: dict[bytes, int] = {}  # by origin, of some of these
+        self._away: set[bytes] = set()  # of those with links: no members at present, and not waited for
         self._held: deque[_Held] = deque()
         self._is_complete = is_complete  # whether every Client Manager has spoken since the change of primary
 
@@ -64,10 +68,12 @@ class Advertising:
         """A Client Manager watches, or has noted what it was told."""
         if isinstance(frame, Noted):
             if self._links.get(origin) == link:
-                self._noted[origin] = max(self._noted.get(origin, -1), min(frame.turn, self._turn))
+                self._away.discard(origin)
+                self._noted[origin] = max(self._noted[origin], min(frame.turn, self._turn))
         elif frame.is_on:
             for known in [known for known, its_link in self._links.items() if its_link == link]:
                 self.leave(known)  # the same one, which has joined under another origin
+            self._away.discard(origin)
             self._links[origin], self._noted[origin] = link, -1
             self._list(link, frame.request)
         else:
@@ -77,26 +83,32 @@ class Advertising:
     def lose(self, link: int) -> None:
         """A link is lost; whoever watched there is to watch again."""
         for origin in [origin for origin, known in self._links.items() if known == link]:
-            del self._links[origin]
-            if origin in self._noted:
+            if origin in self._away:
+                self.leave(origin)
+            else:
+                del self._links[origin]
                 self._noted[origin] = -1
 
     def on_left(self, origin: bytes) -> None:
-        """A Client Manager has left the group, or nobody there heard it for a while: it is waited for no more.
+        """A Client Manager has left the group, or nobody there heard it for a while: it is waited for no more."""
+        if origin in self._links:
+            self._away.add(origin)
+        else:
+            self.leave(origin)
 
-        One that still has its link does not know, and joins again as it was: it hears on, and counts again once it has
-        noted something. So the first topic after its return does not wait for it: its consumers may miss the beginning.
-        """
-        self._noted.pop(origin, None)
+    def on_joined(self, origin: bytes) -> None:
+        """A Client Manager is a member, for the first time or again."""
+        self._away.discard(origin)
 
     def leave(self, origin: bytes) -> None:
         """A Client Manager watches no more."""
         self._noted.pop(origin, None)
         self._links.pop(origin, None)
+        self._away.discard(origin)
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         """What came and went is advertised."""
-        if not self._noted and not self._links:
+        if not self._noted:
             return
         made, gone = [], []
         for effect in effects:
@@ -128,7 +140,7 @@ class Advertising:
         """Those that were waited for in vain are waited for no longer."""
         while self._held and self._held[0].until <= now:
             held = self._held.popleft()
-            silent = [origin for origin, noted in self._noted.items() if noted < held.turn]
+            silent = [origin for origin in self._noted if not self._has_noted(origin, held.turn)]
             names = ",".join(origin.hex() for origin in silent) or "of those that have not spoken"
             self._log("warning", "topic_not_noted", f"client_managers={names!r}")
             for origin in silent:
@@ -141,7 +153,10 @@ class Advertising:
         return self._held[0].until if self._held else _NEVER
 
     def _is_noted(self, turn: int) -> bool:
-        return self._is_complete and all(noted >= turn for noted in self._noted.values())
+        return self._is_complete and all(self._has_noted(origin, turn) for origin in self._noted)
+
+    def _has_noted(self, origin: bytes, turn: int) -> bool:
+        return self._noted[origin] >= turn or origin in self._away
 
     def _list(self, link: int, request: int) -> None:
         listed = (

@@ -26,6 +26,7 @@ from alphorn.message_manager.lengthy import Lengthy, Question
 from alphorn.message_manager.machine import (
     Asked,
     Break,
+    ClientManagerJoined,
     ClientManagerLeft,
     Committed,
     Demoted,
@@ -94,8 +95,7 @@ class MessageManager:
         self._orders = Orders()
         self._order = self._orders.want
         self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
-        self._own_log = OwnLog()
-        self._testimony = Testimony(about)
+        self._own_log, self._testimony = OwnLog(), Testimony(about)
         self._farewells = Farewells()
 
     @property
@@ -136,6 +136,8 @@ class MessageManager:
                 self._own_log.add(item.run, item.lines)
                 if self._epoch:  # while nobody is primary they wait
                     self._publish_log(now)
+            case ClientManagerJoined():
+                self._advertising.on_joined(item.origin)
             case ClientManagerLeft():
                 self._farewells.on_left(now)
                 self._travelling.doubt(self.engine, item.origin)
@@ -179,8 +181,7 @@ class MessageManager:
             return 0.0
         if self._dispatcher is None:
             return _NEVER
-        deadline = min(self._absent.next_deadline(), self._advertising.next_deadline(), self._awaited.next_deadline())
-        deadline = min(deadline, self._doubts.next_deadline())
+        deadline = min(each.next_deadline() for each in (self._absent, self._advertising, self._awaited, self._doubts))
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         return min(deadline, self._clock.next_deadline(self.engine.next_due()))

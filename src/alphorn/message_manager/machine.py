@@ -37,6 +37,12 @@ class Demoted(Input, frozen=True, gc=False):
     epoch: int
 
 
+class ClientManagerJoined(Input, frozen=True, gc=False):
+    """A Client Manager is a member, for the first time or again."""
+
+    origin: bytes
+
+
 class ClientManagerLeft(Input, frozen=True, gc=False):
     """A Client Manager is no member any more."""
 

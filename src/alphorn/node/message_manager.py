@@ -31,6 +31,7 @@ from alphorn.message_manager.fullness import Space
 from alphorn.message_manager.machine import (
     Asked,
     Break,
+    ClientManagerJoined,
     ClientManagerLeft,
     Committed,
     Demoted,
@@ -209,6 +210,8 @@ class MessageManagerNode:
         """See `Upper`."""
         if member.tag in _CLIENT_MANAGERS and event in ("left", "failed"):
             self._driver.receive(ClientManagerLeft(member.origin))
+        elif member.tag in _CLIENT_MANAGERS and event == "joined":
+            self._driver.receive(ClientManagerJoined(member.origin))
         self._note_witnesses(msgspec.structs.replace(member, is_live=event not in ("left", "failed")))
 
     def on_primary(self, sequence: int, epoch: int, number: int, *, is_self: bool, members: tuple[Member, ...]) -> None:

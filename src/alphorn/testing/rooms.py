@@ -160,6 +160,8 @@ class MessageManagerRoom(Upper):
         """See `Upper`."""
         if member.tag in CLIENT_MANAGER_TAGS and event in ("left", "failed"):
             self.turns.receive(mm.ClientManagerLeft(member.origin))
+        elif member.tag in CLIENT_MANAGER_TAGS and event == "joined":
+            self.turns.receive(mm.ClientManagerJoined(member.origin))
 
     def on_primary(self, epoch: int, *, is_self: bool, members: tuple[Member, ...]) -> None:
         """See `Upper`."""
