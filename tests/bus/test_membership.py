@@ -126,6 +126,38 @@ def test_a_member_tells_where_it_stands_more_often_while_its_batches_are_under_w
     assert group.now - began < Timing().status_s
 
 
+def statuses_after_an_order(group: Group, name: str) -> list[Status]:
+    """What a member tells of itself for a while after it ordered a batch, beside what it tells at intervals."""
+    before = len(group.frames(Status, source=name))
+    group.run_until(lambda: len(group.frames(Status, source=name)) > before)
+    group.order(name, b"a batch")
+    group.run(Timing().status_s / 2)
+    return group.frames(Status, source=name)[before + 1 :]
+
+
+def test_a_member_whose_batches_have_arrived_tells_nothing_of_them() -> None:
+    group = Group().found()
+    group.client("C")
+    group.run(0.5)
+    assert statuses_after_an_order(group, "C") == []
+    assert group["C"].state == [b"a batch"]
+
+
+def test_a_sequencer_tells_nothing_of_batches_that_have_their_numbers() -> None:
+    group = Group().found()
+    group.run(0.5)
+    group.drop(lambda hop: hop.target == "S1")
+    assert statuses_after_an_order(group, "S1") == []
+    assert group["S1"].state == []
+
+
+def test_a_sequencer_tells_of_batches_that_others_must_report_first() -> None:
+    group = Group(make_config(report_quorum=2)).found()
+    group.run(0.5)
+    group.drop(lambda hop: hop.source == "S1" and hop.name == "Data")
+    assert statuses_after_an_order(group, "S1") != []
+
+
 class Joining:
     """Member 2 of three in its first run, with nothing sent; the log knows this run."""
 

@@ -447,8 +447,8 @@ class Endpoint:
                 self._prune_at = now + 1.0
                 self._receiver.prune()
             self._tell_synchronised()
-            if self._sender.is_pending:
-                self._membership.status_soon(self._sender.sent_at)
+            is_missable = self._sender.is_pending and not self._sequencer.numbers_own
+            self._membership.on_under_way(self._sender.sent_at if is_missable else None)
         is_urgent = station.write_meta(stored=self._data.stored_log)
         if station.journal.has_writes:
             station.journal.put_into(station.outbox, is_urgent=is_urgent)

@@ -23,6 +23,7 @@ class Membership:
         "_heard_of",
         "_join_at",
         "_sender",
+        "_soon_at",
         "_standing",
         "_station",
         "_status_at",
@@ -47,6 +48,7 @@ class Membership:
         self._heard_of = 0  # a committed number that the sequencer told of
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
+        self._soon_at = float("inf")  # before that, while batches are under way
         self._told = (0, 0)  # by a sequencer, to this run
         self._told_at = now
         self._welcome_at = 0
@@ -118,16 +120,22 @@ class Membership:
         self.is_leaving = True
         self._station.tell(Leave(self._station.origin), self_too=True)
 
-    def status_soon(self, sent_at: float) -> None:
-        """Batches are under way: tells how many, so that a lost one is missed; less and less often while they wait."""
+    def on_under_way(self, sent_at: float | None) -> None:
+        """Batches are under way that nobody may have heard of: tells how many, so that a lost one is missed.
+
+        Less and less often while they wait, and not where they have arrived meanwhile; `sent_at` is None where none is.
+        """
+        if sent_at is None:
+            self._soon_at = float("inf")
+            return
         wait = max(2 * self._station.timing.heartbeat_busy_s, self._told_at - sent_at)
-        self._status_at = min(self._status_at, max(sent_at, self._told_at) + wait)
+        self._soon_at = min(self._soon_at, max(sent_at, self._told_at) + wait)
 
     def next_deadline(self) -> float:
         """When it wants to speak."""
         if self.is_leaving:
             return float("inf")
-        return min(self._status_at, self._join_at)
+        return min(self._status_at, self._soon_at, self._join_at)
 
     def on_time(self, now: float) -> None:
         """Asks to join while it has not, and reports."""
@@ -140,7 +148,8 @@ class Membership:
             else:
                 self._join_at = now + station.timing.join_s * station.random.uniform(0.8, 1.2)
                 self._join()
-        if now >= self._status_at:
+        if now >= min(self._status_at, self._soon_at):
+            self._soon_at = float("inf")
             self._status_at = now + station.timing.status_s * station.random.uniform(0.8, 1.2)
             self._told_at = now
             if not self.is_joined and self._join_at == float("inf"):

@@ -111,6 +111,11 @@ class Sequencer:
         self._heartbeat_at = self._care_at = _NEVER
         self._beaten_at = now
 
+    @property
+    def numbers_own(self) -> bool:
+        """Whether a batch of this member has its number as soon as it is sent: who missed the batch hears of that."""
+        return self.is_active and not self._station.config.needs_reports
+
     # --- beginning and end ---
 
     def begin(self, epoch: int, now: float) -> None:
