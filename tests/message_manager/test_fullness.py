@@ -153,3 +153,13 @@ def test_a_disk_lets_nobody_in_from_the_high_mark_down_to_the_low_mark() -> None
         (True, False),
         (False, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("used", "unmeasured_mib"),
+    [(0, 100), (3200, 50), (6336, 1), (6400, 1), (7000, 1)],
+    ids=["an empty disk", "half full", "nearly full", "full", "fuller"],
+)
+def test_a_disk_is_measured_the_more_often_the_less_is_let_in_still(used: int, unmeasured_mib: int) -> None:
+    space = Space(used=used << 20, limit=8000 << 20, reserve=1600 << 20)
+    assert space.unmeasured_max == unmeasured_mib << 20

@@ -71,6 +71,7 @@ class Sequencer:
         "_higher",
         "_higher_at",
         "_left",
+        "_numbers_at_once",
         "_open_voters",
         "_progress_at",
         "_reports",
@@ -90,6 +91,7 @@ class Sequencer:
     def __init__(self, station: Station, follower: Follower, now: float) -> None:
         self._station = station
         self._follower = follower
+        self._numbers_at_once = not station.config.needs_reports
         self.roster = Roster(station, now)
         self.is_active = False
         self.epoch = 0
@@ -114,7 +116,7 @@ class Sequencer:
     @property
     def numbers_own(self) -> bool:
         """Whether a batch of this member has its number as soon as it is sent: who missed the batch hears of that."""
-        return self.is_active and not self._station.config.needs_reports
+        return self.is_active and self._numbers_at_once
 
     # --- beginning and end ---
 

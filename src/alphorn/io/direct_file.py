@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 PAGE_BYTES: Final = 4096
+HUGE_PAGE_BYTES: Final = 2 << 20
 
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
@@ -22,8 +23,12 @@ _BUSY = (errno.ENOSPC, errno.EDQUOT, errno.EINTR)  # even a hole may need a bloc
 
 
 def page_buffer(size: int) -> mmap.mmap:
-    """Memory that begins with a page."""
-    return mmap.mmap(-1, size)
+    """Memory that begins with a page; in huge pages where the system has them, of which a disk takes few at a time."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= HUGE_PAGE_BYTES:
+        with contextlib.suppress(OSError):  # built without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def open_direct(file: Path, offset: int) -> int:

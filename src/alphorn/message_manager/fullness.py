@@ -23,6 +23,8 @@ from alphorn.model.commands import AnyCommand, Publish
 from alphorn.model.destinations import Policy
 
 _SLACK = 8  # a destination is free again when it has fallen by this part of its limit, and a disk too
+_UNMEASURED_BYTES = 1 << 20
+_UNMEASURED_SHARE = 64
 
 
 class Sources(Protocol):
@@ -53,6 +55,14 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     def low(self) -> int:
         """From here down they are again."""
         return self.high - self.limit // _SLACK
+
+    @property
+    def unmeasured_max(self) -> int:
+        """How much of the log may come before it is measured again: the less, the nearer the high mark is.
+
+        Pages of tables take more than what is in them, even many times as much where that is little.
+        """
+        return max(_UNMEASURED_BYTES, (self.high - self.used) // _UNMEASURED_SHARE)
 
 
 def low_mark(limit: int) -> int:

@@ -64,8 +64,7 @@ from alphorn.node.reader import Guest
 REPORT_DELAY_S = 0.01  # the primary holds data itself and numbers it unasked; a backup speaks up when that fails
 INTRODUCE_S = 5.0  # so long a stranger may take to say its first frame
 SUPPLY_BYTES_MAX = 8 << 20  # of entries in one answer
-MEASURE_BYTES = 1 << 20  # of the log, after which the disk is measured
-MEASURE_S = 0.1  # and this often
+MEASURE_S = 0.1  # how often the disk is measured, beside what its space says
 
 _CLIENT_MANAGERS = (CLIENT_MANAGER_TAG, SHARED_TAG)
 _log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class MessageManagerNode:
         self._lifetime = config.lifetime
         self._consolidation = Consolidation(config.checkpoint_interval)
         self._snapshot: Snapshot | None = None  # of which a checkpoint is being made
-        self._unmeasured = 0
+        self._unmeasured = self._unmeasured_max = 0  # bytes of the log
         self._sharers = file.sharers_of(self.table)
         seat = seat_of(file, self.table, self._channel)
         me = next(member for member in config.members if member.name == name)
@@ -184,7 +183,7 @@ class MessageManagerNode:
             self._guest.on_deliver(sequence, assignment, payload)
         self._consolidation.on_entry(sequence, len(payload))
         self._unmeasured += len(payload)
-        if self._unmeasured >= MEASURE_BYTES:
+        if self._unmeasured >= self._unmeasured_max:
             self._measure()
         if self._crash_points.is_armed and self._machine.is_primary:
             self._crash_points.reach_applied(payload)
@@ -293,6 +292,7 @@ class MessageManagerNode:
         within = disk.within(limit, self._sharers)
         left = disk.left if within < limit else None
         space = Space(used=used, limit=within, reserve=self._file.reserve_bytes(within), left=left)
+        self._unmeasured_max = space.unmeasured_max
         self._driver.receive(Measured(space))
         if self._snapshot is None:  # its weight is not known before, nor what it frees
             is_full, now = self._machine.flow.is_disk_full, asyncio.get_running_loop().time()
