@@ -225,10 +225,10 @@ def main() -> None:
                 cluster.make_primary("mm1")
             found = measure(cluster, size, rate=options.rate, idle_s=options.idle)
     found["cat_mb_s"] = round(plain / 1e6, 1)
-    found["send_to_cat"] = round(found["send_mb_s"] / found["cat_mb_s"], 2)
+    found["send_to_cat"] = round(found["send_mb_s"] / found["cat_mb_s"], 3)
     idle = found["small_idle"]["p99_ms"]
     worst = max(found["small_while_sending"]["p99_ms"], found["small_while_reading"]["p99_ms"])
-    found["p99_to_idle"] = round(worst / idle, 2)
+    found["p99_to_idle"] = round(worst / idle, 3)
     found["load"] = os.getloadavg()[0]
     if options.json:
         print(json.dumps(found))
