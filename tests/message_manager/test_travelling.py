@@ -1,5 +1,6 @@
 """Primaries on both sides of a move: who is asked, who is waited for, and what counts as delivered afterwards."""
 
+import msgspec
 import pytest
 
 from alphorn.message_manager.absent import HOLD_S
@@ -81,6 +82,16 @@ class Target(Serving):
         assert isinstance(self.ordered[-1], Settle)
         assert not self.manager.engine.moves.landing
         return [position for command in self.ordered if isinstance(command, Return) for position in command.positions]
+
+
+def test_whoever_drains_a_channel_hears_of_what_is_still_on_its_way_there() -> None:
+    target = Target()
+    target.told.clear()
+    target.ask(1, moving_link.Export(7, 0, -1))
+    [(_, answer)] = target.told
+    assert isinstance(answer, moving_link.Exported)
+    known = msgspec.msgpack.decode(answer.record, type=list[moving_link.Inventoried])
+    assert {each.name: each.is_here for each in known} == {"queue:q": True, str(NAME): True}
 
 
 @pytest.fixture

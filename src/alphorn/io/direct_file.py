@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 PAGE_BYTES: Final = 4096
-HUGE_PAGE_BYTES: Final = 2 << 20
 
+_HUGE_PAGE_BYTES: Final = 2 << 20
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
 _UNABLE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.ENODEV)
@@ -23,10 +23,11 @@ _BUSY = (errno.ENOSPC, errno.EDQUOT, errno.EINTR)  # even a hole may need a bloc
 
 
 def page_buffer(size: int) -> mmap.mmap:
-    """Memory that begins with a page; in huge pages where the system has them, of which a disk takes few at a time."""
+    """Memory that begins with a page; of huge pages where the system has them, which a write pins in fewer steps."""
+    # Private, since shared memory is never given huge pages unless the whole system is told to.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= HUGE_PAGE_BYTES:
-        with contextlib.suppress(OSError):  # built without them
+    if size >= _HUGE_PAGE_BYTES:
+        with contextlib.suppress(OSError):  # a kernel built without them
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 

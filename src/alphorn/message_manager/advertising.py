@@ -7,7 +7,7 @@ number. One whose link is lost is waited for as well, because it comes back and 
 group; and nobody is waited for longer than `WAIT_S`.
 
 The group strikes whomever it has not heard for a while. One that was only slow still has its link and does not watch
-again: it hears on meanwhile, and is waited for again from the entry on with which it joins.
+again: it hears on meanwhile, and is waited for again from the entry on with which it joins, or once it notes something.
 
 Like all that the primary alone knows this is soft: after a change of primary each Client Manager watches anew, and
 until all of them have spoken, answers wait for them too.

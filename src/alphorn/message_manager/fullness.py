@@ -23,8 +23,8 @@ from alphorn.model.commands import AnyCommand, Publish
 from alphorn.model.destinations import Policy
 
 _SLACK = 8  # a destination is free again when it has fallen by this part of its limit, and a disk too
-_UNMEASURED_BYTES = 1 << 20
-_UNMEASURED_SHARE = 64
+_UNMEASURED_BYTES = 1 << 20  # of the log may always come before a disk is measured again,
+_UNMEASURED_SHARE = 64  # and this part of what is let in still
 
 
 class Sources(Protocol):
