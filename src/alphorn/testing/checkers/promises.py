@@ -64,11 +64,12 @@ class DisksAreOrdered:
     the member does not count it as accepted.
     """
 
-    __slots__ = ("_starting",)
+    __slots__ = ("_impaired", "_starting")
     name = "epochs grow along every disk"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._starting: set[int] = set()  # nodes that have written nothing yet
+        self._impaired: set[int] = set()  # nodes that started on a log with a record that cannot be read
         facts.simulation.watch.started.append(lambda node: self._starting.add(node.index))
         facts.simulation.watch.persisted.append(self._on_persisted)
 
@@ -81,11 +82,17 @@ class DisksAreOrdered:
             sorted(disk.assignments.items()),
         )
         self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in readable])
+        if any(kind == "assignment" for kind, _, _ in disk.damaged):
+            self._impaired.add(node.index)
+        else:
+            self._impaired.discard(node.index)
 
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
         if node.index in self._starting:
             self._starting.remove(node.index)
             self._look_at_start(node, persist)
+        if any(isinstance(write, DropAfter) for write in persist.writes):
+            self._impaired.discard(node.index)
         cut, newest = float("inf"), dict[int, int]()
         for write in persist.writes:
             if isinstance(write, DropAfter):
@@ -98,6 +105,16 @@ class DisksAreOrdered:
                 written = [(write.first + place, known.epoch) for place, known in enumerate(write.assignments)]
                 self._look(node, before, written)
                 newest.update(written)
+        if node.index not in self._impaired:
+            self._look_behind(node, cut, newest)
+
+    def _look_behind(self, node: SimulatedNode, cut: float, newest: dict[int, int]) -> None:
+        """What was written over the beginning of an older tail leaves nothing of that behind."""
+        on_disk = node.disk.visible.assignments
+        for sequence, epoch in newest.items():
+            following = on_disk.get(sequence + 1)
+            if following is not None and sequence < cut and sequence + 1 not in newest:
+                self._look(node, epoch, [(sequence + 1, following.epoch)])
 
     def _look(self, node: SimulatedNode, epoch: int, log: list[tuple[int, int]]) -> None:
         meta = node.disk.durable.meta
