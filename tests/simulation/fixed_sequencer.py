@@ -66,7 +66,7 @@ class FixedSequencer:
         self.waiting: dict[int, list[Output]] = {}
         self.log: list[Assignment] = []
         self.payloads: dict[bytes, bytes] = {}
-        self.fragments: dict[bytes, dict[int, bytes]] = {}
+        self.fragments: dict[tuple[bytes, int], dict[int, bytes]] = {}  # by batch and cut
         self.mine: dict[bytes, tuple[int, bytes]] = {}
         self.acknowledged: dict[int, int] = {}
         self.positions: dict[bytes, int] = {self.ids.origin: 1 << 60}  # where each run stands, clients too
@@ -150,11 +150,11 @@ class FixedSequencer:
     def _on_data(self, data: Data) -> None:
         if data.id in self.payloads:
             return
-        parts = self.fragments.setdefault(data.id, {})
+        parts = self.fragments.setdefault((data.id, data.fragments), {})
         parts[data.fragment] = bytes(data.payload)
         if len(parts) == data.fragments:
             payload = b"".join(parts[place] for place in range(data.fragments))
-            del self.fragments[data.id]
+            del self.fragments[data.id, data.fragments]
             self.payloads[data.id] = payload
             if self.is_sequencer:
                 self._number(data.id, payload)

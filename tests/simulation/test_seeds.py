@@ -16,6 +16,7 @@ SEEDS = range(1, 21)
 def test_every_promise_of_the_log_holds_under_faults(seed: int) -> None:
     result = run_seed(seed)
     assert not result.failure, f"alphorn sim --seed {seed}\n{result.failure}\n{result.details}"
+    assert result.faults["torn-batch"]
 
 
 def test_old_numbers_behind_two_damaged_ones_stay_while_only_the_first_is_known_anew() -> None:

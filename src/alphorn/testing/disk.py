@@ -184,6 +184,11 @@ class SimulatedDisk:
         self.life = 0  # how often it was replaced
         self.syncs = 0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything that was handed over is not durable yet."""
+        return bool(self._pending)
+
     def persist(self, persist: Persist) -> None:
         """Takes over writes; they are readable at once and durable later."""
         for write in persist.writes:

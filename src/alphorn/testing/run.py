@@ -2,8 +2,8 @@
 
 The *safety phase* demands nothing but that no checker objects. Then everything is healed, and the *liveness phase*
 demands that within its time every member follows the log, and that new batches of every member are committed and
-delivered to all. Then, without load, every member must let go of all batches it held in memory; the run ends as soon as
-that is so.
+delivered to all. Then, without load, every member must let go of all batches it held in memory. In the end batches are
+torn on their way (torn_batches.py), and must be delivered all the same.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from alphorn.testing.plan import CALM_START_S, Plan, make_plan
 from alphorn.testing.simulator import Simulation
 from alphorn.testing.surroundings import MachineFactory
 from alphorn.testing.timeline import Timeline
+from alphorn.testing.torn_batches import TornBatches
 from alphorn.testing.watch import Violation
 from alphorn.testing.workload import Batch, Outcome, Workload
 
@@ -111,6 +112,8 @@ class Run:
             self._run_safety()
             self._run_liveness()
             self._run_quiet()
+            self.checkers.judge_repairs()  # before more is sent, which would allow more of them
+            self._run_torn()
             self.checkers.finish()
         self._sum_up()
         return self.result
@@ -150,6 +153,34 @@ class Run:
             if simulation.now >= end:
                 raise Violation(WithinBounds.name, f"{LET_GO_S:.0f} s after the last batch {holding}")
             simulation.run_until(simulation.now + POLL_S)
+
+    def _run_torn(self) -> None:
+        simulation = self.simulation
+        end = simulation.now + self.plan.liveness_s
+        while simulation.now < end and any(node.disk.is_busy for node in self._members()):
+            simulation.run_until(simulation.now + POLL_S)  # an fsync that began before all was healed may still hang
+        torn = TornBatches(self.facts, self.workload, seed=self.plan.seed)
+        for server in simulation.servers():
+            batch = None
+            while missing := self._find_torn(torn.client, server, batch):
+                if simulation.now >= end:
+                    raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
+                is_trying = batch is not None and batch.outcome in (Outcome.OPEN, Outcome.ORDERED)
+                if not is_trying and torn.client.is_synchronised and torn.client.is_window_open:
+                    batch = torn.tear(server)
+                    self.result.faults["torn-batch"] = self.result.faults.get("torn-batch", 0) + 1
+                simulation.run_until(simulation.now + POLL_S)
+                for node in self._members():
+                    if not node.is_up:
+                        node.start_again()
+
+    def _find_torn(self, client: SimulatedNode, server: SimulatedNode, batch: Batch | None) -> str:
+        if Role.DATA not in server.me.roles:
+            return ""
+        if batch is None or batch.outcome is not Outcome.ORDERED:
+            return f"a batch of {client.name} that {server.name} has missed in part is not committed"
+        late = [node for node in self._members() if not node.is_witness and node.replica.applied < batch.sequence]
+        return f"{late[0].name} was given {late[0].replica.applied} of {batch.sequence}" if late else ""
 
     def _members(self) -> list[SimulatedNode]:
         return [node for node in self.simulation.nodes if not node.has_left]
@@ -191,4 +222,4 @@ class Run:
         result.ordered = self.workload.count(Outcome.ORDERED)
         result.unknown = self.workload.count(Outcome.UNKNOWN)
         result.refused = self.workload.count(Outcome.REFUSED)
-        result.faults = dict(sorted(self.nemesis.counts.items()))
+        result.faults = dict(sorted({**self.nemesis.counts, **result.faults}.items()))

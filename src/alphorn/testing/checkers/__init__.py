@@ -69,6 +69,12 @@ class CheckerSet:
             if isinstance(checker, NoRepairStorm):
                 checker.heal()
 
+    def judge_repairs(self) -> None:
+        """What healing has cost is known."""
+        for checker in self.checkers:
+            if isinstance(checker, NoRepairStorm):
+                checker.finish()
+
     def finish(self) -> None:
         """The run is over: the checks that need the whole log."""
         for checker in self.checkers:
