@@ -12,6 +12,7 @@ QUICK = {  # the others take more seeds
     "staged-forgotten": {"clients are served"},
     "consumed-left-behind": {"what a queue retains is read, each message once", "machines do not raise"},
     "register-unaware": {"a name leads to its destination"},
+    "coming-overlooked": {"a drained channel is empty"},
     "dead-letters-left-behind": {"a dead letter queue is beside its destination"},
 }
 

@@ -53,6 +53,7 @@ class ClientLife(ABC):
     ) -> None:
         self.name = name
         self.is_calm = False  # begins nothing new
+        self.served_by = ""  # whom it is, or was last, connected to
         self._place = place
         self._managers = managers
         self._streams = streams
@@ -97,17 +98,17 @@ class ClientLife(ABC):
             manager = self._stream.choice(self._managers)
             target = (manager.place, manager.name)
             self._streams.connect(
-                (self._place, self.name), target, manager.accept, lambda end: self._on_connected(run, end)
+                (self._place, self.name), target, manager.accept, lambda end: self._on_connected(run, manager, end)
             )
 
-    def _on_connected(self, run: int, end: StreamEnd | None) -> None:
+    def _on_connected(self, run: int, manager: Door, end: StreamEnd | None) -> None:
         if run != self._run:
             if end is not None:
                 end.close()
         elif end is None:
             self._streams.schedule.after(self._stream.uniform(*self.reconnect_s), self._connect, run)
         else:
-            self._end = end
+            self._end, self.served_by = end, manager.name
             end.on_frame = lambda data: self._on_frame(run, end, data)
             end.on_closed = lambda reason: self._leave(run, end, reason)
             self.core.on_connected(self._now)

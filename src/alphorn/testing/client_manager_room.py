@@ -84,6 +84,22 @@ class ClientManagerRoom:
         machine: Any = self.machine
         return max((len(consumer.held) for consumer in machine._desk.consumers.values()), default=0)
 
+    @property
+    def carries(self) -> bool:
+        """Whether it carries any destination to another channel."""
+        machine: Any = self.machine
+        return self.node.is_up and bool(machine.describe()["carrying"])
+
+    def freeze(self) -> None:
+        """The process stands still, with all its members."""
+        for seat in self._seats:
+            seat.node.pause()
+
+    def thaw(self) -> None:
+        """It goes on as if nothing had happened."""
+        for seat in self._seats:
+            seat.node.resume()
+
     def accept(self, end: StreamEnd) -> bool:
         """A client connects; False where nobody listens."""
         turns = self.turns

@@ -163,7 +163,8 @@ class ClusterRun:
         result.transactions = cluster.transfers.counts[Told.DONE]
         result.messages = len(cluster.book.confirmed())
         result.receipts = sum(map(len, cluster.book.receipts.values()))
-        faults = Counter({"moved": cluster.moves["done"]} if self.plan.channels > 1 else {})
+        moves = {"moved": cluster.moves["done"], "late-arrival": cluster.moves["late"]}
+        faults = Counter(moves if self.plan.channels > 1 else {})
         for nemesis in self.nemeses:
             faults.update(nemesis.counts)
         result.faults = dict(sorted(faults.items()))

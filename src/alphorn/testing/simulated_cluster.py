@@ -25,6 +25,7 @@ from alphorn.testing.client_manager_room import ClientManagerRoom
 from alphorn.testing.cluster_plan import ACCOUNTS, DEAD_LETTER, DRAIN, MOVE, NAME, NAMES, ClientPlan, ClusterPlan
 from alphorn.testing.drains import Drains
 from alphorn.testing.faults import FAULTS, Fault, Nemesis
+from alphorn.testing.late_arrival import arrive_late
 from alphorn.testing.programs import SimulatedClient
 from alphorn.testing.simulated_channel import SimulatedChannel
 from alphorn.testing.simulator import Simulation
@@ -67,7 +68,7 @@ class SimulatedCluster:
         self.tellers = [self._make_teller(number) for number in range(plan.tellers)]
         self.staging_book = StagingBook()
         self.jobs = [self._make_job(number) for number in range(plan.jobs)]
-        self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0}
+        self.moves: dict[str, int] = {"asked": 0, "done": 0, "refused": 0, "late": 0}
         self.drains = Drains([channel.name for channel in self.channels])
 
     def _make_client_manager(self, number: int) -> ClientManagerRoom:
@@ -233,7 +234,7 @@ class SimulatedCluster:
         client = nemesis.stream.choice(open_clients)
         destination, channel = nemesis.stream.choice(self.plan.movable), nemesis.stream.choice(self.channels).name
         self.moves["asked"] += 1
-        client.ask(lambda request: Move(request, destination, channel), self._on_moved)
+        client.ask(lambda request: Move(request, destination, channel), self.on_moved)
         return f"{destination} to {channel}, asked by {client.name}"
 
     def _drain(self, nemesis: Nemesis) -> str:
@@ -246,8 +247,12 @@ class SimulatedCluster:
         return f"{channel.name} is {'opened' if is_over else 'drained'}"
 
     def last_acts(self) -> list[Callable[[], None]]:
-        """What is done when all is quiet, one after the other: all is opened, wanted, moved and drained."""
-        return [self._open_all, self._name_all, self._move_all, self._drain_all]
+        """What is done when all is quiet, one after the other: all is opened, wanted, moved and drained.
+
+        In the end a channel is opened once more, and drained before all has come that is on its way there.
+        """
+        drains = [self._open_all, self._name_all, self._move_all, self._drain_all]
+        return [*drains, self._open_all, partial(arrive_late, self)]
 
     def _open_all(self) -> None:
         for client, channel in zip(cycle(self.clients), self.channels, strict=False):
@@ -263,7 +268,7 @@ class SimulatedCluster:
         draw = Random(f"{self.plan.seed}/{self.simulation.now}")
         for client, name in zip(cycle(self.clients), self.plan.movable, strict=False):
             target = draw.choice(self.channels).name
-            client.ask(partial(Move, destination=name, channel=target), self.drains.awaited(self._on_moved))
+            client.ask(partial(Move, destination=name, channel=target), self.drains.awaited(self.on_moved))
 
     def _drain_all(self) -> None:
         self._move_all()
@@ -285,5 +290,6 @@ class SimulatedCluster:
         nemesis.stream.choice(open_clients).ask(make, lambda answer: None)
         return f"{name} is {'wanted' if draw < 0.7 else 'deleted'}"
 
-    def _on_moved(self, answer: Answer | Error) -> None:
+    def on_moved(self, answer: Answer | Error) -> None:
+        """A destination was moved, or not."""
         self.moves["refused" if isinstance(answer, Error) else "done"] += 1
