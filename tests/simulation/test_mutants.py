@@ -26,6 +26,8 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "early-promise": {"epochs only grow"},
     "forgotten-promise": {"epochs only grow"},
     "epoch-goes-back": {"epochs only grow"},
+    "own-cutting": {"a lost datagram costs no copy", "progress after healing"},
+    "cut-in-memory-only": {"epochs grow along every disk"},
     "found-disk-votes": {"a blank disk does not vote"},
     "early-acceptance": {"acknowledged is durable"},
     "early-storage": {"acknowledged is durable"},
