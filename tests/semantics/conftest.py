@@ -1,12 +1,11 @@
 """One real cluster for all tests of what users rely on; each test has destinations of its own."""
 
 import contextlib
-import zlib
 
 import pytest
 
 import alphorn
-import alphorn.testing
+from tests.semantics.layouts import name_of, run
 from tests.semantics.waiting import WAIT_S
 
 # What depends on how Client Managers and Message Managers speak to each other is tried in both layouts.
@@ -14,16 +13,34 @@ BOTH_LAYOUTS = ("every_client_manager", "redelivery", "streams", "transactions")
 
 
 def pytest_generate_tests(metafunc):
+    """Users must not notice whether there is a cluster, or one process: what they rely on is tried on both."""
+    if "cluster" not in metafunc.fixturenames:
+        return
     name = metafunc.module.__name__.rpartition(".test_")[2]
-    if name in BOTH_LAYOUTS and "cluster" in metafunc.fixturenames:
-        metafunc.parametrize("cluster", ["apart", "together"], indirect=True, scope="session")
+    tried = [pytest.param("apart")]
+    if name in BOTH_LAYOUTS:
+        tried.append(pytest.param("together"))
+    if not any(mark.name == "cluster_only" for mark in metafunc.definition.iter_markers()):
+        # One module names the row for all: hundreds of tests in its place of the table would tell nobody anything.
+        names_row = [pytest.mark.requirement("API-22")] if name == "every_client_manager" else []
+        tried.append(pytest.param("single", marks=names_row))
+    metafunc.parametrize("cluster", tried, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items):
+    """The only Client Manager of `alphorn single` is tried once."""
+    items[:] = [item for item in items if parameters(item) != ("single", "cm2")]
+
+
+def parameters(item):
+    found = item.callspec.params if hasattr(item, "callspec") else {}
+    return found.get("cluster"), found.get("door")
 
 
 @pytest.fixture(scope="session")
 def cluster(request):
-    """Two Client Managers, a primary and a backup, each a process, or two processes of one each."""
-    is_together = getattr(request, "param", "apart") == "together"
-    with alphorn.testing.cluster(client_managers=2, together=is_together) as made:
+    """The one that this layout has."""
+    with run(request.param) as made:
         yield made
 
 
@@ -53,18 +70,12 @@ def other(connect):
 
 @pytest.fixture
 def queue(request):
-    return f"queue:{_name_of(request.node)}"
+    return f"queue:{name_of(request.node)}"
 
 
 @pytest.fixture
 def topic(request):
-    return f"topic:{_name_of(request.node)}"
-
-
-def _name_of(test):
-    """Of each test another one, without the words of its parameters: what is expected of an error stands among them,
-    and an error names its destination."""
-    return f"{test.originalname}-{zlib.crc32(test.name.encode()):08x}"
+    return f"topic:{name_of(request.node)}"
 
 
 @pytest.fixture(params=["cm1", "cm2"])

@@ -55,9 +55,8 @@ def raw(cluster):
 
 
 @pytest.fixture(autouse=True)
-def _others_go_on(request):
+def _others_go_on(request, cluster):
     """Around every test here a second client, on the same Client Manager as the bad one, works undisturbed."""
-    cluster = request.getfixturevalue("cluster")
     name = f"queue:{request.node.name} of somebody else"
     url = cluster.url.partition(",")[0]
     events = []
@@ -252,6 +251,7 @@ def test_a_stranger_says_little_before_it_is_welcome(cluster):
         assert f"a frame of {FRAME_BYTES_MAX} bytes was announced" in client.sent_away().reason
 
 
+@pytest.mark.cluster_only
 def test_a_stranger_that_never_says_hello_is_sent_away(cluster):
     with RawClient(cluster.url) as client:
         client.write(b"\x00\x00")

@@ -233,6 +233,7 @@ def test_what_a_producer_of_a_closed_session_sends_again_is_recognised(door, oth
     assert bodies(drain(other.session(), queue)) == [1, 2, 3]
 
 
+@pytest.mark.cluster_only
 def test_closed_sessions_leave_no_producers_behind(cluster, connection, queue):
     with connection.session() as session:
         for _ in range(3):

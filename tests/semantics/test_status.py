@@ -23,6 +23,7 @@ def test_what_a_consumer_holds_is_told_beside_the_depth(connection, queue):
     until(lambda: row_of(connection, queue), lambda row: (row["depth"], row["held"]) == (2, 0))
 
 
+@pytest.mark.cluster_only
 @pytest.mark.parametrize("name", ["cm1", "cm2"])
 def test_each_client_manager_tells_how_many_connections_it_has(cluster, connect, connection, name):
     url = cluster.url.partition("://")[2].split(",")[int(name[-1]) - 1]

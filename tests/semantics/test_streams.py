@@ -155,6 +155,7 @@ def test_two_streams_of_one_producer_do_not_mix(connection, queue):
 
 
 @pytest.mark.requirement("VLM-3", "VLM-6", "VLM-8")
+@pytest.mark.cluster_only
 def test_the_beginning_is_on_every_message_manager_before_the_end_was_read(cluster, connection, queue):
     looks = []
 
@@ -182,6 +183,7 @@ def test_nobody_sees_a_message_whose_stream_fails_and_the_producer_goes_on(clust
         assert is_quiet(consumer)
 
 
+@pytest.mark.cluster_only
 def test_a_client_that_ends_in_the_middle_leaves_nothing(connect, cluster, connection, queue):
     leaving = connect()
 

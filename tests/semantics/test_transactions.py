@@ -9,11 +9,11 @@ import contextlib
 import pytest
 
 import alphorn
-import alphorn.testing
 from alphorn import aio
 from alphorn.model.conversation import CommitTransaction, Done, Failed, Goodbye, OpenSession, Publish
 from alphorn.testing.spreading import spread
 from alphorn.testing.transfer_chaos import run_transfers
+from tests.semantics.layouts import run
 from tests.semantics.raw_client import SESSION, RawClient
 from tests.semantics.waiting import WAIT_S, bodies, drain, is_quiet, send, take, until
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Two channels."""
-    with alphorn.testing.cluster(client_managers=2, channels=2) as made:
+def cluster(request):
+    """Two channels, but for `alphorn single`, which has one."""
+    with run(request.param, channels=2) as made:
         yield made
 
 
@@ -320,6 +320,7 @@ def test_units_are_neither_lost_nor_made_when_nodes_die_at_steps_of_transactions
     assert all(result.kills.values())
 
 
+@pytest.mark.cluster_only
 @pytest.mark.parametrize("step", ["asked", "prepared", "finished"])
 def test_a_client_finds_out_what_its_transaction_came_to_when_its_client_manager_dies(
     cluster, connection, session, other, queues, step

@@ -134,6 +134,7 @@ def certificate(directory, host: str) -> tuple[str, str]:
     return paths
 
 
+@pytest.mark.cluster_only
 def test_a_proxy_with_tls_is_reached_by_who_trusts_its_certificate_and_by_nobody_else(
     connect_by, http, place, tmp_path
 ):
@@ -151,6 +152,7 @@ def test_a_proxy_with_tls_is_reached_by_who_trusts_its_certificate_and_by_nobody
             connect_by(f"alphorn+wss://{address}", connect_timeout=2.0)
 
 
+@pytest.mark.cluster_only
 def test_a_wrong_path_or_port_gives_one_clear_error(connect_by, cluster, http):
     with pytest.raises(alphorn.Unavailable, match="HTTP 404: there is nothing here but the tunnel"):
         connect_by(f"alphorn+ws://{http}/elsewhere", connect_timeout=2.0)
@@ -178,6 +180,7 @@ def test_who_is_no_client_is_refused_in_words_and_others_are_served_on(http, oth
     assert bodies(take(other.session().consumer(queue), 1)) == ["still"]
 
 
+@pytest.mark.cluster_only
 def test_whoever_never_ends_its_handshake_is_hung_up(http):
     host, _, port = http.partition("/")[0].rpartition(":")
     with socket.create_connection((host, int(port)), WAIT_S) as stranger:

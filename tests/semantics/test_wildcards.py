@@ -6,6 +6,7 @@ import pytest
 
 import alphorn
 import alphorn.testing
+from tests.semantics.layouts import name_of
 from tests.semantics.waiting import WAIT_S, Gathered, bodies, is_quiet, send, take, until
 
 pytestmark = pytest.mark.processes
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture
 def name(request):
     """How the names of a test's destinations begin."""
-    return request.node.name
+    return name_of(request.node)
 
 
 def places(messages):
@@ -48,7 +49,8 @@ def test_a_regular_expression_receives_from_what_matches(connection, name):
 
 @pytest.mark.requirement("WLD-4")
 def test_the_first_message_of_a_topic_that_is_created_later_is_received(connect, cluster, name):
-    here, there = (connect(f"alphorn://{host}") for host in cluster.url.partition("://")[2].split(","))
+    hosts = cluster.url.partition("://")[2].split(",")
+    here, there = connect(f"alphorn://{hosts[0]}"), connect(f"alphorn://{hosts[-1]}")
     consumer = here.session().consumer(alphorn.glob(f"topic:{name}.*"))
     session = there.session()
     producer = session.producer()
