@@ -72,7 +72,7 @@ def test_nodes_that_stop_in_good_order_are_hardly_missed():
         assert is_well(disturb(running, *faults))
 
 
-@pytest.mark.requirement("HA-2", "HA-4")
+@pytest.mark.requirement("HA-2")
 def test_of_three_copies_two_may_be_lost_at_once():
     with alphorn.testing.cluster(backups=2) as running:
         traffic = Traffic(running.url, Shape())
