@@ -7,9 +7,13 @@ import pytest
 
 import alphorn
 import alphorn.aio
+from alphorn.client.outbox import WINDOW_BYTES
+from tests.client.shells import Call, await_waiting, make_connect
 from tests.semantics.waiting import WAIT_S, bodies, send, take, until
 
 pytestmark = pytest.mark.processes
+
+LARGE = 500_000
 
 
 def state(connection, destination):
@@ -58,7 +62,7 @@ def test_a_batch_larger_than_its_queue_goes_through_piece_by_piece(connection, o
     assert len(receipts.result(WAIT_S)) == 500
 
 
-@pytest.mark.requirement("FC-1", "FC-9", "FC-10")
+@pytest.mark.requirement("FC-1", "FC-9")
 def test_one_full_queue_delays_no_other_on_the_same_connection(connection, queue):
     full, free = f"{queue}.full", f"{queue}.free"
     connection.destinations.create(full, max_length=1)
@@ -71,6 +75,30 @@ def test_one_full_queue_delays_no_other_on_the_same_connection(connection, queue
     with connection.session().consumer(full) as consumer:
         assert bodies(take(consumer, 50)) == list(range(50))
         blocked.flush(WAIT_S)
+
+
+@pytest.mark.requirement("FC-9", "FC-10")
+@pytest.mark.parametrize("shell", ["blocking", "asyncio"])
+def test_a_session_that_waits_for_a_full_queue_sends_to_another_and_receives(cluster, queue, shell):
+    """More waits for the full one than a producer may have under way, and the program waits to send even more."""
+    full, free = f"{queue}.full", f"{queue}.free"
+    with make_connect(shell) as connect, connect(cluster.url, connect_timeout=WAIT_S) as connection:
+        connection.destinations.create(full, max_length=1)
+        session = connection.session()
+        stuck, consumer = session.producer(full), session.consumer(free)
+        going_on = session.producer(free, on_block="raise")
+        receipts = stuck.send_many([bytes(LARGE)] * (2 * WINDOW_BYTES // LARGE))
+        until(lambda: connection.status() and stuck.is_blocked())
+        waiting = Call(lambda: stuck.send("last"))
+        await_waiting(connection)
+        for number in range(20):
+            going_on.send(number).result(WAIT_S)
+            assert bodies(take(consumer, 1)) == [number]
+        assert stuck.is_blocked()
+        assert not receipts[-1].is_done
+        *_, last = take(session.consumer(full), len(receipts) + 1)
+        assert last.body == "last"
+        assert waiting.result().result(WAIT_S) == last.id
 
 
 @pytest.mark.requirement("FC-9")
