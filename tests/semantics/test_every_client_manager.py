@@ -13,7 +13,7 @@ def here(connect, door):
     return connect(door)
 
 
-@pytest.mark.requirement("API-1", "CM-1", "CM-6", "CM-27")
+@pytest.mark.requirement("API-1", "CM-1", "CM-6")
 def test_messages_cross_from_any_client_manager_to_any(here, connect, cluster, queue):
     for url in cluster.url.partition("://")[2].split(","):
         there = connect(f"alphorn://{url}").session()
