@@ -312,6 +312,38 @@ def test_the_dead_messages_of_the_other_channels_are_sent_back_where_those_of_on
     assert error == {"error": "InvalidDestination", "reason": "0 messages went back, and 2 stay in queue:_DMQ"}
 
 
+@pytest.mark.requirement("DMQ-1")
+@pytest.mark.parametrize("name", ["queue:_DMQ", "_DMQ"])
+def test_the_dead_messages_of_all_channels_are_let_go_of_by_the_one_name(cluster, capsys, name):
+    counts = {"queue:_DMQ@channel-1": 2, "queue:_DMQ@channel-2": 3}
+    cluster.destinations = cluster
+    cluster.purge = counts.__getitem__
+    cluster.state |= {
+        "destinations": [destination("queue:_DMQ", channel=channel) for channel in ("channel-1", "channel-2")]
+    }
+    assert run("dlq", "purge", name, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"queues": list(counts), "messages": 5, "counts": counts}
+    assert run("dlq", "purge", f"{name}@channel-2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == {"queue:_DMQ@channel-2": 3}
+
+
+def test_what_belongs_to_the_system_is_shown_as_one_with_the_figures_of_all_channels(cluster, capsys):
+    rows = [destination("queue:_DMQ", channel=channel, depth=depth) for channel, depth in (("one", 2), ("two", 3))]
+    cluster.state |= {"destinations": rows}
+    assert run("destinations", "show", "queue:_DMQ", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["depth"], shown["consumers"], shown["channel"]) == (5, 4, "one, two")
+    assert run("destinations", "show", "queue:_DMQ@two", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["depth"] == 3
+
+
+def test_what_belongs_to_the_system_is_not_shown_where_a_channel_cannot_be_asked(cluster, capsys):
+    cluster.state |= LOST | {"destinations": [destination("queue:_DMQ")]}
+    assert run("destinations", "show", "queue:_DMQ") == 1
+    assert "what there is of queue:_DMQ cannot be told: channel-2 has no primary now" in capsys.readouterr().err
+    assert run("destinations", "show", "queue:_DMQ@channel-1") == 0
+
+
 @pytest.mark.parametrize("action", ["list", "redrive", "purge"])
 def test_a_queue_is_not_said_to_be_for_no_dead_messages_while_a_channel_cannot_be_asked(cluster, capsys, action):
     cluster.state |= LOST

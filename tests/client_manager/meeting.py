@@ -115,6 +115,12 @@ class Meeting:
 
     # --- Message Managers ---
 
+    def lose_primary(self, channel: int) -> None:
+        """A channel has none, until `take_over`."""
+        self._epoch += 1
+        self.replicas[channel][0].manager.receive(back.Demoted(self._epoch), self.now)
+        self.settle()
+
     def take_over(self, channel: int) -> None:
         """The backup of a channel becomes its primary, and hears of everything anew."""
         primary, backup = self.replicas[channel]

@@ -243,7 +243,7 @@ def test_each_channel_has_dead_messages_of_its_own_and_they_can_be_reached():
             assert message is not None
             message.reject(requeue=False)
         session.acknowledge()
-        for name, dead in (("queue:one", "queue:_DMQ"), ("queue:two", "queue:_DMQ@channel-2")):
+        for name, dead in (("queue:one", "queue:_DMQ@channel-1"), ("queue:two", "queue:_DMQ@channel-2")):
             message = session.consumer(dead).receive(WAIT_S)
             assert message is not None
             assert message.body == name

@@ -26,7 +26,7 @@ QueueArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="QUEUE",
-        help="A dead letter queue that a policy names; without it, the system's own of every channel.",
+        help="A dead letter queue that a policy names; without it queue:_DMQ, the system's own of every channel.",
         show_default=False,
     ),
 ]
@@ -93,7 +93,11 @@ def redrive(queue: QueueArgument = None, *, as_json: JsonOption = False, url: Ur
 
 def purge(
     queue: Annotated[
-        str, typer.Argument(metavar="QUEUE", help="As queue:_DMQ, queue:_DMQ@channel-2, or one that a policy names.")
+        str,
+        typer.Argument(
+            metavar="QUEUE",
+            help="As queue:_DMQ for that of every channel, queue:_DMQ@channel-2, or one that a policy names.",
+        ),
     ],
     *,
     as_json: JsonOption = False,
@@ -127,11 +131,11 @@ def _queues_of(connection: Connection, queue: str | None) -> tuple[list[str], li
     """
     found = connection.status()
     rows, lost = found.get("destinations", []), found["lost"]
-    if queue is None:
-        system = f"queue:{DEAD_MESSAGES}"
+    system = f"queue:{DEAD_MESSAGES}"
+    target = system if queue is None else destination_of(queue)
+    if target == system:
         return [f"{system}@{row['channel']}" for row in rows if row["name"] == system], lost
-    target = destination_of(queue)
-    if split_channel(parse_destination(target))[0] == parse_destination(f"queue:{DEAD_MESSAGES}"):
+    if str(split_channel(parse_destination(target))[0]) == system:
         return [target], []
     named = {f"queue:{row['policy']['dead_letter']}" for row in rows if row.get("policy", {}).get("dead_letter")}
     parts = [row["name"] for row in rows if row["name"] in (target, f"{target}@{row['channel']}")]

@@ -18,12 +18,14 @@ from alphorn.client.url import URL_VARIABLE
 from alphorn.model.destinations import parse_destination, split_channel
 from alphorn.model.errors import Error, InvalidDestination, Misuse, Unavailable
 from alphorn.model.patterns import Pattern, is_pattern, parse_pattern
+from alphorn.model.system import SYSTEM
 
 FIELDS = (
     "id destination properties priority timestamp expiration delivery_count redelivered correlation_id reply_to type "
     "key sequence content_type size"
 ).split()
 
+ADDED = ("depth", "held", "consumers", "subscriptions", "messages")  # of what is on several channels
 PIECE_BYTES = 3 << 18  # of a streamed body in base64, which takes three bytes at a time
 
 UrlOption = Annotated[
@@ -68,15 +70,24 @@ def source_of(text: str, *, kind: str = "queue") -> str | Pattern:
 
 
 def find_destination(connection: Connection, target: str) -> dict[str, Any]:
-    """What the cluster knows of a destination; raises `InvalidDestination` where there is none, and creates none."""
-    found = connection.status()
-    plain, channel = split_channel(parse_destination(target))
-    for row in found.get("destinations", []):
-        if row["name"] == str(plain) and channel in ("", row["channel"]):
-            return dict(row)
-    if lost := found["lost"]:
-        raise Unavailable(f"whether there is {target} cannot be told: {lost[0]} has no primary now; try again soon")
-    raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
+    """What the cluster knows of a destination; raises `InvalidDestination` where there is none, and creates none.
+
+    What belongs to the system is on every channel, and their figures are added.
+    """
+    found, wanted = connection.status(), parse_destination(target)
+    plain, channel = split_channel(wanted)
+    rows = [
+        row for row in found.get("destinations", []) if row["name"] == str(plain) and channel in ("", row["channel"])
+    ]
+    if (lost := found["lost"]) and (wanted in SYSTEM or not rows):
+        what = f"what there is of {target}" if rows else f"whether there is {target}"
+        raise Unavailable(f"{what} cannot be told: {lost[0]} has no primary now; try again soon")
+    if not rows:
+        raise InvalidDestination(f"there is no {target}; `alphorn destinations list` shows what there is")
+    if wanted not in SYSTEM:
+        return dict(rows[0])  # one that moves may be told twice
+    sums = {name: sum(row[name] for row in rows) for name in ADDED}
+    return dict(rows[0]) | sums | {"channel": ", ".join(row["channel"] for row in rows)}
 
 
 def write_message(message: Message, *, as_json: bool, is_taken: bool = False) -> None:

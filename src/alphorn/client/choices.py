@@ -28,6 +28,7 @@ from alphorn.model.errors import InvalidDestination, Misuse
 from alphorn.model.fitting import Unfit, fit
 from alphorn.model.messages import PRIORITY_DEFAULT, Flag, Packed, Streamed
 from alphorn.model.patterns import SUBSCRIPTION_CHARACTERS_MAX, Pattern, is_pattern, parse_pattern
+from alphorn.model.system import wish_for
 
 PREFETCH_DEFAULT = 1000
 PREFETCH_MAX = 1_000_000
@@ -238,10 +239,13 @@ def choose_consume(
 
 
 def pattern_of(source: Source) -> Pattern | None:
-    """The pattern that a consumer is to receive from; None where it is one destination. Raises `InvalidDestination`."""
+    """The pattern that a consumer is to receive from; None where it is one destination. Raises `InvalidDestination`.
+
+    What belongs to the system is many destinations, one on each channel.
+    """
     if type(source) is str and is_pattern(source):
         return parse_pattern(source)
-    return source if type(source) is Pattern else None
+    return source if type(source) is Pattern else wish_for(parse_destination(check_destination(source)))
 
 
 def choose_pattern(pattern: Pattern, **choices: Any) -> ConsumePattern:

@@ -12,6 +12,7 @@ from alphorn.client.inbox import AckMode, Guard, Inbox
 from alphorn.client.message import Arrival, Message
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.errors import Error, InvalidDestination
+from alphorn.model.system import whole_of
 
 
 class PatternInbox(Inbox):
@@ -21,7 +22,8 @@ class PatternInbox(Inbox):
 
     def __init__(self, wish: ConsumePattern, mode: AckMode) -> None:
         consume = Consume(0, wish.session, wish.watch, 0, wish.prefetch)
-        self._nobody = Inbox(consume=consume, destination=wish.pattern, mode=mode)
+        name = str(whole_of(wish.pattern) or wish.pattern)
+        self._nobody = Inbox(consume=consume, destination=name, mode=mode)
         self._turn = self._nobody  # whose messages are being handed out
         self._arrived: dict[int, Inbox] = {}  # have arrivals, the longest waiting first
         self._used: dict[int, Inbox] = {}  # have something in hand, or something to tell
@@ -29,7 +31,7 @@ class PatternInbox(Inbox):
         self.wish = wish
         self.is_settled = False  # every destination of the beginning has joined
         self.on_failed: Callable[[Error], None] = lambda error: None  # a destination refused
-        super().__init__(consume=consume, destination=wish.pattern, mode=mode)
+        super().__init__(consume=consume, destination=name, mode=mode)
 
     def join(self, inbox: Inbox) -> None:
         """A destination matches."""

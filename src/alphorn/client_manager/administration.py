@@ -1,5 +1,6 @@
 """What clients ask about destinations: where one is, to create or delete one, to look into a queue."""
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -39,8 +40,12 @@ from alphorn.model.errors import (
     Unavailable,
 )
 from alphorn.model.log_lines import LOG_TOPIC, LogLines
+from alphorn.model.system import SYSTEM
+
+OF_A_WHOLE = frozenset({"policy", "purge", "redrive"})  # what is done with all parts of what belongs to the system
 
 _decode_policy = msgspec.msgpack.Decoder(Policy).decode
+Answer = Callable[[link.Answered], None]
 
 
 class Administration:
@@ -162,12 +167,52 @@ class Administration:
         except Error as error:
             self._desk.fail(connection.stream, frame.request, error)
             return
-        self._naming.locate(
+        if frame.action in OF_A_WHOLE and destination in SYSTEM:
+            self._do_with_parts(connection, frame, destination, policy)
+            return
+
+        def on_there(place: int, _: Policy) -> None:
+            def on_done(answer: link.Answered) -> None:
+                if frame.action == "delete":  # its client may use the name again before the log has said so here
+                    self._desk.directory.doubt(self._moving.current(place))
+                self._desk.reply(connection.stream, Done(frame.request, answer.number))
+
+            self._do(connection, frame, place, policy, self._desk.answer_to(connection, frame.request, on_done))
+
+        self._naming.locate(connection, destination, on_there, self._failing(connection, frame.request))
+
+    def _do_with_parts(self, connection: Connection, frame: Administer, whole: Destination, policy: Policy) -> None:
+        """Does it on every channel; the answer has the sum of theirs, or why it was not done on some."""
+        waiting, count = set(self._desk.used), 0
+        refused: dict[int, tuple[str, str]] = {}
+
+        def on_answer(channel: int, part: Destination, answer: link.Answered) -> None:
+            nonlocal count
+            waiting.discard(channel)
+            count += answer.number
+            if answer.error:
+                refused[channel] = answer.error, f"{part}: {answer.reason}"
+            if waiting:
+                return
+            if refused:
+                reason = "; ".join(reason for _, (_, reason) in sorted(refused.items()))
+                others = f"; {count} of other channels went back" if count else ""  # nothing else is refused in part
+                end(link.Answered(0, 0, refused[min(refused)][0], reason + others))
+            else:
+                end(link.Answered(0, count))
+
+        def on_there(channel: int, part: Destination, place: int) -> None:
+            self._do(connection, frame, place, policy, partial(on_answer, channel, part))
+
+        def on_fail(channel: int, part: Destination, error: str, reason: str) -> None:
+            on_answer(channel, part, link.Answered(0, 0, error, reason))
+
+        end = self._desk.answer_to(
             connection,
-            destination,
-            lambda place, _: self._do(connection, frame, place, policy),
-            self._failing(connection, frame.request),
+            frame.request,
+            lambda answer: self._desk.reply(connection.stream, Done(frame.request, answer.number)),
         )
+        self._naming.ensure_parts(connection, whole, on_there, on_fail)
 
     def _unavailable(self, connection: Connection, request: int) -> None:
         if self._desk.is_there(connection):
@@ -175,7 +220,14 @@ class Administration:
             self._desk.fail(connection.stream, request, error)
 
     def _do(
-        self, connection: Connection, frame: Administer, place: int, policy: Policy, *, is_provided: bool = False
+        self,
+        connection: Connection,
+        frame: Administer,
+        place: int,
+        policy: Policy,
+        answered: Answer,
+        *,
+        is_provided: bool = False,
     ) -> None:
         def make(number: int) -> commands.AnyCommand:
             match frame.action:
@@ -197,18 +249,12 @@ class Administration:
                     connection,
                     policy,
                     channel,
-                    lambda changed: self._do(connection, frame, place, changed, is_provided=True),
-                    self._failing(connection, frame.request),
+                    lambda changed: self._do(connection, frame, place, changed, answered, is_provided=True),
+                    lambda error, reason: answered(link.Answered(0, 0, error, reason)),
                 )
             else:
                 answered(answer)
 
-        def on_done(answer: link.Answered) -> None:
-            if frame.action == "delete":  # its client may use the name again before the log has said so here
-                self._desk.directory.doubt(self._moving.current(place))
-            self._desk.reply(connection.stream, Done(frame.request, answer.number))
-
-        answered = self._desk.answer_to(connection, frame.request, on_done)
         is_wanted = partial(self._desk.is_there, connection)
         self._moving.request(place, make, on_answer, whose=connection.id, is_wanted=is_wanted)
 

@@ -67,7 +67,7 @@ class ClientManager:
         self._publishing = Publishing(self._desk, finding, self._flow, self._moving)
         self._consuming = Consuming(self._desk, finding, self._moving)
         self._streaming = Streaming(self._desk, self._publishing)
-        self._wildcards = Wildcards(self._desk, self._consuming, self._moving, finding)
+        self._wildcards = Wildcards(self._desk, self._consuming, self._moving, finding, naming)
         self._administration = Administration(self._desk, naming, finding, self._consuming, self._flow, self._moving)
         self._picturing = Picturing(self._desk)
         self._placing = Placing(self._desk, self._moving, naming)

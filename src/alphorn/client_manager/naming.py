@@ -10,6 +10,7 @@ of the destination; where it is on another one, a part of it is made, `broken@ch
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -19,9 +20,12 @@ from alphorn.model import commands, link
 from alphorn.model.conversation import parts_of, place_of
 from alphorn.model.destinations import Destination, DestinationKind, Policy, split_channel
 from alphorn.model.errors import Error, InvalidDestination, Moved, NoDeadLetterQueue, Unavailable
+from alphorn.model.system import SYSTEM
 
 Then = Callable[[int, Policy], None]  # with the place, and the policy that holds there
 Fail = Callable[[str, str], None]  # with the name of the error, and the reason
+ThenPart = Callable[[int, Destination, int], None]  # with the channel, what the part is called, and its place
+FailPart = Callable[[int, Destination, str, str], None]
 
 
 class _Search:
@@ -103,8 +107,21 @@ class Naming:
     ) -> None:
         """Goes on with a destination, which is created where it is new: on `sent_on_to`, if that is given."""
         search = _Search(connection, destination, then, fail)
+        if policy == Policy():
+            policy = SYSTEM.get(split_channel(destination)[0], policy)
         search.policy, search.owner, search.sent_on_to = policy, owner, sent_on_to
         self._begin(search, None)
+
+    def ensure_parts(self, connection: Connection, whole: Destination, then: ThenPart, fail: FailPart) -> None:
+        """Goes on with each part of what belongs to the system once it is there; every channel in use has one."""
+        for channel in self._desk.used:
+            part = self._desk.directory.called(channel, whole)
+            listed = self._desk.directory.find(part)
+            if listed is not None:
+                then(channel, part, listed.place)
+            else:
+                on_there = partial(_go_on, then, channel, part)
+                self.ensure(connection, part, Policy(), b"", on_there, partial(fail, channel, part))
 
     def provide(
         self, connection: Connection, policy: Policy, channel: int, then: Callable[[Policy], None], fail: Fail
@@ -247,6 +264,10 @@ class Naming:
     def _lost(self, search: _Search) -> None:
         if self._desk.is_there(search.connection):
             search.fail(Unavailable.__name__, "no primary serves this destination at the moment; try again")
+
+
+def _go_on(then: ThenPart, channel: int, part: Destination, place: int, _: Policy) -> None:
+    then(channel, part, place)
 
 
 def _has_left(search: _Search, answer: link.Answered) -> bool:

@@ -5,6 +5,9 @@ channel advertises its destinations: all at first, then each that comes or goes.
 after this Client Manager has noted the topic (message_manager/advertising.py), which it does when the consumers that
 match have subscribed. So they receive the topic's first message.
 
+What belongs to the system is wished for in the same way and needs no watching: it is known where its parts are, and
+one that is missing is made (model/system.py).
+
 The client is told of each destination that joins, with the number of its consumer, and treats it as one of its own
 from then on: it acknowledges by that number, and after a reconnection it consumes again by itself.
 """
@@ -23,14 +26,16 @@ from alphorn.client_manager.directory import Listed
 from alphorn.client_manager.finding import Finding
 from alphorn.client_manager.limits import overlong, too_many
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.naming import Naming
 from alphorn.model import link
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Joined, parts_of, place_of
+from alphorn.model.conversation import ClosePattern, ConsumePattern, Done, Failed, Joined, parts_of, place_of
 from alphorn.model.destinations import Destination, Policy
 from alphorn.model.errors import InvalidDestination, InvalidSelector, Misuse, PeerViolation
 from alphorn.model.joining import consume_for, number_for
 from alphorn.model.pattern_index import PatternIndex, matcher_of
 from alphorn.model.patterns import parse_pattern
+from alphorn.model.system import whole_of
 
 PAGE_NAMES = 2_000  # compared with a new pattern in one turn: a few milliseconds
 _NEVER = float("inf")
@@ -42,7 +47,18 @@ Turn = tuple[int, int]  # channel, and its primary's number for what it advertis
 class _Watch:
     """One client's wish."""
 
-    __slots__ = ("awaited", "bounds", "connection", "frame", "joined", "matches", "pattern", "request", "unlisted")
+    __slots__ = (
+        "awaited",
+        "bounds",
+        "connection",
+        "frame",
+        "joined",
+        "matches",
+        "pattern",
+        "request",
+        "unlisted",
+        "whole",
+    )
 
     def __init__(self, connection: Connection, frame: ConsumePattern, channels: Iterable[int]) -> None:
         pattern = parse_pattern(frame.pattern)
@@ -51,8 +67,9 @@ class _Watch:
         self.request = frame.request  # 0 once it is answered
         self.joined: dict[int, int] = dict.fromkeys(frame.joined, 0)  # place → consumer, 0 for one of before
         self.awaited: set[int] = set()  # consumers that have not begun
-        self.unlisted = set(channels)  # channels whose destinations are not compared yet
+        self.unlisted = set(channels)  # channels whose destinations are not compared yet, or whose part is not found
         self.pattern = pattern
+        self.whole = whole_of(frame.pattern)
         self.bounds = pattern.bounds
         self.matches = matcher_of(pattern)
 
@@ -71,14 +88,16 @@ class Wildcards:
         "_finding_for",
         "_index",
         "_moving",
+        "_naming",
         "_pages",
         "_seen",
         "_unbegun",
         "_watches",
     )
 
-    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving, finding: Finding) -> None:
+    def __init__(self, desk: Desk, consuming: Consuming, moving: Moving, finding: Finding, naming: Naming) -> None:
         self._desk = desk
+        self._naming = naming
         self._finding = finding
         self._finding_for: dict[Key, ConsumePattern] = {}  # wishes that wait until it is known where others receive
         self._consuming = consuming
@@ -115,6 +134,9 @@ class Wildcards:
         self._watches[key] = watch
         self._by_stream.setdefault(connection.stream, set()).add(frame.watch)
         connection.add_watch(frame.session, frame.watch)
+        if watch.whole is not None:
+            self._join_parts(watch, watch.whole)
+            return
         self._index.add(key, watch.pattern)
         for channel in desk.used:
             if channel not in self._asked:
@@ -197,7 +219,7 @@ class Wildcards:
         watch.connection.remove_watch(watch.frame.session, watch.frame.watch)
         self._index.remove(key)
         self._pages = deque(page for page in self._pages if page[0] is not watch)
-        if not self._watches:
+        if not self._index:
             self._leave()
 
     def _leave(self) -> None:
@@ -219,7 +241,7 @@ class Wildcards:
 
         It has turns of its own; who was to begin before is to begin before the first of them is noted.
         """
-        if self._watches:
+        if self._index:
             self._move([turn for turn in self._awaited if turn[0] == channel], (channel, _BEFORE))
             self._ask(channel)
 
@@ -274,7 +296,7 @@ class Wildcards:
             if place not in seen:
                 self._remove(place)
         for watch in list(self._watches.values()):
-            if channel in watch.unlisted:
+            if channel in watch.unlisted and watch.whole is None:
                 self._compare(watch, frozenset({channel}), None)
         for turn in [turn for turn in self._awaited if turn[0] == channel]:
             self._awaited[turn].discard(_LISTING)
@@ -316,6 +338,23 @@ class Wildcards:
             return
         watch.unlisted -= channels
         self._answer(watch)
+
+    def _join_parts(self, watch: _Watch, whole: Destination) -> None:
+        """Each channel has a part of what belongs to the system, made where it is missing: so none comes later."""
+        connection, key = watch.connection, (watch.connection.stream, watch.frame.watch)
+
+        def on_there(channel: int, part: Destination, place: int) -> None:
+            if self._watches.get(key) is watch:
+                self._join(watch, place, part, None)
+                watch.unlisted.discard(channel)
+                self._answer(watch)
+
+        def on_fail(channel: int, part: Destination, error: str, reason: str) -> None:
+            if self._watches.get(key) is watch:
+                self._end(watch)
+                self._desk.reply(connection.stream, Failed(watch.frame.request, error, reason))
+
+        self._naming.ensure_parts(connection, whole, on_there, on_fail)
 
     def _join(self, watch: _Watch, place: int, destination: Destination, turn: Turn | None) -> None:
         """A destination matches. `turn` is that in which it was advertised, None for those of before the wish."""

@@ -10,20 +10,12 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.state import State
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CreateDestination, DeleteDestination, Purge, SetPolicy
-from alphorn.model.destinations import DEAD_MESSAGES, Destination, DestinationKind, Policy
+from alphorn.model.destinations import Destination, DestinationKind, Policy
 from alphorn.model.errors import AccessDenied, InvalidDestination, Misuse, Moved, NoDeadLetterQueue, Unavailable
 from alphorn.model.ranges import Range
+from alphorn.model.system import SYSTEM
 
 COMING = -1  # in place of the channel that has a destination
-
-SYSTEM = frozenset(
-    {
-        Destination(DestinationKind.QUEUE, DEAD_MESSAGES),
-        Destination(DestinationKind.TOPIC, "_ADMIN"),
-        Destination(DestinationKind.TOPIC, "_AUDIT"),
-        Destination(DestinationKind.TOPIC, "_LOG"),
-    }
-)
 
 
 def create_destination(state: State, command: CreateDestination, place: int, effects: list[Effect]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Container
 from alphorn.model.conversation import Consume, ConsumePattern
 from alphorn.model.destinations import Destination, DestinationKind
 from alphorn.model.patterns import subscription_for
+from alphorn.model.system import whole_of
 
 JOINED_FROM = 1 << 31  # numbers from here on are of consumers that joined; a client's own never come so far
 
@@ -26,10 +27,12 @@ def number_for(watch: int, place: int, taken: Container[int]) -> int:
 def consume_for(wish: ConsumePattern, number: int, place: int, destination: Destination, *, is_new: bool) -> Consume:
     """The consumer of this number, with what was wished for; what concerns subscriptions is for topics.
 
-    From a destination that came after the wish (`is_new`) it receives from the first message on.
+    From a destination that came after the wish (`is_new`) it receives from the first message on. A subscription to what
+    belongs to the system has its name on each channel: there it is to one topic only.
     """
     if destination.kind is not DestinationKind.TOPIC:
         return Consume(0, wish.session, number, place, wish.prefetch, wish.selector)
+    is_marked = wish.subscription and whole_of(wish.pattern) is None
     return Consume(
         request=0,
         session=wish.session,
@@ -37,7 +40,7 @@ def consume_for(wish: ConsumePattern, number: int, place: int, destination: Dest
         place=place,
         prefetch=wish.prefetch,
         selector=wish.selector,
-        subscription=subscription_for(wish.subscription, destination) if wish.subscription else "",
+        subscription=subscription_for(wish.subscription, destination) if is_marked else wish.subscription,
         is_durable=wish.is_durable,
         is_shared=wish.is_shared,
         no_local=wish.no_local,

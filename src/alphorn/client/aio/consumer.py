@@ -5,6 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from alphorn.client.aio.line import AsyncLine
+from alphorn.client.aio.places import Places
+from alphorn.client.browsing import is_whole, parts_of
 from alphorn.client.choices import check_maximum, check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
@@ -13,6 +15,7 @@ from alphorn.client.refusals import again
 from alphorn.client.requests import Answer, OnAnswer
 from alphorn.model.conversation import Browse, Done
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.log_conversation import Channels
 
 if TYPE_CHECKING:
     from alphorn.client.aio.listening import Listening
@@ -151,8 +154,9 @@ class Consumer:
 class Browser:
     """Looks at the messages of a queue without consuming them: iterate over it, each time from the first."""
 
-    def __init__(self, line: AsyncLine, destination: str, place: int, selector: str) -> None:
+    def __init__(self, line: AsyncLine, places: Places, destination: str, place: int, selector: str) -> None:
         self._line = line
+        self._places = places
         self._destination = destination
         self._place = place
         self._selector = selector
@@ -167,19 +171,25 @@ class Browser:
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        start = 0
-        while True:
-            messages, following = await self._page(start)
-            for message in messages:
-                yield message
-            if following <= start:
-                return  # a page that shows nothing is the last one only where it says so
-            start = following
+        for queue in await self._queues():
+            place = self._place if queue == self._destination else await self._places.find(queue)
+            start, following = -1, 0
+            while following > start:  # a page that shows nothing is the last one only where it says so
+                start = following
+                messages, following = await self._page(queue, place, start)
+                for message in messages:
+                    yield message
+
+    async def _queues(self) -> list[str]:
+        """One, or of what belongs to the system each channel's part."""
+        if not is_whole(self._destination):
+            return [self._destination]
+        return parts_of(self._destination, await self._line.ask(Channels))
 
     async def close(self) -> None:
         """Nothing is held open between pages."""
 
-    async def _page(self, start: int) -> tuple[list[Message], int]:
+    async def _page(self, queue: str, place: int, start: int) -> tuple[list[Message], int]:
         line, core = self._line, self._line.core
         line.check()
         while core.is_browsing:
@@ -192,8 +202,8 @@ class Browser:
                 on_answer(answer)
 
             core.browse(
-                self._destination,
-                lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
+                queue,
+                lambda request: Browse(request, place, self._selector, start, PAGE_MESSAGES),
                 on_browsed,
             )
 

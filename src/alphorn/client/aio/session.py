@@ -204,7 +204,7 @@ class Session:
         if parse_destination(name).kind is not DestinationKind.QUEUE:
             raise InvalidDestination(f"{name} is no queue; only queues can be browsed")
         check_text("selector", selector)
-        return Browser(self._line, name, await self._places.find(name), selector or "")
+        return Browser(self._line, self._places, name, await self._places.find(name), selector or "")
 
     async def acknowledge(self) -> None:
         """Everything this session has received so far is consumed."""

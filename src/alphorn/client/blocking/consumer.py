@@ -7,6 +7,8 @@ from operator import length_hint
 from typing import TYPE_CHECKING
 
 from alphorn.client.blocking.line import Line
+from alphorn.client.blocking.places import Places
+from alphorn.client.browsing import is_whole, parts_of
 from alphorn.client.choices import check_maximum, check_timeout
 from alphorn.client.forks import FORKS, forked
 from alphorn.client.inbox import Inbox
@@ -15,6 +17,7 @@ from alphorn.client.refusals import again
 from alphorn.client.requests import Answer, OnAnswer
 from alphorn.model.conversation import Browse, Done
 from alphorn.model.errors import Error, Misuse
+from alphorn.model.log_conversation import Channels
 
 if TYPE_CHECKING:
     from alphorn.client.blocking.listening import Listening
@@ -190,8 +193,9 @@ class Consumer:
 class Browser:
     """Looks at the messages of a queue without consuming them: iterate over it, each time from the first."""
 
-    def __init__(self, line: Line, destination: str, place: int, selector: str) -> None:
+    def __init__(self, line: Line, places: Places, destination: str, place: int, selector: str) -> None:
         self._line = line
+        self._places = places
         self._destination = destination
         self._place = place
         self._selector = selector
@@ -206,18 +210,24 @@ class Browser:
         self.close()
 
     def __iter__(self) -> Iterator[Message]:
-        start = 0
-        while True:
-            messages, following = self._page(start)
-            yield from messages
-            if following <= start:
-                return  # a page that shows nothing is the last one only where it says so
-            start = following
+        for queue in self._queues():
+            place = self._place if queue == self._destination else self._places.find(queue)
+            start, following = -1, 0
+            while following > start:  # a page that shows nothing is the last one only where it says so
+                start = following
+                messages, following = self._page(queue, place, start)
+                yield from messages
+
+    def _queues(self) -> list[str]:
+        """One, or of what belongs to the system each channel's part."""
+        if not is_whole(self._destination):
+            return [self._destination]
+        return parts_of(self._destination, self._line.ask(Channels))
 
     def close(self) -> None:
         """Nothing is held open between pages."""
 
-    def _page(self, start: int) -> tuple[list[Message], int]:
+    def _page(self, queue: str, place: int, start: int) -> tuple[list[Message], int]:
         line, core = self._line, self._line.core
         line.check()
         seen: list[tuple[Inbox, Answer | Error]] = []
@@ -226,8 +236,8 @@ class Browser:
             if core.is_browsing:
                 return False  # another thread was faster
             core.browse(
-                self._destination,
-                lambda request: Browse(request, self._place, self._selector, start, PAGE_MESSAGES),
+                queue,
+                lambda request: Browse(request, place, self._selector, start, PAGE_MESSAGES),
                 lambda inbox, answer: seen.append((inbox, answer)),
             )
             return True
