@@ -15,7 +15,6 @@ from alphorn.doors.native import VERSION, decode_client, encode
 from alphorn.io.streams import FrameStream
 from alphorn.model import conversation as c
 from alphorn.model.commands import key_of
-from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer
 from alphorn.model.messages import Flag, headers_of
 from alphorn.model.ranges import RangeSet
 
@@ -83,7 +82,6 @@ class Broker:
         self.said: list[c.ServerFrame] = []
         self.page_rows = 1000  # destinations in one answer about the state
         self.nodes: list[dict[str, str]] = []  # in its status
-        self.channels: list[ChannelKnown] = []
         self.hidden: Container[int] = ()  # positions that browsers are not shown
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
@@ -393,9 +391,6 @@ class Broker:
         state: dict[str, Any] = {"destinations": destinations[first:last]} | ({} if first else {"nodes": self.nodes})
         cursor = last if last < len(destinations) else 0
         stream.send(c.StatusAnswer(frame.request, msgspec.json.encode(state), cursor))
-
-    def on_channels(self, stream: Stream, frame: Channels) -> None:
-        stream.send(ChannelsAnswer(frame.request, self.channels))
 
     def on_ping(self, stream: Stream, frame: c.Ping) -> None:
         stream.send(c.Pong())

@@ -1,17 +1,31 @@
 """What belongs to the system has a part on each channel: its name means all of them, on both shells."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import alphorn
 from alphorn.model import conversation as c
-from alphorn.model.log_conversation import ChannelKnown
-from tests.client.broker import Broker
+from alphorn.model.log_conversation import ChannelKnown, Channels, ChannelsAnswer
+from tests.client.broker import Broker, Stream
 from tests.client.shells import Connect
 
 SERVERS = [("mm", "127.0.0.1:7740")]
 CHANNELS = [ChannelKnown("one", 0, SERVERS), ChannelKnown("removed", 0, []), ChannelKnown("three", 0, SERVERS)]
+
+
+class SeveralChannels(Broker):
+    """A broker that says it has these channels."""
+
+    def on_channels(self, stream: Stream, frame: Channels) -> None:
+        stream.send(ChannelsAnswer(frame.request, CHANNELS))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with SeveralChannels() as running:
+        yield running
 
 
 def fill(connection: Any, **bodies: int) -> None:
@@ -60,7 +74,6 @@ def test_what_a_whole_cannot_be_asked_for_is_told_by_its_name(broker: Broker, co
 
 @pytest.mark.requirement("DMQ-1", "DMQ-3")
 def test_a_browser_of_a_whole_looks_into_every_part_and_says_which_it_was(broker: Broker, connect: Connect) -> None:
-    broker.channels = CHANNELS
     with connect(broker.url) as connection:
         fill(connection, one=1500, three=1)
         browser = connection.session().browser("queue:_DMQ")
@@ -75,14 +88,12 @@ def test_a_browser_of_a_whole_looks_into_every_part_and_says_which_it_was(broker
 
 
 def test_a_browser_of_one_part_shows_only_that(broker: Broker, connect: Connect) -> None:
-    broker.channels = CHANNELS
     with connect(broker.url) as connection:
         fill(connection, one=2, three=1)
         assert [message.body for message in connection.session().browser("queue:_DMQ@three")] == ["three 0"]
 
 
 def test_a_browser_of_a_whole_goes_on_after_a_reconnection_between_its_parts(broker: Broker, connect: Connect) -> None:
-    broker.channels = CHANNELS
     with connect(broker.url) as connection:
         fill(connection, one=2, three=2)
         found = []

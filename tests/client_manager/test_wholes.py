@@ -142,6 +142,20 @@ def test_a_pattern_beside_it_finds_what_it_matches_and_ends_by_itself(operator: 
     operator.meeting.take_over(1)
     operator.die(1, "still received")
     assert operator.received() == [(PARTS[1], "still received")]
+    assert operator.meeting.manager.describe()["wildcards"] == {"patterns": 1, "destinations": 0}
+
+
+def test_a_part_has_its_name_also_where_a_pattern_is_compared_with_what_its_channel_advertises(
+    operator: Undertaker,
+) -> None:
+    operator.die(2, "there")
+    operator.renew()
+    operator.do(ConsumePattern(0, 1, WATCH + 1, "glob:queue:*", 100))
+    operator.meeting.lose_primary(2)
+    request = operator.wish()
+    operator.meeting.take_over(2)
+    assert isinstance(operator.wait(request), Done)
+    assert operator.received() == [(PARTS[2], "there")]
 
 
 @pytest.mark.requirement("LOG-2", "WKD-1")

@@ -443,3 +443,19 @@ def test_the_catalogue_gives_names_in_order_and_in_pages() -> None:
     assert catalogue.remove(100) is None
     assert catalogue.page(("e", "e9"), None, 2) == [("e001", 101), ("e002", 102)]
     assert len(catalogue) == 303
+
+
+def test_whoever_wishes_for_a_whole_is_not_answered_by_what_is_advertised_to_others() -> None:
+    managing = Watching("queue:a.1")
+    client = managing.connect()
+    wish(client, "glob:a.*")
+    wish(client, "glob:queue:_DMQ", WATCH + 1)
+    [create] = managing.entries[-1].requests
+    managing.list_all()
+    assert list(joined(client)) == ["queue:a.1"]
+    managing.accept()
+    assert client.take(Done) == [Done(client.requests - 1)]
+    managing.tell(link.Answered(create, 5))
+    assert list(joined(client)) == ["queue:_DMQ"]
+    managing.accept()
+    assert client.take(Done) == [Done(client.requests)]

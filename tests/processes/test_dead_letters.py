@@ -272,3 +272,26 @@ def test_a_consumer_of_log_lines_receives_those_of_the_nodes_of_every_channel(ru
             message = consumer.receive(WAIT_S)
             assert message is not None, f"only {sorted(heard)} of {sorted(names)} were heard"
             heard.add(json.loads(message.body)["node"])
+
+
+@pytest.mark.requirement("DMQ-2", "WLD-1")
+def test_the_parts_of_a_dead_letter_queue_of_ones_own_are_received_by_a_pattern_and_each_alone_by_its_name(connection):
+    for name in (HERE, THERE):
+        connection.destinations.policy(name, dead_letter="broken")
+    own = [row["policy"]["dead_letter"] for row in connection.destinations.list() if row["name"] in (HERE, THERE)]
+    assert sorted(own) == ["broken", "broken@channel-2"]
+    with connection.session() as session:
+        consumer = session.consumer(alphorn.regex(r"queue:broken(@.+)?"))
+        die(connection, HERE, "a")
+        die(connection, THERE, "b")
+        taken = take(consumer, 2)
+        assert {(each.body, each.destination) for each in taken} == {
+            ("a", "queue:broken"),
+            ("b", "queue:broken@channel-2"),
+        }
+    die(connection, THERE, "c")
+    with connection.session() as session:
+        assert is_quiet(session.consumer("queue:broken"))
+        assert bodies(take(session.consumer("queue:broken@channel-2"), 1)) == ["c"]
+    for name in (HERE, THERE):
+        connection.destinations.policy(name)

@@ -14,6 +14,7 @@ QUICK = {  # the others take more seeds
     "register-unaware": {"a name leads to its destination"},
     "coming-overlooked": {"a drained channel is empty"},
     "dead-letters-left-behind": {"a dead letter queue is beside its destination"},
+    "part-forgotten": {"the dead are received by one name"},
 }
 
 

@@ -16,6 +16,7 @@ from alphorn.testing.checkers.messages import MESSAGE_CHECKERS, EnginesAgree, Me
 from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import DRAIN, ClusterPlan, make_channel_plan, make_cluster_plan
+from alphorn.testing.dead_letters import NAME, DeadLetters
 from alphorn.testing.faults import FAULTS, Nemesis
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
@@ -75,6 +76,7 @@ class ClusterRun:
                 checker.finish()
             self.cluster.check_transfers()
             self._check_homes()
+            self._receive_dead()
         self._sum_up()
         return self.result
 
@@ -147,6 +149,16 @@ class ClusterRun:
         for name, homes in self.cluster.homes().items():
             if len(homes) != 1:
                 raise Violation("a destination is in one place", f"{name} is on the channels {homes}")
+
+    def _receive_dead(self) -> None:
+        """Last of all, because what is received is with its consumer then."""
+        simulation, cluster = self.cluster.simulation, self.cluster
+        dead = DeadLetters(cluster.clients[0].core)
+        deadline = simulation.now + self.plan.liveness_s
+        while missing := dead.find_missing(cluster.engines()):
+            if simulation.now >= deadline:
+                raise Violation(NAME, f"after {self.plan.liveness_s:.0f} s {missing}")
+            simulation.run_until(simulation.now + POLL_S)
 
     def _sum_up(self) -> None:
         result, cluster = self.result, self.cluster

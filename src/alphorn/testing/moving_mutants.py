@@ -5,6 +5,7 @@ from typing import Any
 from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.draining import Draining
 from alphorn.client_manager.moving import Moving
+from alphorn.client_manager.wildcards import Wildcards
 from alphorn.message_manager import departing, directory, landing, travelling
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moves import Elsewhere, Lent
@@ -14,6 +15,8 @@ from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.message_manager.writers import Writer, Writers
 from alphorn.model.commands import CreateDestination
+from alphorn.model.conversation import parts_of
+from alphorn.model.destinations import Destination
 from alphorn.model.moving_link import Inventoried
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.mutation import Mutant, Patch
@@ -126,6 +129,16 @@ def _dead_letters_left_behind() -> list[Patch]:
     return [(landing, "settle_dead_letters", do_nothing), (departing, "follow_to_part", do_nothing)]
 
 
+def _part_forgotten() -> list[Patch]:
+    original = Wildcards.__dict__["_join"]
+
+    def join(self: Any, watch: Any, place: int, destination: Destination, turn: Any) -> None:
+        if watch.whole is None or parts_of(place)[0] == 0:
+            original(self, watch, place, destination, turn)
+
+    return [(Wildcards, "_join", join)]
+
+
 MOVING_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="channels", patch=patch)
     for name, description, patch in (
@@ -157,6 +170,7 @@ MOVING_MUTANTS = tuple(
             "A policy names a dead letter queue of another channel.",
             _dead_letters_left_behind,
         ),
+        ("part-forgotten", "Who receives dead messages gets those of the first channel.", _part_forgotten),
         ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )
