@@ -209,6 +209,14 @@ def test_dead_messages_that_cannot_be_sent_back_are_told_with_their_part_and_the
     assert operator.dead() == {(1, DEAD): 1, (2, DEAD): 1}
 
 
+def test_where_there_is_one_channel_no_part_is_named(operator: Undertaker) -> None:
+    operator.do(Administer(0, "delete", operator.die(0, "stays")))
+    operator.renew(1, 2, 3)
+    assert operator.refusal(Administer(0, "redrive", DEAD)).startswith("0 of 1 dead messages went back; ")
+    operator.wait(operator.wish())
+    assert operator.received() == [(DEAD, "stays")]
+
+
 @pytest.mark.requirement("DMQ-1")
 def test_dead_messages_of_all_channels_are_let_go_of_together_and_counted(operator: Undertaker) -> None:
     for channel in (0, 1, 1):

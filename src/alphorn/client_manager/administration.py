@@ -183,15 +183,15 @@ class Administration:
 
     def _do_with_parts(self, connection: Connection, frame: Administer, whole: Destination, policy: Policy) -> None:
         """Does it on every channel; the answer has the sum of theirs, or why it was not done on some."""
-        waiting, count = set(self._desk.used), 0
-        refused: dict[int, tuple[str, str]] = {}
+        used, count = self._desk.used, 0
+        waiting, refused = set(used), dict[int, tuple[str, str]]()
 
         def on_answer(channel: int, part: Destination, answer: link.Answered) -> None:
             nonlocal count
             waiting.discard(channel)
             count += answer.number
             if answer.error:
-                refused[channel] = answer.error, f"{part}: {answer.reason}"
+                refused[channel] = answer.error, f"{part}: {answer.reason}" if len(used) > 1 else answer.reason
             if waiting:
                 return
             if refused:
