@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from alphorn.client.staging import Staged, Stager, Staging, attempts_by_channel, publish_staged
+from alphorn.client.staging import Staged, Stager, Staging, publish_staged, shares_of
 from alphorn.client.whereabouts import Whereabouts
 from alphorn.model.conversation import Done, Resolve, Resolved, place_of
 from alphorn.model.errors import Blocked, Postponed, Unavailable
@@ -18,6 +18,7 @@ class Line:
 
     def __init__(self) -> None:
         self.homes = {"queue:a": 0, "queue:b": 1}
+        self.numbers = {"queue:a": 7, "queue:b": 8}
         self.asked: list[object] = []
         self.full = 0  # so many batches more find no room
         self.slow: list[Callable[[object], None]] | None = None  # or they are answered later: these are to be told
@@ -28,7 +29,8 @@ class Line:
         frame = make(len(self.asked) + 1)
         self.asked.append(frame)
         if isinstance(frame, Resolve):
-            on_answer(Resolved(1, place_of(self.homes[frame.destination], 7), frame.destination))
+            name = frame.destination
+            on_answer(Resolved(1, place_of(self.homes[name], self.numbers[name]), name))
         elif isinstance(frame, Stage) and self.full:
             self.full -= 1
             on_answer(Postponed("the store of mm1 is full"))
@@ -67,7 +69,7 @@ def stage(line: Line, partition: int, *destinations: str) -> Staged:
 def test_an_attempt_looks_for_each_of_its_destinations_once(line: Line) -> None:
     staged = stage(line, 0, "queue:a", "queue:b", "queue:a")
     assert [type(frame) for frame in line.asked] == [Resolve, Stage, Resolve, Stage, Stage]
-    assert staged == Staged(0, 10, {0: (2, 4), 1: (1, 2)}, {"queue:a": 0, "queue:b": 1})
+    assert staged == Staged(0, 10, {0: (2, 4), 1: (1, 2)}, {"queue:a": place_of(0, 7), "queue:b": place_of(1, 8)})
 
 
 def test_the_next_attempt_on_the_same_connection_finds_a_destination_where_it_went(line: Line) -> None:
@@ -81,8 +83,8 @@ def test_each_channel_is_asked_once_for_all_its_attempts(line: Line) -> None:
     line.asked.clear()
     publish_staged(types.SimpleNamespace(_line=line), "nightly", 7, staged)  # type: ignore[arg-type]
     assert line.asked == [
-        PublishStaged(1, 0, "nightly", 7, [(0, 10, 1, 2)]),
-        PublishStaged(2, 1, "nightly", 7, [(0, 10, 1, 2), (1, 11, 1, 2)]),
+        PublishStaged(1, 0, "nightly", 7, [(0, 10, 1, 2)], [7]),
+        PublishStaged(2, 1, "nightly", 7, [(0, 10, 1, 2), (1, 11, 1, 2)], [8]),
     ]
 
 
@@ -119,4 +121,4 @@ def test_nothing_is_published_where_a_destination_was_found_on_two_channels(line
     line.homes["queue:a"] = 1
     second = stage(line, 1, "queue:a")
     with pytest.raises(Unavailable, match="queue:a was moved to another channel while batch 7 was staged; run the bat"):
-        attempts_by_channel(7, [first, second])
+        shares_of(7, [first, second])

@@ -53,8 +53,8 @@ def test_a_staged_batch_is_answered_when_the_primary_has_it() -> None:
 def test_a_refusal_is_passed_on() -> None:
     managing = Managing()
     client = managing.connect()
-    client.say(PublishStaged(8, 0, "w", 4, [(3, 99, 1, 2)]))
-    assert managing.entries[-1].commands == [commands.PublishStaged("w", 4, [(3, 99, 1, 2)])]
+    client.say(PublishStaged(8, 0, "w", 4, [(3, 99, 1, 2)], [5]))
+    assert managing.entries[-1].commands == [commands.PublishStaged("w", 4, [(3, 99, 1, 2)], [5])]
     managing.answer(error="Unavailable", reason="it is not staged")
     assert client.take(Failed) == [Failed(8, "Unavailable", "it is not staged")]
 
@@ -112,6 +112,7 @@ def test_everything_is_ordered_again_for_a_new_primary() -> None:
         PublishStaged(8, 0, "w", 4, [(0, 0, 1 << 40, 0)]),
         PublishStaged(8, 0, "w", 4, [(0, 0, -1, 0)]),
         PublishStaged(8, 0, "w", 4, [(3, 99, 1, 2), (3, 98, 1, 2)]),
+        PublishStaged(8, 0, "w", 4, [], [5] * (commands.STAGED_PARTS_MAX + 1)),
         NoteReader(9, -1, "r", [], 1),
     ],
 )

@@ -1,9 +1,11 @@
 """Batches of writers that are repeated after a destination has moved: each is in each destination once."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
-from alphorn.message_manager import restoring
+from alphorn.message_manager import restoring, writers
 from alphorn.message_manager.checkpoint import frame
 from alphorn.message_manager.checkpoint_records import Part, Record
 from alphorn.message_manager.engine import Engine
@@ -32,15 +34,22 @@ def stage(number: int, *bodies: str, batch: int, attempt: int = 1, part: int = 0
     return Stage(number, PRODUCER, 1, len(bodies), 0, 5, blob, writer=writer, batch=batch, attempt=attempt, part=part)
 
 
-def publish(batch: int, parts: int, messages: int, *, attempt: int = 1, writer: str = "query") -> PublishStaged:
-    return PublishStaged(writer, batch, [(0, attempt, parts, messages)])
+def publish(
+    batch: int, parts: int, messages: int, *, attempt: int = 1, writer: str = "query", into: Sequence[int] = ()
+) -> PublishStaged:
+    return PublishStaged(writer, batch, [(0, attempt, parts, messages)], list(into))
+
+
+def stage_all(side: Side, batch: int, *numbers: int, attempt: int = 1) -> PublishStaged:
+    """What a task does on one channel, as the sink has it: one message for each destination. Publishes them later."""
+    for part, number in enumerate(numbers):
+        assert not side.answer(stage(number, f"batch {batch}", batch=batch, attempt=attempt, part=part)).error
+    return publish(batch, len(numbers), len(numbers), attempt=attempt, into=numbers)
 
 
 def write(side: Side, batch: int, *numbers: int, attempt: int = 1) -> None:
-    """A run of a batch on one channel, as the sink has it: one message for each destination."""
-    for part, number in enumerate(numbers):
-        assert not side.answer(stage(number, f"batch {batch}", batch=batch, attempt=attempt, part=part)).error
-    assert not side.answer(publish(batch, len(numbers), len(numbers), attempt=attempt)).error
+    """A run of a batch on one channel."""
+    assert not side.answer(stage_all(side, batch, *numbers, attempt=attempt)).error
 
 
 def bodies(side: Side, number: int) -> list[str]:
@@ -186,6 +195,77 @@ def test_what_was_let_go_before_a_move_is_published_when_the_batch_is_run_again(
     write(there, 3, 1, target, attempt=9)
     assert bodies(there, 1) == ["batch 2", "batch 3"]
     assert bodies(there, target) == ["batch 2", "batch 3"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("steps", [4, 8], ids=["on its way", "there"])
+@pytest.mark.requirement("CM-25")
+def test_a_batch_is_not_taken_for_published_where_a_destination_that_had_come_has_left_without_it(
+    here: Side, there: Side, *, steps: int, is_restarted: bool
+) -> None:
+    """A driver died before it published `here`, and the batch is run again where all its destinations are now.
+
+    Once it is staged, a late word of the earlier run lets go of it, and one of them moves on.
+    """
+    write(there, 3, 1)
+    came = Travel(here, there, 1).run()
+    late = stage_all(there, 3, 1, came, attempt=2)
+    there.order(DropStaged("query", 3))
+    onward = Travel(there, side(2, OTHER), came)
+    for step in onward.steps()[:steps]:
+        step()
+    if is_restarted:
+        there.restart()
+    answer = there.answer(late)
+    assert answer.error == "Unavailable"
+    assert "run the batch again" in answer.reason
+    for step in onward.steps()[steps:]:
+        step()
+    write(there, 3, 1, attempt=3)
+    write(onward.there, 3, onward.target, attempt=3)
+    assert bodies(there, 1) == ["batch 3"]
+    assert bodies(onward.there, onward.target) == ["batch 3"]
+
+
+def test_a_batch_is_not_taken_for_published_where_a_destination_left_before_that(here: Side, there: Side) -> None:
+    """Two runs of a batch: one staged for a queue where it was, the other published when it was elsewhere."""
+    late = stage_all(here, 3, 1, 2)
+    here.order(DropStaged("query", 3))
+    target = Travel(here, there, 1).run()
+    write(here, 3, 2, attempt=2)
+    assert here.answer(late).error == "Unavailable"
+    write(there, 3, target, attempt=2)
+    assert bodies(there, target) == ["batch 3"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_batch_stays_published_where_a_destination_has_left_with_it(
+    here: Side, there: Side, *, is_restarted: bool
+) -> None:
+    """Of a batch that is run again nothing is staged where all have it; that is no reason to run it once more."""
+    write(here, 2, 2)
+    write(here, 3, 2)
+    again = stage_all(here, 3, 1, 2, attempt=2)
+    target = Travel(here, there, 2).run()
+    if is_restarted:
+        here.restart()
+    assert not here.answer(again).error
+    write(there, 3, 1)
+    again = stage_all(there, 3, 1, target, attempt=3)
+    Travel(there, side(2), target).run()
+    if is_restarted:
+        there.restart()
+    assert not there.answer(again).error
+    assert bodies(there, 1) == ["batch 3"]
+
+
+def test_the_same_publication_stays_done_when_its_record_of_a_destination_that_left_is_forgotten(
+    here: Side, there: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "DESTINATIONS_MAX", 1)
+    write(here, 3, 1, 2)
+    Travel(here, there, 1).run()
+    assert not here.answer(publish(3, 2, 2, into=[1, 2])).error
 
 
 def test_a_late_copy_of_the_batch_before_does_not_count_for_what_came_since(here: Side, there: Side) -> None:

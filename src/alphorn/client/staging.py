@@ -49,13 +49,20 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What an attempt has staged: by channel, how many parts and messages; and on which channel each destination is."""
+    """What an attempt has staged: by channel, how many parts and messages; and the place of each destination."""
 
     partition: int
     attempt: int
     channels: dict[int, tuple[int, int]]
-    homes: dict[str, int] = {}
+    places: dict[str, int] = {}
     newest: int = 0  # batch of the writer that is published, where that is later than this one
+
+
+class Share(msgspec.Struct):
+    """What one channel publishes of a batch."""
+
+    attempts: list[tuple[int, int, int, int]] = []  # partitions, attempts, parts and messages
+    destinations: list[int] = []  # that they are for
 
 
 class Stager:
@@ -110,8 +117,7 @@ class Stager:
     def finish(self) -> Staged:
         """Waits until everything is committed; raises what went wrong."""
         self._wait(0)
-        homes = {destination: parts_of(place)[0] for destination, place in self._places.items()}
-        return Staged(self._staging.partition, self._staging.attempt, self._channels, homes, self._newest)
+        return Staged(self._staging.partition, self._staging.attempt, self._channels, self._places, self._newest)
 
     def _find(self, destination: str) -> int:
         """A destination's place; it is created where it does not exist."""
@@ -173,28 +179,40 @@ def publish_staged(
     connection: Connection, writer: str, batch: int, staged: Sequence[Staged], *, timeout_s: float = TIMEOUT_S
 ) -> None:
     """Makes a batch visible: on each channel all at once, and on every one only the first time."""
-    for channel, attempts in sorted(attempts_by_channel(batch, staged).items()):
-        make = partial(PublishStaged, channel=channel, writer=writer, batch=batch, attempts=attempts)
+    for channel, share in shares_of(batch, staged).items():
+        make = partial(
+            PublishStaged,
+            channel=channel,
+            writer=writer,
+            batch=batch,
+            attempts=share.attempts,
+            destinations=share.destinations,
+        )
         _ask(connection, make, "publish what is staged", timeout_s)
 
 
-def attempts_by_channel(batch: int, staged: Sequence[Staged]) -> dict[int, list[tuple[int, int, int, int]]]:
-    """What is to be published on each channel: partitions, attempts, parts and messages.
+def shares_of(batch: int, staged: Sequence[Staged]) -> dict[int, Share]:
+    """What is to be published on each channel, in their order.
 
     Raises `Unavailable` where a destination was found on two channels: its part of a batch is published by one command,
     or one of two might fail and could not be told from none.
     """
     homes: dict[str, int] = {}
-    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    numbers: dict[int, set[int]] = {}
+    found: dict[int, Share] = {}
     for one in sorted(staged, key=lambda one: one.partition):
-        for destination, channel in one.homes.items():
+        for destination, place in one.places.items():
+            channel, number = parts_of(place)
             if homes.setdefault(destination, channel) != channel:
                 raise Unavailable(
                     f"{destination} was moved to another channel while batch {batch} was staged; run the batch again"
                 )
+            numbers.setdefault(channel, set()).add(number)
         for channel, (parts, messages) in one.channels.items():
-            found.setdefault(channel, []).append((one.partition, one.attempt, parts, messages))
-    return found
+            found.setdefault(channel, Share()).attempts.append((one.partition, one.attempt, parts, messages))
+    for channel, share in found.items():
+        share.destinations = sorted(numbers[channel])
+    return dict(sorted(found.items()))
 
 
 def drop_staged(

@@ -104,7 +104,7 @@ def _size_of(frame: AnyClientFrame) -> int:
         case CommitTransaction():
             return sum(len(publish.blob) for publish in frame.publishes)
         case PublishStaged():
-            return _ATTEMPT_BYTES * len(frame.attempts)
+            return _ATTEMPT_BYTES * len(frame.attempts) + POSITION_BYTES * len(frame.destinations)
         case NoteReader():
             return len(frame.name) + POSITION_BYTES * len(frame.destinations)
         case Unsubscribe():

@@ -87,9 +87,11 @@ class LogClients:
         """Makes what was staged on a channel visible."""
         if any(not 0 <= parts <= commands.STAGED_PARTS_MAX for _, _, parts, _ in frame.attempts):
             raise PeerViolation(f"what a writer stages has at most {commands.STAGED_PARTS_MAX} parts")
+        if len(frame.destinations) > commands.STAGED_PARTS_MAX:
+            raise PeerViolation(f"what a writer stages has at most {commands.STAGED_PARTS_MAX} destinations")
         if len({partition for partition, *_ in frame.attempts}) != len(frame.attempts):
             raise PeerViolation("a batch names a partition twice")
-        command = commands.PublishStaged(frame.writer, frame.batch, frame.attempts)
+        command = commands.PublishStaged(frame.writer, frame.batch, frame.attempts, frame.destinations)
         self._request(connection, frame.request, frame.channel, command)
 
     def on_drop_staged(self, connection: Connection, frame: DropStaged) -> None:

@@ -74,6 +74,8 @@ def publish_staged(state: State, command: PublishStaged, place: int, effects: li
     known = state.writers.find(command.writer) or Writer()
     digest = xxh3_64_intdigest(_encode(command.attempts))
     is_repeated = (command.batch, digest) == (known.published, known.published_as)
+    if not is_repeated:
+        _check_left(state, known, command)
     if is_repeated or not _is_wanted(state, known, command.batch):
         state.writers.use(command.writer)
         return
@@ -136,6 +138,19 @@ def _is_wanted(state: State, writer: Writer, batch: int) -> bool:
     return any(
         number in state.directory and not writer.has_published(batch, number, came_at(number)) for number in later
     )
+
+
+def _check_left(state: State, writer: Writer, command: PublishStaged) -> None:
+    """Raises `Unavailable` where a destination has left without the batch.
+
+    What was staged for it has been let go, if it ever was: the channel would take that for a batch that it has whole.
+    """
+    for number in command.destinations:
+        if state.moves.home_of(number) is not None and writer.into.get(number, -1) < command.batch:
+            raise Unavailable(
+                f"destination {number} went to another channel before batch {command.batch} of {command.writer} was in "
+                "it; run the batch again"
+            )
 
 
 def _check_destination(state: State, number: int, count: int) -> None:

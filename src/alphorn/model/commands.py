@@ -344,6 +344,7 @@ class PublishStaged(Command, frozen=True, array_like=True, gc=False, tag=61):
     writer: str
     batch: int
     attempts: list[tuple[int, int, int, int]]
+    destinations: list[int] = []  # for which they have something: one that has left without it must not be passed over
 
 
 class DropStaged(Command, frozen=True, array_like=True, gc=False, tag=62):

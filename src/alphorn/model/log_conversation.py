@@ -47,6 +47,7 @@ class PublishStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=62)
     batch: int
     # Partition, attempt, parts, messages.
     attempts: Annotated[list[tuple[int, int, int, int]], msgspec.Meta(max_length=ITEMS_MAX)]
+    destinations: list[int] = []  # for which these have something, by their numbers within the channel
 
 
 class DropStaged(ClientFrame, frozen=True, array_like=True, gc=False, tag=63):

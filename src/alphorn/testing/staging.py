@@ -16,7 +16,7 @@ import msgspec
 
 from alphorn.client.core import State
 from alphorn.client.requests import Answer, OnAnswer
-from alphorn.client.staging import Staged, Staging, attempts_by_channel
+from alphorn.client.staging import Share, Staged, Staging, shares_of
 from alphorn.model.conversation import AnyClientFrame, Resolve, parts_of
 from alphorn.model.errors import Error, Postponed, Unavailable
 from alphorn.model.log_conversation import DropStaged, PublishStaged, Stage
@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct, eq=False):
     parts: Parts
     publication: "Publication | None"  # the one that names it
     channels: dict[int, tuple[int, int]] = {}  # parts and messages, once they are sent
-    homes: dict[str, int] = {}  # destination → channel
+    places: dict[str, int] = {}  # of its destinations
     tokens: dict[str, list[int]] = {}  # by destination, in their order
     is_sent: bool = False
     is_refused: bool = False
@@ -81,7 +81,7 @@ class Publication(msgspec.Struct, eq=False):
     @property
     def homes(self) -> dict[str, int]:
         """On which channels its destinations were found."""
-        return {name: home for attempt in self.attempts for name, home in attempt.homes.items()}
+        return {name: parts_of(place)[0] for attempt in self.attempts for name, place in attempt.places.items()}
 
     @property
     def tokens(self) -> dict[str, list[int]]:
@@ -92,10 +92,10 @@ class Publication(msgspec.Struct, eq=False):
                 found.setdefault(destination, []).extend(tokens)
         return found
 
-    def named(self, batch: int) -> dict[int, list[tuple[int, int, int, int]]]:
+    def shares(self, batch: int) -> dict[int, Share]:
         """What the client library asks of each channel; raises `Unavailable` where it would."""
-        staged = [Staged(each.partition, each.number, each.channels, each.homes) for each in self.attempts]
-        return attempts_by_channel(batch, staged)
+        staged = [Staged(each.partition, each.number, each.channels, each.places) for each in self.attempts]
+        return shares_of(batch, staged)
 
 
 class StagingBook:
@@ -276,7 +276,7 @@ class StagingClient(ClientLife):
         counter = (self._batch << 32) + 1
         for destination, count in attempt.parts:
             channel, _ = parts_of(places[destination])
-            attempt.homes[destination] = channel
+            attempt.places[destination] = places[destination]
             parts, messages = attempt.channels.get(channel, (0, 0))
             tokens = [self._book.send(destination, staging.producer, counter + n, self._now) for n in range(count)]
             for token in tokens:
@@ -317,7 +317,7 @@ class StagingClient(ClientLife):
 
     def _publish(self, publication: Publication) -> None:
         try:
-            named = publication.named(self._batch)
+            shares = publication.shares(self._batch)
         except Unavailable:
             self._staging_book.torn += 1
             self._drop(publication)
@@ -325,10 +325,17 @@ class StagingClient(ClientLife):
         if not publication.is_asked:
             publication.is_asked = True
             self._staging_book.batches[self._name].append(publication)
-        publication.left = publication.left or sorted(named)
-        channel = publication.left[0]
-        self._tell(self.name, f"publishes batch {self._batch} on channel {channel} {named[channel]}")
-        make = partial(PublishStaged, channel=channel, writer=self.name, batch=self._batch, attempts=named[channel])
+        publication.left = publication.left or list(shares)
+        channel, share = publication.left[0], shares[publication.left[0]]
+        self._tell(self.name, f"publishes batch {self._batch} on channel {channel} {share.attempts}")
+        make = partial(
+            PublishStaged,
+            channel=channel,
+            writer=self.name,
+            batch=self._batch,
+            attempts=share.attempts,
+            destinations=share.destinations,
+        )
         self._ask(self._note("publish", make), partial(self._on_published, publication))
 
     def _on_published(self, publication: Publication, answer: Answer | Error) -> None:
