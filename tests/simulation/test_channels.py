@@ -16,6 +16,10 @@ QUICK = {  # the others take more seeds
     "dead-letters-left-behind": {"a dead letter queue is beside its destination"},
     "part-forgotten": {"the dead are received by one name"},
 }
+LEFT_WITHOUT = {
+    918273160: "a job publishes what it was refused to stage, because a queue was on its way",
+    27: "what a job has staged is let go by a late word of an earlier run, and its queue moves on",
+}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -35,3 +39,10 @@ def test_a_seed_of_two_channels_has_one_trace() -> None:
 def test_a_deliberate_mistake_in_a_move_is_caught(name: str) -> None:
     verdict = campaign.hunt(name, range(1, 9))
     assert verdict.checker in QUICK[name], verdict
+
+
+@pytest.mark.parametrize("seed", LEFT_WITHOUT)
+def test_a_batch_is_not_taken_for_published_where_a_destination_has_left_without_it(seed: int) -> None:
+    """The channel that it has left has published the batch before, while the destination was on another one."""
+    verdict = campaign.hunt("left-overlooked", range(seed, seed + 1))  # and the seed is well without that mistake
+    assert verdict.checker == "staged is seen once, all together", verdict

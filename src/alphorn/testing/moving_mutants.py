@@ -6,7 +6,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.draining import Draining
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.message_manager import departing, directory, landing, travelling
+from alphorn.message_manager import departing, directory, landing, staging, travelling
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.moves import Elsewhere, Lent
 from alphorn.message_manager.producers import Producers
@@ -14,7 +14,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.state import State
 from alphorn.message_manager.topic import Topic
 from alphorn.message_manager.writers import Writer, Writers
-from alphorn.model.commands import CreateDestination
+from alphorn.model.commands import CreateDestination, PublishStaged
 from alphorn.model.conversation import parts_of
 from alphorn.model.destinations import Destination
 from alphorn.model.moving_link import Inventoried
@@ -89,6 +89,13 @@ def _staged_forgotten() -> list[Patch]:
         return False
 
     return [(Writers, "have_staged", have_staged)]
+
+
+def _left_overlooked() -> list[Patch]:
+    def check_nothing(state: State, writer: Writer, command: PublishStaged) -> None:
+        """Whatever has left, the channel's word holds for it."""
+
+    return [(staging, "_check_left", check_nothing)]
 
 
 def _record_lost() -> list[Patch]:
@@ -171,6 +178,7 @@ MOVING_MUTANTS = tuple(
             _dead_letters_left_behind,
         ),
         ("part-forgotten", "Who receives dead messages gets those of the first channel.", _part_forgotten),
+        ("left-overlooked", "A batch is told to be published where its destination has left.", _left_overlooked),
         ("staged-forgotten", "A destination leaves while messages are staged for it.", _staged_forgotten),
     )
 )

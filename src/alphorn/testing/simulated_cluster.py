@@ -121,6 +121,7 @@ class SimulatedCluster:
             managers=self.client_managers,
             streams=self.channels[0].streams,
             stream=Random(f"{self.plan.seed}/{name}"),
+            mishaps=Random(f"{self.plan.seed}/{name}/mishaps"),
             book=self.book,
             staging_book=self.staging_book,
             tell=self._tell,

@@ -31,6 +31,8 @@ BEGIN_SHARE = 0.4  # of steps in which a job that is at nothing begins
 TASK_SHARE = 0.3  # of steps in which the next task begins
 MOVE_SHARE = 0.03  # of steps in which somebody wants a destination on another channel,
 FREE_SHARE = 0.8  # and of times in which what was staged was let go, so that it can
+UNLUCKY_SHARE = 0.75  # of jobs that are ever overtaken,
+OVERTAKEN_SHARE = 0.7  # and of their publications of a batch that another run began, where destinations moved since
 LATE_SHARE = 0.05  # of steps in which something comes that was asked before
 SAID_MAX = 6  # requests of each kind that may come once more
 PARTITIONS_MAX = 3
@@ -71,6 +73,8 @@ class Publication(msgspec.Struct, eq=False):
     is_hasty: bool
     waiting: list[Attempt] = []  # tasks that have not begun, in their order
     is_asked: bool = False
+    is_overtaken: bool = False
+    is_held: bool = False  # until that has happened
     left: list[int] = []  # channels that have not answered yet
 
     @property
@@ -109,6 +113,7 @@ class StagingBook:
         self.dropped = 0
         self.moves = 0  # that jobs asked for
         self.torn = 0  # publications of which a destination was on two channels
+        self.overtaken = 0  # of which all was let go, and a destination moved on, before they were asked for
         self.late = 0  # requests that came once more
 
 
@@ -125,6 +130,7 @@ class StagingClient(ClientLife):
         managers: Sequence[Door],
         streams: SimulatedStreams,
         stream: random.Random,
+        mishaps: random.Random,
         book: Book,
         staging_book: StagingBook,
         tell: Tell,
@@ -132,6 +138,8 @@ class StagingClient(ClientLife):
         super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
         self._targets = targets
         self._channels = channels  # between which its destinations are moved
+        self._mishaps = mishaps
+        self._is_unlucky = mishaps.random() < UNLUCKY_SHARE
         self._book = book
         self._staging_book = staging_book
         self._batch = 0
@@ -181,6 +189,8 @@ class StagingClient(ClientLife):
                 self._publish(publication)
         elif not self._open:
             refused = [attempt for attempt in publication.attempts if attempt.is_refused]
+            if not refused and self._is_overtaken(publication):
+                return
             if draw() < (0.5 if refused else 0.0 if self.is_calm else 0.7 if self._missing else DROP_SHARE):
                 self._drop(publication)
             elif refused:
@@ -316,6 +326,8 @@ class StagingClient(ClientLife):
     # --- publishing ---
 
     def _publish(self, publication: Publication) -> None:
+        if self._is_overtaken(publication):
+            return
         try:
             shares = publication.shares(self._batch)
         except Unavailable:
@@ -337,6 +349,41 @@ class StagingClient(ClientLife):
             destinations=share.destinations,
         )
         self._ask(self._note("publish", make), partial(self._on_published, publication))
+
+    def _is_overtaken(self, publication: Publication) -> bool:
+        """Whether a word of an earlier run comes first, and destinations move on that had come since that run.
+
+        What is staged for them is nowhere then, and the channel where they were may have published the batch.
+        """
+        if self.is_calm or publication.is_asked or publication.is_overtaken or not self._is_unlucky:
+            return publication.is_held
+        homes = publication.homes
+        moved = sorted(name for name, home in self._missing.items() if homes.get(name, home) != home)
+        if not moved or self._mishaps.random() >= OVERTAKEN_SHARE:
+            return False
+        publication.is_overtaken = publication.is_held = True
+        self._given_up.add(self._batch)
+        home = homes[self._mishaps.choice(moved)]
+        names = [name for name in moved if homes[name] == home]
+        self._tell(self.name, f"is overtaken at batch {self._batch} by an earlier run, and {', '.join(names)} move on")
+        dropped, left = publication.channels, list(names)
+
+        def on_dropped(answer: Answer | Error) -> None:
+            dropped.pop()
+            for name in names if not dropped else ():
+                others = [channel for number, channel in enumerate(self._channels) if number != home]
+                self._ask(partial(Move, destination=name, channel=self._mishaps.choice(others)), on_moved)
+
+        def on_moved(answer: Answer | Error) -> None:
+            left.pop()
+            if not left:
+                self._staging_book.overtaken += not isinstance(answer, Error)
+                publication.is_held = False
+                self._publish(publication)
+
+        for number in publication.channels:
+            self._ask(partial(DropStaged, channel=number, writer=self.name, batch=self._batch), on_dropped)
+        return True
 
     def _on_published(self, publication: Publication, answer: Answer | Error) -> None:
         self._tell(self.name, f"hears {answer}")
