@@ -318,11 +318,14 @@ class ClientManager:
             return None
         desk = self._desk
         for command in entry.commands:
+            if self._moving.has_refused(channel, sequence, command):
+                continue  # whoever wants it says it again where the destination went, unless that one is gone
             match command:
                 case commands.Acknowledge() | commands.Return() if desk.loose:
                     desk.loose.settle(channel, command)
                 case commands.DeleteDestination(number):
                     desk.loose.forget(channel, number)
+                    self._moving.on_deleted(channel, number)
                     self._administration.on_deleted(place_of(channel, number))
                     self._placing.on_deleted(place_of(channel, number))
                 case commands.Unsubscribe(number, subscription):

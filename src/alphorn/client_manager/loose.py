@@ -50,6 +50,10 @@ class Loose:
         """The log says what became of these."""
         self._remove((channel, command.destination, command.subscription), command.positions)
 
+    def has(self, channel: int, destination: int) -> bool:
+        """Whether there is anything of a destination."""
+        return any(place[:2] == (channel, destination) for place in self._positions)
+
     def forget(self, channel: int, destination: int) -> None:
         """A destination is gone, or all that it held."""
         for place in [place for place in self._positions if place[:2] == (channel, destination)]:

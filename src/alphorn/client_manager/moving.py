@@ -17,7 +17,17 @@ from functools import partial
 from alphorn.client_manager.connection import Consumer
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.wishes import always
-from alphorn.model.commands import Acknowledge, AnyCommand, Move, MoveStage
+from alphorn.model.commands import (
+    Acknowledge,
+    AnyCommand,
+    DeleteDestination,
+    Move,
+    MoveStage,
+    Purge,
+    Return,
+    SetPolicy,
+    Unsubscribe,
+)
 from alphorn.model.conversation import parts_of, place_of
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import Moved
@@ -29,6 +39,8 @@ Wanted = Callable[[], bool]
 Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to be delivered and never were
 Report = tuple[Unseen, Unseen]  # what was never delivered, and what was lost
 Make = Callable[[int], AnyCommand]  # from the destination's number
+
+_OF_ONE_DESTINATION = frozenset((Acknowledge, Return, Unsubscribe, Purge, SetPolicy, DeleteDestination))
 
 
 class Redirect:
@@ -55,6 +67,7 @@ class Moving:
         "_cancelled",
         "_desk",
         "_followed",
+        "_planned",
         "_redirects",
         "_reports",
         "_sources",
@@ -69,6 +82,7 @@ class Moving:
         self._redirects: dict[int, Redirect] = {}  # by old place
         self._sources: dict[int, list[int]] = {}  # by where they go: old places
         self._under_way: dict[int, set[int]] = {}  # by place: turns of what was ordered and not heard of yet
+        self._planned: set[int] = set()  # places that are to be left, as the log has said here
         self._cancelled: set[int] = set()  # places that are not to be left, after all
         self._turn = 0
         self._followed: set[int] = set()  # places that have come, whose primary waits to hear that all have followed
@@ -248,13 +262,36 @@ class Moving:
     def on_move(self, channel: int, sequence: int, command: Move) -> None:
         """The log says that a destination leaves."""
         place = place_of(channel, command.destination)
-        is_known = self._desk.directory.at(place) is not None  # about other places the primary answers
         if command.stage is MoveStage.CANCELLED:
             self._cancelled.add(place)
+            self._planned.discard(place)
         elif command.stage is MoveStage.PLANNED:
             self._cancelled.discard(place)
-        elif command.stage is MoveStage.BEGUN and is_known and place not in self._cancelled:
+            self._planned.add(place)
+        elif command.stage is MoveStage.BEGUN and self._can_begin(place):
             self.learn(place, Home(command.channel, command.number, sequence), is_silent=False)
+
+    def _can_begin(self, place: int) -> bool:
+        """Whether a move is not refused, and concerns anybody here; about other places the primary answers.
+
+        A consumer of a pattern is at places that nobody here has named.
+        """
+        is_planned = place in self._planned
+        self._planned.discard(place)
+        if self._desk.directory.at(place) is not None:
+            return place not in self._cancelled
+        return is_planned and (self._has_anything(place) or self._desk.loose.has(*parts_of(place)))
+
+    def on_deleted(self, channel: int, number: int) -> None:
+        """The log says that a destination is gone: it leaves no more."""
+        self._planned.discard(place_of(channel, number))
+
+    def has_refused(self, channel: int, sequence: int, command: AnyCommand) -> bool:
+        """Whether a log refused a command, because the destination that it is about had left before."""
+        if not self._redirects or type(command) not in _OF_ONE_DESTINATION:
+            return False
+        redirect = self._redirects.get(place_of(channel, command.destination))  # type: ignore[union-attr]
+        return redirect is not None and sequence > redirect.begun_at
 
     def on_departed(self, channel: int, frame: Departed) -> None:
         """The primary has said its last word about a destination."""
