@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
+import msgspec
 import pytest
 
 from alphorn.testing.checkers.retained import RetainedIsRead
@@ -83,3 +85,17 @@ def test_cluster_plans_are_valid_and_use_every_class_of_faults() -> None:
         }
     assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)
     assert {fault for plan in plans for fault in plan.faults} == set(CLUSTER_FAULTS) >= set(STREAM_FAULTS)
+
+
+def test_a_client_manager_that_starts_twice_at_once_has_two_names() -> None:
+    """It has no disk to remember the first one by; a real process takes longer to start than ids can tell."""
+    run = ClusterRun(msgspec.structs.replace(make_cluster_plan(1), together=False))
+    run.cluster.found()
+    node = run.cluster.client_managers[0].node
+    origins = set()
+    for _ in range(4):
+        machine: Any = node.machine
+        origins.add(machine.origin)
+        node.end("crash")
+        node.start_again()
+    assert len(origins) == 4

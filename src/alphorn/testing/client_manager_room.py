@@ -120,7 +120,7 @@ class ClientManagerRoom:
                 seat.node.start_again()
                 return  # it comes back here
         node = self.node
-        ids = IdSource(bytes((10, 0, 0, node.index + 1)), 7000 + node.index, unix_s=node.unix_s)
+        ids = IdSource(bytes((10, 0, 0, node.index + 1)), 7000 + node.index, unix_s=node.start_unix_s)
         settings = Settings(
             name=node.name,
             pid=node.run,

@@ -35,6 +35,7 @@ from alphorn.bus.machine import (
     TakeCheckpoint,
     WindowChanged,
 )
+from alphorn.model.ids import START_UNITS_PER_S, start_units
 from alphorn.testing.checkpointing import SimulatedCheckpointing
 from alphorn.testing.disk import SimulatedDisk
 from alphorn.testing.installing import UPPER_TOKEN, SimulatedInstalling
@@ -73,6 +74,7 @@ class SimulatedNode:
         "_last_now",
         "_offset",
         "_performers",
+        "_starts",
         "_tick_at",
         "_ticked_at",
         "_ticks",
@@ -94,6 +96,7 @@ class SimulatedNode:
         "nap_s",
         "replica",
         "run",
+        "start_unix_s",
         "state",
         "upper",
     )
@@ -118,6 +121,8 @@ class SimulatedNode:
         self.machine: Machine | None = None
         self.state = NodeState.DOWN
         self.run = 0  # how often it was started
+        self.start_unix_s = 0.0  # what its wall clock showed when this run began, right or wrong
+        self._starts: set[int] = set()  # of all runs, in the units of ids
         self.clock_skew_s = 0.0
         self.nap_s = 0.0  # a slow member works only between naps of this length
         self.has_founded = False  # its disk has been written once; a blank one is a lost one from then on
@@ -189,6 +194,7 @@ class SimulatedNode:
         assert self.state is NodeState.DOWN, self.name
         around, stream = self.around, self.around.streams_machines
         self.run += 1
+        self.start_unix_s = self._find_start()
         self.state = NodeState.UP
         self.replica = around.make_replica(self)
         self.installing.reset()
@@ -207,7 +213,7 @@ class SimulatedNode:
             storage=self.disk,
             host=bytes((10, 0, 0, self.index + 1)),
             port=7000 + self.index,
-            unix_s=self.unix_s,
+            unix_s=self.start_unix_s,
             founding=founding,
             random=random.Random(stream.random()),
             timing=around.timing,
@@ -218,6 +224,14 @@ class SimulatedNode:
         for callback in around.watch.started:
             callback(self)
         self._settle()
+
+    def _find_start(self) -> float:
+        """No client's process starts twice within one unit of what ids say of that: a start takes longer."""
+        unix_s = self.unix_s
+        while self.is_client and start_units(unix_s) in self._starts:
+            unix_s += 1 / START_UNITS_PER_S
+        self._starts.add(start_units(unix_s))
+        return unix_s
 
     def start_again(self) -> None:
         """Starts the process once more: as a founder only if nothing of an earlier start ever reached its disk."""
