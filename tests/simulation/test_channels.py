@@ -3,11 +3,14 @@
 import pytest
 
 from alphorn.testing import campaign
-from alphorn.testing.cluster_run import run_channels
+from alphorn.testing.cluster_plan import make_channel_plan
+from alphorn.testing.cluster_run import ClusterRun, run_channels
+from alphorn.testing.move_faults import LEAVE
 
 SEEDS = (1, 2, 7, 8)
 QUICK = {  # the others take more seeds
     "refused-dropped": {"progress after healing"},
+    "refused-believed": {"a redelivery says so"},
     "batches-left-behind": {"staged is seen once, all together", "first deliveries to an only consumer come in order"},
     "staged-forgotten": {"clients are served"},
     "consumed-left-behind": {"what a queue retains is read, each message once", "machines do not raise"},
@@ -29,6 +32,34 @@ def test_nothing_is_lost_repeated_or_overtaken_when_destinations_move_under_faul
     assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
     assert result.messages
     assert result.faults["moved"]
+
+
+def test_what_was_to_come_back_behind_a_move_says_that_it_was_given_out() -> None:
+    """A consumer closes while its queue leaves; the old log refuses what the primary says of it, which is lost then."""
+    seed = 918273384
+    result = run_channels(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+
+
+def test_who_receives_from_what_leaves_acknowledges_or_closes_and_then_primaries_end() -> None:
+    told: list[str] = []
+    crashes = 0
+    for seed in (4, 5, 27):
+        run = ClusterRun(make_channel_plan(seed))
+        assert run.plan.leaves_hard
+        for channel in run.cluster.channels:
+            channel.simulation.watch.fault.append(lambda fault, details: told.append(f"{fault}: {details}"))
+        result = run.finish()
+        assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+        crashes += result.faults.get("crash-sequencer", 0)
+    for text in ("stop to receive from", "acknowledge what they have of queue:z"):
+        assert any(each.startswith(LEAVE) and text in each for each in told), text
+    assert any(each.startswith("move: queue:z") for each in told)
+    assert crashes
+
+
+def test_in_some_runs_destinations_leave_hard_and_in_some_they_do_not() -> None:
+    assert {make_channel_plan(seed).leaves_hard for seed in range(20)} == {True, False}
 
 
 def test_a_seed_of_two_channels_has_one_trace() -> None:

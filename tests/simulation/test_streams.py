@@ -96,3 +96,13 @@ def test_nobody_connects_across_a_cut_or_to_one_who_does_not_listen() -> None:
     wire.streams.connect((0, "A"), (1, "B"), lambda end: False, wire.ends.append)
     wire.run(1.0)
     assert wire.ends == [None, None]
+
+
+def test_both_ends_notice_when_all_streams_of_a_process_that_goes_on_break() -> None:
+    wire = Wire()
+    end = wire.connect()
+    end.send(b"on its way")
+    wire.streams.break_all("B")
+    wire.run(NOTICE_S_MAX + 0.1)
+    assert wire.heard == []
+    assert sorted(wire.closed) == ["A: reset", "B: reset"]

@@ -11,7 +11,17 @@ from functools import partial
 import msgspec
 
 from alphorn.bus.machine import Deliver
-from alphorn.model.commands import Acknowledge, Entry, Publish, Tick, after_group, decode_entry
+from alphorn.model.commands import (
+    Acknowledge,
+    DeleteDestination,
+    Entry,
+    Move,
+    MoveStage,
+    Publish,
+    Tick,
+    after_group,
+    decode_entry,
+)
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.watch import Watch
@@ -46,6 +56,7 @@ class Book:
 
     __slots__ = (
         "_entries",
+        "_leaving",
         "acknowledged",
         "bodies",
         "by_counter",
@@ -69,6 +80,7 @@ class Book:
     def __init__(self, *watches: Watch) -> None:
         """`watches` are those of all channels."""
         self._entries: dict[tuple[int, int], Entry] = {}  # by channel and number
+        self._leaving: dict[tuple[int, int], MoveStage] = {}  # channel and number of what leaves, or has left
         self.sent: dict[int, Sent] = {}
         self.bodies: dict[int, bytes] = {}  # token → what was streamed
         self.by_counter: dict[tuple[bytes, int], Sent] = {}
@@ -145,7 +157,11 @@ class Book:
             if isinstance(command, Publish):
                 counters = self.published.setdefault(command.producer, RangeSet())
                 counters.add(command.counter, command.counter + command.count - 1)
+            elif isinstance(command, Move | DeleteDestination):
+                self._on_leaving((channel, command.destination), command)
             elif isinstance(command, Acknowledge):
+                if self._leaving.get((channel, command.destination)) is MoveStage.BEGUN:
+                    continue  # it is refused here
                 _add(self.acknowledged.setdefault(command.consumer, RangeSet()), command.positions)
                 source = self.sources.get(command.consumer, "")
                 _add(self.settled.setdefault(source, RangeSet()), command.positions)
@@ -153,6 +169,16 @@ class Book:
                 self.ticks.append(command.now_ms)
         for callback in self.on_entry:
             callback(entry)
+
+    def _on_leaving(self, place: tuple[int, int], command: Move | DeleteDestination) -> None:
+        """What is planned may begin, unless it was cancelled or is not there any more."""
+        if isinstance(command, DeleteDestination) or command.stage is MoveStage.CANCELLED:
+            if self._leaving.get(place) is MoveStage.PLANNED:
+                del self._leaving[place]
+        elif command.stage is MoveStage.PLANNED:
+            self._leaving.setdefault(place, MoveStage.PLANNED)
+        elif command.stage is MoveStage.BEGUN and place in self._leaving:
+            self._leaving[place] = MoveStage.BEGUN
 
 
 def without_transactions(entry: Entry) -> Entry:

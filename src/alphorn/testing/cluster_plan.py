@@ -82,6 +82,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     units: int = 0
     jobs: int = 0  # clients that publish in stages
     channels: int = 1  # each has such a group
+    leaves_hard: bool = False  # whoever receives from a destination may stop just as it leaves, and the primary ends
     policies: dict[str, Policy] = {}  # of queues whose consumers share by key, or take turns
     retained: dict[str, Policy] = {}  # of queues: what else is decided for them, where they retain anything
     together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
@@ -107,6 +108,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
             f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
             f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
+            f"{' leave' * self.leaves_hard}"
         )
 
 
@@ -173,6 +175,7 @@ def make_channel_plan(seed: int) -> ClusterPlan:
         clients=clients,
         channels=channels,
         faults=faults,
+        leaves_hard=Random(f"{seed}/leaving").random() < 0.4,
         liveness_s=60.0,
         tellers=0,
         units=0,

@@ -18,6 +18,7 @@ from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import DRAIN, ClusterPlan, make_channel_plan, make_cluster_plan
 from alphorn.testing.dead_letters import NAME, DeadLetters
 from alphorn.testing.faults import FAULTS, Nemesis
+from alphorn.testing.move_faults import HardLeaving, LateMoves
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.simulated_cluster import SimulatedCluster
@@ -64,6 +65,9 @@ class ClusterRun:
             )
             for facts, channel in pairs
         ]
+        if plan.leaves_hard:
+            for channel, nemesis in zip(cluster.channels, self.nemeses, strict=True):
+                HardLeaving(cluster, channel, nemesis)
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
@@ -87,6 +91,8 @@ class ClusterRun:
         self._fund()
         for nemesis in self.nemeses:
             nemesis.start()
+        if self.plan.leaves_hard:
+            LateMoves(self.cluster, self.nemeses[0]).start()
         simulation.run_until(CALM_START_S + self.plan.safety_s)
 
     def _fund(self) -> None:

@@ -59,6 +59,17 @@ def _held_left_behind() -> list[Patch]:
     return [(Consuming, "_on_moved", on_moved)]
 
 
+def _refused_believed() -> list[Patch]:
+    return [(Moving, "has_refused", lambda self, channel, sequence, command: False)]
+
+
+def _patterns_not_asked() -> list[Patch]:
+    def can_begin(self: Any, place: int) -> bool:
+        return self._desk.directory.at(place) is not None and place not in self._cancelled
+
+    return [(Moving, "_can_begin", can_begin)]
+
+
 def _batches_left_behind() -> list[Patch]:
     def bring_nothing(state: State, there: State, source_number: int, number: int) -> None:
         """Writers begin anew with the destination."""
@@ -153,6 +164,8 @@ MOVING_MUTANTS = tuple(
         ("lent-forgotten", "What consumers hold is given to others where the destination goes.", _lent_forgotten),
         ("refused-dropped", "What came too late for the old channel is not sent to the new one.", _refused_dropped),
         ("held-left-behind", "Consumers follow without what they hold.", _held_left_behind),
+        ("refused-believed", "What is refused behind a move is taken for done.", _refused_believed),
+        ("patterns-not-asked", "Consumers of patterns do not hear at once that a move begins.", _patterns_not_asked),
         (
             "batches-left-behind",
             "What writers have published does not move along.",

@@ -139,6 +139,27 @@ class SimulatedClient(ClientLife):
         self.core.request(make, on_answer)
         self._flush()
 
+    def part_with(self, destination: str, *, closes: bool) -> bool:
+        """Is handed what it has of a destination, and acknowledges all or closes; False where it has none."""
+        found = False
+        for consumer in self._consumers:
+            inbox = consumer.inbox
+            if inbox is None or not inbox.is_open or consumer.is_busy or self._pouring.is_reading(inbox):
+                continue
+            if any(each.destination == destination and len(each.held) for each in consumer.inboxes()):
+                found = True
+                self._take(consumer, inbox)
+                if closes:
+                    self._close(consumer, inbox)
+                elif inbox.mode is AckMode.AUTO:
+                    self._take(consumer, inbox)  # going on is an acknowledgement
+                else:
+                    for message in consumer.kept:
+                        message.acknowledge()
+                    consumer.kept.clear()
+        self._flush()
+        return found
+
     def find_unfinished(self) -> str:
         """What is still to be done, in words; nothing when all is well."""
         if self.core.state is not State.OPEN:
@@ -294,6 +315,7 @@ class SimulatedClient(ClientLife):
             if isinstance(inbox, Inbox):
                 self._regulate(inbox)
             self._take(consumer, inbox)
+            self._decide(consumer, inbox)
 
     def _regulate(self, inbox: Inbox) -> None:
         """Now and then a program has more than it can use, however little that is."""
@@ -384,7 +406,6 @@ class SimulatedClient(ClientLife):
                 )
             )
         consumer.kept += taken
-        self._decide(consumer, inbox)
 
     def _decide(self, consumer: _Consumer, inbox: Inbox) -> None:
         kept, draw = consumer.kept, self._stream.random

@@ -177,6 +177,11 @@ class SimulatedStreams:
                 if end.process == process and not stream.is_broken:
                     stream.break_off(reason, at_once=end)
 
+    def break_all(self, process: str) -> None:
+        """Every stream of a process that goes on breaks."""
+        for stream in [stream for stream in self._open if any(end.process == process for end in stream.ends)]:
+            stream.break_off("reset")
+
     def break_some(self, share: float) -> int:
         """Breaks a share of all streams; gives how many."""
         chosen = [stream for stream in self._open if self.stream.random() < share]

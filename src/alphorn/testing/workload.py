@@ -5,6 +5,7 @@ Batches with room for it begin with their handle, so that no two are equal and t
 
 import enum
 import random
+from collections.abc import Callable
 
 import msgspec
 
@@ -46,6 +47,7 @@ class Workload:
         "_outstanding",
         "_simulation",
         "_stream",
+        "asked",
         "batches",
         "handles",
         "outstanding_max",
@@ -57,6 +59,7 @@ class Workload:
         self._simulation = simulation
         self._stream: random.Random = simulation.streams.workload
         self._is_running = True
+        self.asked: list[Callable[[bytes], None]] = []  # hear of whatever is to be ordered
         self._outstanding: dict[int, int] = {}  # by node index
         self.batches: dict[int, Batch] = {}
         self.handles: dict[int, int] = {}  # by digest; 0 where two small batches are equal
@@ -99,6 +102,8 @@ class Workload:
         self.handles[digest] = 0 if digest in self.handles else handle
         self._outstanding[node.index] = self._outstanding.get(node.index, 0) + 1
         node.tell_input("order", f"#{handle} {size} bytes")
+        for callback in self.asked:
+            callback(payload)
         node.feed(Order(payload, handle))
         return batch
 
