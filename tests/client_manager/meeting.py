@@ -130,9 +130,9 @@ class Meeting:
         backup.manager.receive(back.Promoted(self._epoch, backup.origin, (ORIGIN,)), self.now)
         self.settle()
 
-    def commit_other(self, channel: int, *wanted: AnyCommand) -> None:
-        """An entry of another Client Manager is in the log."""
-        self._commit(channel, encode_entry(Entry(list(wanted))), b"another.cm", 0)
+    def commit_other(self, channel: int, *wanted: AnyCommand, epoch: int = 0) -> None:
+        """An entry of another Client Manager is in the log, or of whoever was primary in an epoch."""
+        self._commit(channel, encode_entry(Entry(list(wanted), [], epoch)), b"another.cm", 0)
         self.settle()
 
     # --- time and talk ---
@@ -193,8 +193,8 @@ class Meeting:
         sequence = len(self.entries[channel]) + 1
         self.entries[channel][sequence] = payload
         for replica in self.replicas[channel]:
-            replica.manager.receive(back.Committed(sequence, origin, payload), self.now)
-        self.manager.receive(front.Committed(channel, sequence, handle, payload), self.now)
+            replica.manager.receive(back.Committed(sequence, origin, payload, self._epoch), self.now)
+        self.manager.receive(front.Committed(channel, sequence, handle, payload, self._epoch), self.now)
 
     # --- what must be so, whatever was said ---
 

@@ -10,6 +10,7 @@ import pytest
 from alphorn.client_manager import machine as front
 from alphorn.message_manager import machine as back
 from alphorn.message_manager.absent import RESUME_S
+from alphorn.model.commands import Forget
 from alphorn.model.conversation import Confirmed, Goodbye, Publish, Refused, Resolve, Resolved, Welcome
 from tests.client_manager.meeting import LINK, Meeting
 
@@ -106,3 +107,11 @@ def test_after_a_gap_nothing_is_confirmed_that_the_log_does_not_take(sending: Se
     assert sending.refusals() == [(3, "Unavailable")]
     sending.publish(4)
     assert (sending.refusals(), sending.stored) == ([(4, "Unavailable")], 1)
+
+
+def test_a_client_that_only_an_earlier_primary_took_for_gone_goes_on(sending: Sending) -> None:
+    meeting = sending.meeting
+    meeting.take_over(0)
+    meeting.commit_other(0, Forget(sending.connection), epoch=1)
+    sending.publish(2)
+    assert (sending.heard(), sending.stored) == ([Confirmed(1, 2)], 2)

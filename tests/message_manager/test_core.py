@@ -62,10 +62,13 @@ class Serving:
         self.told: list[tuple[int, frame_kinds.Told]] = []
         self.ordered: list[AnyCommand] = []
         self.logs: list[Log] = []
+        self.epoch = 1
         self.apply(CreateDestination(parse_destination("queue:q"), Policy()))
         self.receive(Promoted(1, ME, known))
 
     def receive(self, item: object) -> None:
+        if isinstance(item, Promoted | Demoted):
+            self.epoch = item.epoch
         self.manager.receive(item, self.now)  # type: ignore[arg-type]
         self.turn()
 
@@ -86,7 +89,7 @@ class Serving:
     def commit(self, entry: Entry, origin: bytes) -> None:
         sequence = len(self.entries) + 1
         self.entries[sequence] = encode_entry(entry)
-        self.receive(Committed(sequence, origin, self.entries[sequence]))
+        self.receive(Committed(sequence, origin, self.entries[sequence], self.epoch))
 
     def publish(self, counter: int, destination: int = QUEUE) -> None:
         blob = memoryview(encode([[f"body {counter}"]]))

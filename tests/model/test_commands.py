@@ -34,6 +34,7 @@ from alphorn.model.commands import (
     after_group,
     connection_of,
     decode_entry,
+    decode_heeded,
     encode_entry,
     key_of,
     number_of,
@@ -97,6 +98,19 @@ def test_the_time_as_it_stands_in_older_logs_names_nothing_that_consumers_have()
     assert decode_entry(bytes.fromhex("9291920acf0000018bcfe5680090")).commands == [Tick(1_700_000_000_000)]
     older = decode_entry(bytes.fromhex("9291930acf0000018bcfe568009193010292030490")).commands
     assert older == [Tick(1_700_000_000_000, [(1, 2, [3, 4])])], "what was with consumers died then"
+
+
+def test_only_what_a_primary_wants_as_that_says_in_which_epoch() -> None:
+    forget = Forget(bytes(range(16)))
+    data = encode_entry(Entry([forget], [0], (5 << 16) | 2))
+    assert data.hex() == "93919209c410000102030405060708090a0b0c0d0e0f9100ce00050002"
+    assert decode_entry(data) == Entry([forget], [0], (5 << 16) | 2)
+
+
+@pytest.mark.parametrize(("wanted_in", "is_done"), [(0, True), (4, False), (5, True), (6, False)])
+def test_what_a_primary_wants_is_done_in_its_own_epoch_only(wanted_in: int, is_done: bool) -> None:
+    entry = Entry([Tick(1_000)], [7], wanted_in)
+    assert decode_heeded(encode_entry(entry), 5) == (entry if is_done else Entry([]))
 
 
 def test_every_beginning_of_an_entry_is_refused() -> None:

@@ -10,7 +10,8 @@ from alphorn.io.cluster_file import ClusterFile, NodeTable
 from alphorn.node.reader import Guest
 
 ME = b"o" * 10
-ASSIGNMENT = Assignment(1, bytes(16))
+EPOCH = 5
+ASSIGNMENT = Assignment(EPOCH, bytes(16))
 
 
 class Seated:
@@ -48,7 +49,7 @@ def test_a_guest_does_not_hear_the_past_that_its_host_replays() -> None:
     seated.deliver(1, 2)
     seated.begin()
     seated.deliver(3)
-    assert seated.heard == [Committed(3, 3, 0, b"entry")]
+    assert seated.heard == [Committed(3, 3, 0, b"entry", EPOCH)]
 
 
 def test_a_host_that_falls_behind_for_a_while_does_not_make_its_guest_miss_anything() -> None:
@@ -56,7 +57,7 @@ def test_a_host_that_falls_behind_for_a_while_does_not_make_its_guest_miss_anyth
     seated.begin()
     seated.guest.on_synchronised(is_synchronised=False)
     seated.deliver(1)
-    assert seated.heard == [Committed(3, 1, 0, b"entry")]
+    assert seated.heard == [Committed(3, 1, 0, b"entry", EPOCH)]
 
 
 def test_an_own_entry_is_told_with_its_handle_when_it_is_delivered_whichever_is_known_first() -> None:
@@ -69,8 +70,8 @@ def test_an_own_entry_is_told_with_its_handle_when_it_is_delivered_whichever_is_
     seated.deliver(5, 6)
     seated.guest.on_ordered(2, 6)
     assert seated.heard == [
-        Committed(3, 5, 71, b"entry"),
-        Committed(3, 6, 0, b"entry"),
+        Committed(3, 5, 71, b"entry", EPOCH),
+        Committed(3, 6, 0, b"entry", EPOCH),
         Committed(3, 6, 72, b""),
     ]
     assert not seated.guest.is_mine(1)
@@ -89,7 +90,7 @@ def test_what_a_guest_ordered_before_it_began_is_answered_as_something_whose_pas
     seated.begin()
     seated.guest.on_ordered(4, 12)
     seated.deliver(10, 11, 12)
-    assert seated.heard[-1] == Committed(3, 12, 74, b"entry")
+    assert seated.heard[-1] == Committed(3, 12, 74, b"entry", EPOCH)
     assert seated.halted == []
 
 

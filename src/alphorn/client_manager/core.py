@@ -299,7 +299,7 @@ class ClientManager:
         channel = self._desk.channels[item.channel]
         entry = None
         if item.payload:
-            entry = self._learn(item.channel, item.sequence, item.payload)
+            entry = self._learn(item.channel, item.sequence, item.payload, item.epoch)
             if entry is not None:
                 channel.cache.put(item.sequence, item.payload, entry)
             channel.heard = item.sequence
@@ -309,10 +309,10 @@ class ClientManager:
         elif item.handle:  # entries before it were not heard: one of them may have forbidden what this one wanted
             self._on_lost(Lost(item.channel, item.handle, "it is not known what came before an entry"))
 
-    def _learn(self, channel: int, sequence: int, payload: bytes) -> commands.Entry | None:
+    def _learn(self, channel: int, sequence: int, payload: bytes, epoch: int) -> commands.Entry | None:
         """Keeps the directory current from what the log says of destinations."""
         try:
-            entry = commands.decode_entry(payload)
+            entry = commands.decode_heeded(payload, epoch)
         except PeerViolation as error:
             self._desk.log("error", "unreadable_entry", f"channel={channel} reason={error}")
             return None

@@ -29,12 +29,12 @@ class Hearing:
         """Whether the entry is one of these; a member may have others who order."""
         return handle in self._handles
 
-    def on_deliver(self, sequence: int, payload: bytes | memoryview) -> list[Input]:
-        """The next entry of the log."""
+    def on_deliver(self, sequence: int, payload: bytes | memoryview, epoch: int) -> list[Input]:
+        """The next entry of the log, and the epoch in which it got its number."""
         if not self.has_begun:
             return self.pass_over(sequence)
         self._delivered = sequence
-        return [Committed(self._channel, sequence, self._ordered.pop(sequence, 0), bytes(payload))]
+        return [Committed(self._channel, sequence, self._ordered.pop(sequence, 0), bytes(payload), epoch)]
 
     def on_ordered(self, handle: int, sequence: int) -> list[Input]:
         """An own entry is in the log under this number; 0 where nobody can tell what came before it."""

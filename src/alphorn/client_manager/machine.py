@@ -49,6 +49,7 @@ class Committed(Input, frozen=True, gc=False):
     sequence: int  # 0 where entries before it were passed over, so that nobody can tell what became of it
     handle: int
     payload: bytes
+    epoch: int = 0  # in which it got its number
 
 
 class Lost(Input, frozen=True, gc=False):

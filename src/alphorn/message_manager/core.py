@@ -53,7 +53,7 @@ from alphorn.message_manager.testimony import Testimony
 from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.message_manager.untold import Untold
 from alphorn.model import frame_kinds, link, moving_link
-from alphorn.model.commands import Entry, Forget, Tick, connection_of, decode_entry
+from alphorn.model.commands import Entry, Forget, Tick, connection_of, decode_entry, decode_heeded
 from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
 
@@ -199,8 +199,7 @@ class MessageManager:
                 self._tell_client_manager(number, notice)
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
-        if (entry := self._orders.take_entry()) is not None:
-            self._outbox.append(Order(entry))
+        self._outbox += map(Order, self._orders.take_entries(self._epoch))
         outputs, self._outbox = self._outbox, []
         return outputs
 
@@ -208,7 +207,7 @@ class MessageManager:
 
     def _on_committed(self, item: Committed, now: float) -> None:
         try:
-            entry = decode_entry(item.payload)
+            entry = decode_heeded(item.payload, item.epoch)
         except PeerViolation as error:  # the same on every replica: it changes nothing
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
@@ -246,13 +245,13 @@ class MessageManager:
         for speaker in (self._own_log, self._testimony):
             if speaker.is_waiting:
                 for command in speaker.commands(self.engine.numbers, self._clock.wall_ms(now)):
-                    self._order(command)
+                    self._orders.say(command)
 
     # --- being primary ---
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
-        self._orders.forget_waiting()
+        self._orders.forget_all()
         self._link_of.clear()
         self._untold.forget_all()
         linked = {frame.origin for frame in self._links.values() if frame is not None}

@@ -16,11 +16,12 @@ class Input(msgspec.Struct, frozen=True, gc=False):
 
 
 class Committed(Input, frozen=True, gc=False):
-    """The next entry of the log, and who ordered it. The view ends with the call."""
+    """The next entry of the log, who ordered it, and in which epoch it got its number. The view ends with the call."""
 
     sequence: int
     origin: bytes
     payload: bytes | memoryview
+    epoch: int
 
 
 class Promoted(Input, frozen=True, gc=False):

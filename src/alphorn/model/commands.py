@@ -1,7 +1,8 @@
 """Commands: every change to the state of a channel, as they stand in its log.
 
 One log entry is one `Entry`: what one node wanted at one moment, in order. Replicas apply entries in the order of the
-log, and nothing but what is in them: no clock, no chance. Time comes in `Tick`, which only the primary sends.
+log, and nothing but what is in them: no clock, no chance. Time comes in `Tick`, which only the primary sends. What a
+primary wants rests on what it alone knows, so nothing of it is done once another epoch has begun (`decode_heeded`).
 
 A connection has a global id, given by the Client Manager that it first reached and kept across reconnections. Its
 producers and consumers have keys: that id and a number of the client's own (`key_of`).
@@ -408,6 +409,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     commands: list[AnyCommand]
     requests: list[int] = []  # for the sender alone: which of its requests each command answers, 0 for none
+    epoch: int = 0  # in which its sender is primary and wants this as that; 0 for what anybody may want
 
 
 def after_group(entry: Entry, place: int) -> int:
@@ -424,8 +426,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """As the log stores it."""
-    return _encode(entry)
+    """As the log stores it; without an epoch where that is 0."""
+    return _encode(entry if entry.epoch else (entry.commands, entry.requests))
 
 
 def decode_entry(payload: bytes | memoryview) -> Entry:
@@ -434,3 +436,12 @@ def decode_entry(payload: bytes | memoryview) -> Entry:
         return _decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerViolation(f"a log entry cannot be read: {error}") from None
+
+
+def decode_heeded(payload: bytes | memoryview, epoch: int) -> Entry:
+    """What is to be done of an entry that got its number in this epoch: nothing of what a primary of another wanted.
+
+    That knew neither what was given out since nor who has come back. Raises `PeerViolation`.
+    """
+    entry = decode_entry(payload)
+    return entry if entry.epoch in (0, epoch) else Entry([])

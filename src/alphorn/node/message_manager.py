@@ -178,7 +178,7 @@ class MessageManagerNode:
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
-        self._driver.receive(Committed(sequence, origin_of(assignment.id), payload))
+        self._driver.receive(Committed(sequence, origin_of(assignment.id), payload, assignment.epoch))
         if self._guest is not None:
             self._guest.on_deliver(sequence, assignment, payload)
         self._consolidation.on_entry(sequence, len(payload))

@@ -152,7 +152,7 @@ class Reader(Voter):
 
     def on_deliver(self, sequence: int, assignment: Assignment, payload: bytes | memoryview) -> None:
         """See `Upper`."""
-        self._tell(*self._hearing.on_deliver(sequence, payload))
+        self._tell(*self._hearing.on_deliver(sequence, payload, assignment.epoch))
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`."""

@@ -20,7 +20,7 @@ from alphorn.model.commands import (
     Publish,
     Tick,
     after_group,
-    decode_entry,
+    decode_heeded,
 )
 from alphorn.model.ranges import RangeSet
 from alphorn.testing.node import SimulatedNode
@@ -152,7 +152,9 @@ class Book:
     def _on_delivered(self, channel: int, node: SimulatedNode, output: Deliver) -> None:
         if (channel, output.sequence) in self._entries:
             return
-        entry = self._entries[channel, output.sequence] = without_transactions(decode_entry(bytes(output.payload)))
+        entry = self._entries[channel, output.sequence] = without_transactions(
+            decode_heeded(bytes(output.payload), output.assignment.epoch)
+        )
         for command in entry.commands:
             if isinstance(command, Publish):
                 counters = self.published.setdefault(command.producer, RangeSet())

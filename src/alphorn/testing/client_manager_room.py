@@ -273,7 +273,8 @@ class Seat(GuestUpper):
 
     def on_deliver(self, output: Deliver) -> None:
         """See `Upper`."""
-        self._receive(*self._hearing.on_deliver(output.sequence, output.payload))
+        epoch = output.assignment.epoch
+        self._receive(*self._hearing.on_deliver(output.sequence, output.payload, epoch))
 
     def on_ordered(self, handle: int, sequence: int) -> None:
         """See `Upper`."""

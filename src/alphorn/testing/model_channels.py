@@ -135,7 +135,7 @@ class ModelChannel:
 
     def __init__(self, number: int, schedule: Schedule, stream: random.Random) -> None:
         self.number = number
-        self.log: list[tuple[bytes, int, bytes]] = []  # origin, handle, payload; numbers begin with 1
+        self.log: list[tuple[bytes, int, bytes, int]] = []  # origin, handle, payload, epoch; numbers begin with 1
         self.replicas: list[Replica] = []
         self.readers: list[Callable[[], None]] = []  # told that the log has grown
         self.client_managers: Callable[[], tuple[bytes, ...]] = lambda: ()
@@ -168,7 +168,7 @@ class ModelChannel:
         if now < self.stalled_until:
             self._schedule.at(self.stalled_until, self.go_on)
         elif self.primary is not None and self._waiting:
-            self.log += self._waiting
+            self.log += [(*entry, self._epoch) for entry in self._waiting]
             self._waiting = []
             for tell in list(self.readers):
                 tell()
@@ -304,8 +304,8 @@ class Replica(Process):
         self.channel.on_replica_lost(self)
 
     def _deliver(self, sequence: int) -> None:
-        origin, _, payload = self.channel.log[sequence - 1]
-        self.receive(mm.Committed(sequence, origin, payload))
+        origin, _, payload, epoch = self.channel.log[sequence - 1]
+        self.receive(mm.Committed(sequence, origin, payload, epoch))
         if sequence % CHECKPOINT_EVERY == 0:
             self.channel.keep_checkpoint(sequence, b"".join(self.engine.checkpoint()))
         if self.dies_at and self.channel.primary is self:

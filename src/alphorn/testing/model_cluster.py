@@ -82,8 +82,9 @@ class Manager(Process):
 
     def _deliverer(self, channel: ModelChannel) -> Callable[[int], None]:
         def deliver(sequence: int) -> None:
-            origin, handle, payload = channel.log[sequence - 1]
-            self.receive(cm.Committed(channel.number, sequence, handle if origin == self.origin else 0, payload))
+            origin, handle, payload, epoch = channel.log[sequence - 1]
+            mine = handle if origin == self.origin else 0
+            self.receive(cm.Committed(channel.number, sequence, mine, payload, epoch))
 
         return deliver
 

@@ -127,7 +127,8 @@ class MessageManagerRoom(Upper):
 
     def on_deliver(self, output: Deliver) -> None:
         """See `Upper`."""
-        self.turns.receive(mm.Committed(output.sequence, origin_of(output.assignment.id), output.payload))
+        assignment = output.assignment
+        self.turns.receive(mm.Committed(output.sequence, origin_of(assignment.id), output.payload, assignment.epoch))
         if self._guest is not None:
             self._guest.on_deliver(output)
 
