@@ -174,8 +174,11 @@ class Arrivals:
     def announce(self, effects: list[Effect]) -> None:
         """Says what arrived, and what was replaced by it."""
         for number, replaced in sorted(self._replaced.items()):
+            target = self._state.destinations[number]
+            assert isinstance(target, Queue)
+            target.note_replaced(replaced)
             effects.append(Gone(number, 0, replaced.flat()))
-            note(effects, self._state.directory[number], 0, AuditStage.DROPPED, list(replaced), detail="replaced")
+            note(effects, target, 0, AuditStage.DROPPED, list(replaced), detail="replaced")
         for (number, subscription), positions in sorted(self._found.items()):
             backlog = self._state.destinations[number].backlog_of(subscription)
             assert backlog is not None

@@ -242,6 +242,8 @@ def _records_of_queue(queue: Queue, *, is_awaiting: bool) -> Iterator[Record]:
     )
     if queue.is_retaining:
         yield from _parts(number, 0, "retained", queue.retained)
+    if queue.replaced:
+        yield from _parts(number, 0, "replaced", queue.replaced)
     yield from _parts_of_backlog(number, 0, queue.backlog)
     if queue.keys:
         keys = sorted(queue.keys.items())

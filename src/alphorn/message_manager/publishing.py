@@ -214,6 +214,7 @@ def _to_queue(
                 replaced.add(start, end)
     replaced.remove(first, last)  # nobody heard of those
     if replaced:
+        queue.note_replaced(replaced)
         effects.append(Gone(queue.number, 0, replaced.flat()))
         note(effects, queue, 0, AuditStage.DROPPED, list(replaced), detail="replaced")
     _note(state, queue, 0, first, particulars)

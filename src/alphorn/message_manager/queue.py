@@ -3,6 +3,9 @@
 Keys are known where the policy asks for them (groups, last value), histories where messages came here dead. Segments
 that nobody needs any more are swept when they have doubled, which nobody can tell from outside.
 
+In a queue of last values a newer message takes the place of an older one, whoever may have that. A program that was
+handed the older one has received it: a transaction may still consume it, once.
+
 Where its policy retains, all messages from one position on can be read in the log, whatever became of them. Nobody is
 given any of them again: what is given out is what is pending, here as in any other queue.
 """
@@ -17,6 +20,7 @@ from alphorn.model.messages import Flag
 from alphorn.model.ranges import Range, RangeSet
 
 SEGMENTS_MIN = 1024  # fewer are not worth a sweep
+REPLACED_MAX = 10_000  # intervals of messages that are known to have been replaced
 
 
 class Queue:
@@ -37,6 +41,7 @@ class Queue:
         "owner",
         "policy",
         "producers",
+        "replaced",
         "retained_bytes",
         "retained_from",
         "segments",
@@ -54,6 +59,7 @@ class Queue:
         self.backlog = Backlog()
         self.keys: dict[int, str] = {}  # position → key, of pending messages
         self.latest: dict[str, int] = {}  # key → its newest position, of a last value queue
+        self.replaced = RangeSet()  # what newer messages took the place of, and nobody has consumed since; the newest
         self.histories = Histories()
         self.timeline = Timeline()
         self.is_retaining = False  # whether messages are kept for readers of the log, whoever has consumed them
@@ -73,6 +79,8 @@ class Queue:
             watched |= Flag.KEY
         self.watched = int(watched)  # batches with other flags only are plain here
         self.latest = {key: position for position, key in sorted(self.keys.items())} if policy.last_value else {}
+        if not policy.last_value:
+            self.replaced = RangeSet()
         is_retaining = policy.retain_s > 0 or policy.retain_bytes > 0
         if not is_retaining:
             self.outgrow(self.next_position)
@@ -140,12 +148,20 @@ class Queue:
         """These are done with; gives those that were pending."""
         assert subscription == 0
         removed = self.backlog.remove(first, last)
+        if self.replaced:
+            self.replaced.remove(first, last)
         if self.is_retaining:
             self._notice_unreadable(removed)
         if self.keys:
             for start, end in removed:
                 self._forget_keys(start, end)
         return removed
+
+    def note_replaced(self, positions: RangeSet) -> None:
+        """Newer messages have taken the place of these, which consumers may have."""
+        self.replaced.update(positions)
+        while self.replaced.intervals > REPLACED_MAX:
+            self.replaced.remove(*next(iter(self.replaced)))
 
     def drop_outdated(self) -> list[Range]:
         """Where a queue has become one of last values, only the newest message of a key stays; gives what was let go.
@@ -155,13 +171,16 @@ class Queue:
         if len(self.keys) == len(self.latest) or not self.policy.last_value:
             return []
         outdated = sorted(position for position, key in self.keys.items() if self.latest[key] != position)
-        return [part for position in outdated for part in self.remove(0, position, position)]
+        removed = [part for position in outdated for part in self.remove(0, position, position)]
+        self.note_replaced(RangeSet(removed))
+        return removed
 
     def reserve(self, subscription: int, first: int, last: int) -> tuple[list[Piece], list[tuple[int, str]]]:
         """A prepared transaction consumes these; gives what is known of them, and their keys."""
         assert subscription == 0
         keys = sorted((position, self.keys[position]) for position in within(self.keys, first, last))
         pieces = self.backlog.reserve(first, last)
+        self.replaced.remove(first, last)
         if self.is_retaining:
             self._notice_unreadable([(piece.first, piece.last) for piece in pieces])
         self._forget_keys(first, last)

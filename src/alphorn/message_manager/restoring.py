@@ -291,6 +291,8 @@ def _take_part(state: State, part: Part) -> None:
             _take_histories(destination, columns, part.texts)
         case "retained", Queue():
             destination.retained_from = columns[0][0]
+        case "replaced", Queue():
+            _extend(destination.replaced, columns)
         case "retained", Topic():
             _extend(destination.retained, columns)
         case "moments", Topic():

@@ -3,6 +3,7 @@
 One entry does it where one channel is involved (`TransactionCommit`). Otherwise each channel prepares: it checks
 everything and sets it aside, so that whatever its home decides can be done. What is consumed must still be pending,
 whoever holds it: so of two transactions that consume the same message one is rolled back, whatever was lost between.
+A value that a newer one has replaced meanwhile was received all the same: it may be consumed, once as well.
 
 Every step may come twice, and late. The session's newest transaction answers for itself; older ones are over.
 """
@@ -20,6 +21,7 @@ from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.settling import acknowledge, give_back
 from alphorn.message_manager.state import State, ranges_of
+from alphorn.message_manager.topic import Topic
 from alphorn.message_manager.transaction_state import Outcome, Record, Reserved, Staged
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import (
@@ -37,7 +39,7 @@ from alphorn.model.commands import (
 )
 from alphorn.model.errors import Error, Misuse, PeerViolation, TransactionRolledBack
 from alphorn.model.messages import Flag, headers_of
-from alphorn.model.ranges import RangeSet
+from alphorn.model.ranges import Range, RangeSet
 
 CHANNELS_MAX = 1024
 _SESSION_BYTES = CONNECTION_BYTES + 4
@@ -179,12 +181,14 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
         if isinstance(member, Acknowledge):
             destination, backlog = state.find_backlog(member.destination, member.subscription)
             for first, last in ranges_of(member.positions):
-                if backlog.pending.intersection(first, last) != [(first, last)]:
+                pending = backlog.pending.intersection(first, last)
+                if pending != [(first, last)] and not _were_replaced(destination, RangeSet([(first, last)]), pending):
                     raise TransactionRolledBack(
                         f"of messages {first} to {last} of {destination.destination} not all are there any more; "
                         "they expired, or others consumed them"
                     )
-                consumed.add(member.destination, member.subscription, first, last)
+                for part in pending:
+                    consumed.add(member.destination, member.subscription, *part)
         elif isinstance(member, Publish):
             check_batch(member)
             if member.flags & Flag.STREAM:
@@ -202,6 +206,12 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
                 headers_for(found, member)
         else:
             raise PeerViolation("a transaction sends and consumes messages, and nothing else")
+
+
+def _were_replaced(destination: Queue | Topic, wanted: RangeSet, pending: list[Range]) -> bool:
+    """Whether newer values took the place of all those that are not there any more, and nobody consumed them."""
+    gone = wanted.difference(RangeSet(pending))
+    return isinstance(destination, Queue) and not gone.difference(destination.replaced)
 
 
 class _Consumption:
