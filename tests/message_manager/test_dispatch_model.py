@@ -1,8 +1,8 @@
 """Random lives of a queue, against a model that knows every message by itself.
 
 Goal: a message is with one consumer at a time, nobody has more than its prefetch, whose client is slow gets nothing,
-order holds per priority, nothing that can be given out waits while a consumer that wants it has room, and counts never
-tell less than the truth.
+order holds per priority, what came back to wait is not overtaken in its group, nothing that can be given out waits
+while a consumer that wants it has room, and counts never tell less than the truth.
 Method: a seeded sequence of everything that can happen; the model follows deliveries, and checks each of them.
 """
 
@@ -150,6 +150,7 @@ class Life:
                 assert self.wants(name, position)
                 assert position in self.backlog.pending
                 assert position not in self.backlog.deferred
+                assert not self.is_held_up(position)
                 self.given[position] = self.given.get(position, 0) + 1
                 assert min(2, self.given[position]) <= count <= self.given[position]
                 self.holder[position] = name
@@ -174,7 +175,17 @@ class Life:
 
     def waiting(self) -> list[int]:
         ready = [p for first, last in self.backlog.ready(0, len(self.messages)) for p in range(first, last + 1)]
-        return [position for position in ready if position not in self.holder]
+        return [position for position in ready if position not in self.holder and not self.is_held_up(position)]
+
+    def is_held_up(self, position: int) -> bool:
+        """Whether it is to follow one of its group that came back and waits for its time."""
+        message, backlog = self.messages[position], self.backlog
+        return message.key is not None and any(
+            self.messages[other].key == message.key
+            and (-self.messages[other].priority, other) < (-message.priority, position)
+            for other in backlog.deferred
+            if other in backlog.counts
+        )
 
     def is_free(self, name: str, position: int) -> bool:
         """Whether no group keeps this message from this consumer."""

@@ -167,13 +167,14 @@ class Outlet:
         """The backlog has messages that may be given out; `key` had them where they come back."""
         if key:
             self._come_back(first, last, key)
+        self._supply.end_delay(first, last)
         for start, end in self._free(first, last):
             self._supply.offer(start, end)
 
     def defer(self, first: int, last: int, key: bytes) -> None:
         """These came back from `key` and are to be given out later."""
         self._come_back(first, last, key, is_deferred=True)
-        self._supply.withdraw(first, last)
+        self._supply.delay(first, last)
 
     def gone(self, first: int, last: int) -> None:
         """These are pending no more."""
@@ -187,6 +188,7 @@ class Outlet:
         if released <= last - first:
             self._supply.withdraw(first, last)
             self._supply.withdraw_parked(first, last, self._holders)
+        self._supply.end_delay(first, last)
 
     def kept(self, positions: RangeSet) -> RangeSet:
         """Those of these that consumers have, or will say to have."""
@@ -288,6 +290,7 @@ class Outlet:
             for consumer in self._holders:
                 supply.unpark(consumer, len(consumer.parked))
             supply.groups = None
+        supply.find_delayed()
         if not policy.exclusive:
             self._active = None
         supply.clear_seats()
@@ -340,6 +343,7 @@ class Outlet:
             "lent": len(self._lent),
             "maybe_redelivered": len(self._maybe),
             "groups": 0 if groups is None else len(groups),
+            "behind_delayed": self._supply.delayed.count,
             "leaving": [consumer.key.hex() for consumer in self._leaving],
             "consumers": [
                 {

@@ -5,19 +5,20 @@ part of it that lies in one batch, whole if anyone has room for it. So plain mes
 and groups look at single ones.
 
 Messages of a group whose owner has no room are parked with the owner, so that they hold up nobody else: at most
-`PARKED_MAX`, which is how far a look beyond them goes.
+`PARKED_MAX`, which is how far a look beyond them goes. So are, apart from any owner, those of a group that is held up
+by one that came back and waits for its time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.backlog import Backlog, within
 from alphorn.message_manager.consumers import Consumer
 from alphorn.message_manager.contents import Contents
 from alphorn.message_manager.filters import Budget, Filter
-from alphorn.message_manager.groups import Groups
+from alphorn.message_manager.groups import Delayed, Groups
 from alphorn.message_manager.queue import Queue
-from alphorn.message_manager.ready import Stretch, ranked
+from alphorn.message_manager.ready import PRIORITY_MAX, Stretch, ranked
 from alphorn.message_manager.segments import Run
 from alphorn.message_manager.selector import Selector
 from alphorn.message_manager.topic import Topic
@@ -43,6 +44,7 @@ class Supply:
         "_parked",
         "_source",
         "_subscription",
+        "delayed",
         "groups",
         "is_stalled",
         "is_unfinished",
@@ -57,6 +59,8 @@ class Supply:
         self._contents = contents
         self._filters: dict[str, Filter] = {}  # by selector; whose turn it is comes first
         self._parked = 0
+        self.delayed = Delayed()
+        self.find_delayed()
 
     @property
     def has_groups(self) -> bool:
@@ -85,7 +89,7 @@ class Supply:
             for first, last in free():
                 for stretch in ranked(first, last, self.backlog.priorities):
                     made.add(stretch)
-            for stretch in [stretch for holder in holders for stretch in holder.parked]:
+            for stretch in [*self.delayed.behind, *(stretch for holder in holders for stretch in holder.parked)]:
                 made.remove(stretch.first, stretch.last)
         self._filters[name].users += 1
         return name
@@ -135,8 +139,37 @@ class Supply:
         for filter_ in self._filters.values():
             filter_.remove(first, last)
 
+    def delay(self, first: int, last: int) -> None:
+        """These came back, and are given out again later: what is to follow them in their groups waits for them."""
+        self.withdraw(first, last)
+        if self._source.policy.groups and isinstance(self._source, Queue):
+            for position in within(self._source.keys, first, last):
+                rank = PRIORITY_MAX - self.backlog.priority_of(position)
+                self.delayed.add(position, self._source.keys[position], rank)
+
+    def end_delay(self, first: int, last: int) -> None:
+        """These may be given out again, or are gone; so what waited for them is in its turn."""
+        if self.delayed:
+            self._add_all(self.delayed.end(first, last))
+
+    def find_delayed(self) -> None:
+        """Looks up in the backlog which groups are held up, or lets go of all where groups do not matter any more."""
+        backlog = self.backlog
+        if not self._source.policy.groups:
+            self._add_all(self.delayed.end_all())
+            return
+        for position in backlog.counts if backlog.deferred else ():
+            if position in backlog.deferred:
+                self.delay(position, position)
+
+    def _add_all(self, stretches: Iterable[Stretch]) -> None:
+        for stretch in stretches:
+            for filter_ in self._filters.values():
+                filter_.add(stretch)
+
     def withdraw_parked(self, first: int, last: int, holders: Iterable[Consumer]) -> None:
         """These may not be given out any more, not even to whom they are parked with."""
+        self.delayed.withdraw(first, last)
         if self._parked and self.groups is not None:
             self.groups.loose(first, last)
             for holder in holders:
@@ -174,7 +207,7 @@ class Supply:
         while (found := self._next(budget)) is not None:
             filter_, head = found
             run = next(self._source.segments.runs(head.first, head.last))
-            if self.groups is None:
+            if self.groups is None and not self.delayed:
                 consumer = filter_.choose(run.count)
                 return Pick(consumer, run, min(run.count, consumer.room))
             is_known, pick = self._pick_grouped(filter_, head, run, budget)
@@ -221,14 +254,16 @@ class Supply:
 
         The first value is False where that cannot be found out now.
         """
-        assert self.groups is not None
         assert isinstance(self._source, Queue)
         if budget.left <= 0:
             self.is_unfinished = True
             return False, None
         key, count = _same_key(run, self._source.keys, budget.left)
         budget.left -= count
-        owner = None if key is None else self.groups.owner_of(key)
+        stretch = Stretch(head.rank, run.position, run.position + count - 1)
+        if key is not None and self.delayed.holds_up(stretch, key):
+            return self._set_aside(stretch, key), None
+        owner = None if key is None or self.groups is None else self.groups.owner_of(key)
         if owner is not None and owner.is_attached and self._filters[owner.selector] is not filter_:
             is_wanted = self._is_wanted(owner, head, run)
             if is_wanted is None:
@@ -240,7 +275,7 @@ class Supply:
         if key is None or owner is None:
             owner = filter_.choose(count)
         if not owner.is_attached or owner.room <= 0:
-            return self._park(Stretch(head.rank, run.position, run.position + count - 1), owner, key), None
+            return self._park(stretch._replace(last=run.position + count - 1), owner, key), None
         count = min(count, owner.room)
         self._bind(run.position, count, owner, key)
         return True, Pick(owner, run, count)
@@ -249,9 +284,26 @@ class Supply:
         batch = self._contents.batch(run)
         return None if batch is None else self._filters[owner.selector].takes(batch, run.index, head.priority)
 
+    def _set_aside(self, stretch: Stretch, key: str) -> bool:
+        rank, first, last = stretch
+        last = min(last, first + self._parking - 1)
+        if last < first:
+            return False
+        self.withdraw(first, last)
+        self.delayed.set_aside(Stretch(rank, first, last), key)
+        owner = self.groups.owner_of(key) if self.groups is not None else None
+        if owner is not None:  # what was parked with it behind these may be of other groups
+            self.unpark(owner, min(owner.room, last - first + 1))
+        return True
+
+    @property
+    def _parking(self) -> int:
+        """How many more may be set aside."""
+        return PARKED_MAX - self._parked - self.delayed.count
+
     def _park(self, stretch: Stretch, owner: Consumer, key: str | None) -> bool:
         rank, first, last = stretch
-        last = min(last, first + PARKED_MAX - self._parked - 1)
+        last = min(last, first + self._parking - 1)
         if last < first:
             return False
         self.withdraw(first, last)
