@@ -78,6 +78,9 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "changed-unwritten": {"engines are equal"},
     "consumed-swept": {"what a queue retains is read, each message once", "machines do not raise"},
     "fragments-swept-early": {"bodies are whole"},
+    "delayed-overtaken": {"what came back is not overtaken in its group"},
+    "earlier-primary-heard": {"what an earlier primary wanted is not done"},
+    "replaced-is-gone": {"a value that was received can be consumed"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }
 

@@ -125,7 +125,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
     clients = _draw_clients(stream, list(range(managers)))
     clients = _with_patterns(clients, Random(f"{seed}/patterns"))
     shares = Random(f"{seed}/policies")
-    policies = _draw_policies(shares)
+    policies = _with_delays(_draw_policies(shares), Random(f"{seed}/delays"))
     clients = _with_uneven_room(_with_rivals(clients, policies, shares), policies, shares)
     jobs = Random(f"{seed}/jobs")
     return ClusterPlan(
@@ -256,6 +256,15 @@ def _draw_policies(stream: Random) -> dict[str, Policy]:
     choices = (None, None, None, Policy(groups=True), Policy(exclusive=True), Policy(groups=True, exclusive=True))
     drawn = {name: stream.choice(choices) for name in DESTINATIONS if name.startswith("queue:")}
     return {name: policy for name, policy in drawn.items() if policy is not None}
+
+
+def _with_delays(policies: Mapping[str, Policy], stream: Random) -> dict[str, Policy]:
+    """In some queues with groups what comes back waits before it is given out again."""
+    delays = {name: stream.choice((0.0, 0.2, 0.5)) for name in policies}
+    return {
+        name: msgspec.structs.replace(policy, redelivery_delay=delays[name]) if policy.groups else policy
+        for name, policy in policies.items()
+    }
 
 
 def _draw_retained(stream: Random) -> dict[str, Policy]:

@@ -9,7 +9,7 @@ from alphorn.client_manager.consuming import Consuming
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.publishing import Publishing
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.message_manager import checkpoint, engine, publishing
+from alphorn.message_manager import checkpoint, core, engine, publishing
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.core import MessageManager
@@ -27,6 +27,7 @@ from alphorn.message_manager.staging import publish_staged
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.supply import Supply
+from alphorn.model import commands
 from alphorn.model.commands import Entry, Publish, PublishStaged
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
@@ -180,6 +181,17 @@ def _guest_not_answered() -> list[Patch]:
     return [(MessageManager, "_answer", answer)]
 
 
+def _earlier_primary_heard() -> list[Patch]:
+    def decode_all(payload: bytes | memoryview, epoch: int) -> Entry:
+        return commands.decode_entry(payload)
+
+    return [(core, "decode_heeded", decode_all), (commands, "decode_heeded", decode_all)]
+
+
+def _delayed_overtaken() -> list[Patch]:
+    return [(Supply, "delay", lambda self, first, last: self.withdraw(first, last))]
+
+
 def _held_still_parked() -> list[Patch]:
     attach, withdraw, attaching = Outlet.attach, Supply.withdraw_parked, list[Outlet]()
 
@@ -221,6 +233,8 @@ MESSAGE_MUTANTS = tuple(
         ("batch-not-remembered", "A staged batch that is published again is seen again.", _batch_not_remembered),
         ("guest-not-answered", "A primary takes its guest's requests for its own.", _guest_not_answered),
         ("held-still-parked", "What a late consumer holds waits for another too.", _held_still_parked),
+        ("delayed-overtaken", "What came back to wait is overtaken in its group.", _delayed_overtaken),
+        ("earlier-primary-heard", "What an earlier primary wanted is done in a later epoch.", _earlier_primary_heard),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )

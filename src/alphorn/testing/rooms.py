@@ -5,6 +5,7 @@ disk. Links from Client Managers (client_manager_room.py) are simulated streams.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -70,10 +71,13 @@ class GuestUpper(Upper, ABC):
 class MessageManagerRoom(Upper):
     """One Message Manager on its member, alone or with a guest."""
 
-    __slots__ = ("_ends", "_guest", "_next_link", "_workload", "machine", "node", "turns")
+    __slots__ = ("_ends", "_guest", "_next_link", "_workload", "giving", "hearing", "machine", "node", "turns")
 
     def __init__(self, node: SimulatedNode, workload: Workload) -> None:
         self.node = node
+        self.giving: list[Callable[[MessageManagerRoom, link.Deliver], None]] = []  # hear what it gives out
+        # Called before it hears an entry of the log, unless it stands still; what they give is called after that.
+        self.hearing: list[Callable[[MessageManagerRoom, Deliver], Callable[[], None] | None]] = []
         self._guest: GuestUpper | None = None
         self._workload = workload
         self._begin()
@@ -128,7 +132,11 @@ class MessageManagerRoom(Upper):
     def on_deliver(self, output: Deliver) -> None:
         """See `Upper`."""
         assignment = output.assignment
+        heard = [callback(self, output) for callback in self.hearing] if self.node.is_running else []
         self.turns.receive(mm.Committed(output.sequence, origin_of(assignment.id), output.payload, assignment.epoch))
+        for callback in heard:
+            if callback is not None:
+                callback()
         if self._guest is not None:
             self._guest.on_deliver(output)
 
@@ -199,6 +207,9 @@ class MessageManagerRoom(Upper):
     def _perform(self, output: mm.Output) -> None:
         match output:
             case mm.Tell(number, frame):
+                if isinstance(frame, link.Deliver):
+                    for callback in self.giving:
+                        callback(self, frame)
                 self._say(number, frame)
             case mm.Order(payload):
                 self._workload.order_payload(self.node, payload)

@@ -55,6 +55,10 @@ def _consumed_not_checked() -> list[Patch]:
     return [(transacting, "_check", lambda state, members, *, is_thorough=False: None)]
 
 
+def _replaced_is_gone() -> list[Patch]:
+    return [(transacting, "_were_replaced", lambda destination, wanted, pending: False)]
+
+
 def _nobody_asks() -> list[Patch]:
     return [(Transactions, "resolve", lambda self, frame: None)]
 
@@ -77,6 +81,7 @@ TRANSACTION_MUTANTS = tuple(
         ("consumed-not-checked", "What a transaction consumes need not be there any more.", _consumed_not_checked),
         ("moved-while-prepared", "A destination leaves that a prepared transaction concerns.", _moved_while_prepared),
         ("prepared-while-moved", "A transaction is prepared for a destination that leaves.", _prepared_while_moved),
+        ("replaced-is-gone", "A value that was replaced meanwhile cannot be consumed.", _replaced_is_gone),
         ("nobody-resolves", "Transactions whose Client Manager died stay as they are.", _nobody_asks),
     )
 )

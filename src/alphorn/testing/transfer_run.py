@@ -18,6 +18,7 @@ from alphorn.model.moving_conversation import Move
 from alphorn.testing.model_channels import STEPS as REPLICA_STEPS
 from alphorn.testing.model_channels import Process
 from alphorn.testing.model_cluster import CHANNEL_NAMES, ModelCluster
+from alphorn.testing.quoting import QuotingClient
 from alphorn.testing.run import Result, judged
 from alphorn.testing.spreading import spread
 from alphorn.testing.timeline import Timeline
@@ -57,12 +58,14 @@ class TransferPlan(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     pace_s: float
     safety_s: float
+    quotes: bool = False  # beside the transfers a program consumes from a queue of last values (quoting.py)
 
     def describe(self) -> str:
         """One line for people."""
         return (
             f"seed {self.seed}: transfers of {self.units} units between {self.accounts} accounts on {self.channels} "
-            f"channels, {self.managers} Client Managers and {self.clients} clients, {self.safety_s:.0f} s of "
+            f"channels, {self.managers} Client Managers and {self.clients} clients{' and quotes' * self.quotes}, "
+            f"{self.safety_s:.0f} s of "
             f"{' '.join(self.faults)}"
         )
 
@@ -82,6 +85,7 @@ def make_transfer_plan(seed: int) -> TransferPlan:
         faults=(*sorted(stream.sample(FAULTS, stream.randint(3, len(FAULTS)))), *[MOVE] * moves),
         pace_s=stream.choice((0.2, 0.5, 1.0)),
         safety_s=stream.uniform(*SAFETY_S),
+        quotes=random.Random(f"{seed}/quotes").random() < 0.5,
     )
 
 
@@ -117,7 +121,17 @@ class TransferRun:
             )
             for number in range(plan.clients)
         ]
+        self.quoting = self._make_quoting() if plan.quotes else None
         self._is_healed = False
+
+    def _make_quoting(self) -> QuotingClient:
+        return QuotingClient(
+            place=self.cluster.place_of(),
+            managers=self.cluster.managers,
+            streams=self.cluster.streams,
+            stream=random.Random(f"{self.plan.seed}/Q1"),
+            tell=self._tell,
+        )
 
     def finish(self) -> Result:
         """Runs to the end and gives the verdict."""
@@ -143,6 +157,8 @@ class TransferRun:
             raise Violation("progress at the start", "the accounts were not funded")
         for client in self.clients:
             client.is_calm = False
+        if self.quoting is not None:
+            self.quoting.start()
         schedule.after(self.plan.pace_s, self._disturb)
         schedule.run_until(2 * CALM_START_S + self.plan.safety_s)
 
@@ -157,7 +173,7 @@ class TransferRun:
         while True:
             self.cluster.start()
             schedule.run_until(schedule.now + POLL_S)
-            for client in self.clients:
+            for client in self._programs:
                 client.is_calm = True
             unfinished = self._find_unfinished()
             if not unfinished:
@@ -166,8 +182,12 @@ class TransferRun:
                 raise Violation("progress after healing", unfinished)
         self.result.healed_s = schedule.now - start
 
+    @property
+    def _programs(self) -> list[TransferClient | QuotingClient]:
+        return [*self.clients, *([] if self.quoting is None else [self.quoting])]
+
     def _find_unfinished(self) -> str:
-        for client in self.clients:
+        for client in self._programs:
             if unfinished := client.find_unfinished():
                 return unfinished
         for channel in self.cluster.channels:
@@ -193,7 +213,7 @@ class TransferRun:
         for channel in self.cluster.channels:
             assert channel.primary is not None
             for queue in channel.primary.engine.destinations.values():
-                if isinstance(queue, Queue) and not queue.destination.is_reserved:
+                if isinstance(queue, Queue) and str(queue.destination) in self.accounts:
                     units = units_of(queue, lambda sequence, log=channel.log: log[sequence - 1][2])  # type: ignore[misc]
                     found += [(str(queue.destination), *unit) for unit in units]
         return found

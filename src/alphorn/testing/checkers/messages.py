@@ -11,6 +11,8 @@ from alphorn.message_manager.engine import Engine
 from alphorn.model.commands import Acknowledge, Entry, connection_of
 from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.testing.book import Book, Receipt, Sent
+from alphorn.testing.checkers.groups import GroupsKeepOrder
+from alphorn.testing.checkers.heeding import EarlierPrimariesAreNotHeeded
 from alphorn.testing.checkers.limits import LimitsHold
 from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
@@ -309,6 +311,8 @@ MESSAGE_CHECKERS = (
     EnginesAgree,
     NothingIsLocked,
     BodiesAreWhole,
+    GroupsKeepOrder,
+    EarlierPrimariesAreNotHeeded,
 )
 
 
