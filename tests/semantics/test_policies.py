@@ -44,6 +44,33 @@ def test_a_group_moves_on_when_its_consumer_goes(connection, other, queue):
     assert bodies(take(staying, 2)) == ["two", "three"]
 
 
+def test_what_comes_back_to_wait_is_not_overtaken_in_its_group(connection, queue):
+    connection.destinations.create(queue, groups=True, redelivery_delay=0.5)
+    send(connection.session(), queue, ["first", "second"], key="g")
+    send(connection.session(), queue, ["of another group"], key="h")
+    consumer = connection.session(ack="individual").consumer(queue, prefetch=1)
+    take(consumer, 1)[0].reject()
+    found = []
+    for _ in range(3):
+        [message] = take(consumer, 1)
+        found.append((message.body, message.delivery_count))
+        message.acknowledge()
+    assert found == [("of another group", 1), ("first", 2), ("second", 1)]
+
+
+def test_a_value_that_was_replaced_since_it_was_received_is_committed_and_the_newer_one_stays(connection, queue):
+    connection.destinations.create(queue, last_value=True)
+    send(connection.session(), queue, ["old"], key="k")
+    session = connection.session(transacted=True)
+    consumer = session.consumer(queue)
+    assert bodies(take(consumer, 1)) == ["old"]
+    send(connection.session(), queue, ["new"], key="k")
+    session.producer(queue).send("seen the old one")
+    session.commit()
+    consumer.close()
+    assert bodies(drain(connection.session(), queue)) == ["new", "seen the old one"]
+
+
 def test_a_last_value_queue_keeps_the_newest_of_each_key(connection, queue):
     connection.destinations.create(queue, last_value=True)
     with connection.session() as session:
