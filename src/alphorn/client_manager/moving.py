@@ -40,7 +40,7 @@ Unseen = Sequence[tuple[int, list[int]]]  # subscription, positions that were to
 Report = tuple[Unseen, Unseen]  # what was never delivered, and what was lost
 Make = Callable[[int], AnyCommand]  # from the destination's number
 
-_OF_ONE_DESTINATION = frozenset((Acknowledge, Return, Unsubscribe, Purge, SetPolicy, DeleteDestination))
+_OF_ONE_DESTINATION = (Acknowledge, Return, Unsubscribe, Purge, SetPolicy, DeleteDestination)
 
 
 class Redirect:
@@ -288,9 +288,9 @@ class Moving:
 
     def has_refused(self, channel: int, sequence: int, command: AnyCommand) -> bool:
         """Whether a log refused a command, because the destination that it is about had left before."""
-        if not self._redirects or type(command) not in _OF_ONE_DESTINATION:
+        if not self._redirects or not isinstance(command, _OF_ONE_DESTINATION):
             return False
-        redirect = self._redirects.get(place_of(channel, command.destination))  # type: ignore[union-attr]
+        redirect = self._redirects.get(place_of(channel, command.destination))
         return redirect is not None and sequence > redirect.begun_at
 
     def on_departed(self, channel: int, frame: Departed) -> None:
