@@ -128,10 +128,37 @@ def test_a_refused_transaction_gives_back_what_is_prefetched_and_begins_anew(scr
     assert bodies(script.inbox) == [1, 2]
 
 
+def test_what_comes_to_a_consumer_that_leaves_with_its_transaction_goes_back_uncounted(script: Transacted) -> None:
+    bodies(script.inbox, 2)
+    script.core.close_inbox(script.inbox, script.answers.append)
+    script.said()
+    script.hear(delivered(script.inbox, 5, 2))
+    [back] = script.said()
+    assert isinstance(back, c.Return)
+    assert (back.positions, back.is_unseen) == ([5, 6], True)
+    script.hear(c.Done(back.request))
+    transactions.roll_back(script.core, script.session)
+    assert kinds(script.said()) == ["Recover", "CloseConsumer"]
+    script.hear(delivered(script.inbox, 7, 2))
+    assert script.said() == []
+
+
+def test_a_consumer_that_leaves_with_its_transaction_gets_nothing_on_another_stream_either(script: Transacted) -> None:
+    bodies(script.inbox, 2)
+    script.core.close_inbox(script.inbox, script.answers.append)
+    script.cut()
+    script.resolve()
+    again = script.said()
+    [consume] = [frame for frame in again if isinstance(frame, c.Consume)]
+    assert consume.held == [1, 4]  # what it gives back is repeated after this
+    assert again[-1] == c.Regulate(script.inbox.number, True)
+
+
 def test_a_consumer_closed_by_the_program_leaves_with_its_transaction(script: Transacted) -> None:
     bodies(script.inbox, 2)
     script.core.close_inbox(script.inbox, script.answers.append)
-    [back] = script.said()
+    regulate, back = script.said()
+    assert regulate == c.Regulate(script.inbox.number, True), "or it would get again what it gives back"
     assert isinstance(back, c.Return)
     assert (back.positions, back.is_unseen) == ([3, 4], True)
     frame = script.commit_frame()

@@ -187,8 +187,7 @@ class Core:
         for inbox in list(self._stirred.values()):
             if inbox.is_urgent or (with_wishes and inbox.has_wishes):
                 tell_wishes(inbox, self.request)
-                if (regulation := inbox.take_regulation()) is not None:
-                    self._output.append(encode(regulation))
+                self.regulate(inbox)
             if inbox.is_quiet:
                 self._stirred.pop(inbox.number, None)
         output, self._output = self._output, []
@@ -300,6 +299,11 @@ class Core:
     def browse(self, destination: str, make: Callable[[int], Browse], on_answer: OnBrowsed) -> None:
         """Looks at a page of a queue; one at a time."""
         self._browsing.begin(destination, make, on_answer, self.request).opener = self.opener
+
+    def regulate(self, inbox: Inbox) -> None:
+        """Says whether a consumer can use more, where the server does not know."""
+        if self.state is State.OPEN and (regulation := inbox.take_regulation()) is not None:
+            self._output.append(encode(regulation))
 
     @property
     def is_browsing(self) -> bool:
@@ -416,8 +420,8 @@ class Core:
         inbox = self._inboxes.get(frame.consumer)
         if frame.consumer == 0 and self._browsing.inbox is not None:
             inbox = self._browsing.inbox
-        if inbox is not None:
-            inbox.on_delivered(frame)
+        if inbox is not None and (unseen := inbox.on_delivered(frame)):
+            self.request(partial(return_unseen, inbox.number, unseen), lambda answer: None)
 
     def _on_lapsed(self, frame: Lapsed) -> None:
         """What came too late for the program goes back; what it has, it received in time."""

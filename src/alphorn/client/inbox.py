@@ -71,6 +71,7 @@ class Inbox:
         "in_hand",
         "is_blocked",
         "is_blocked_told",
+        "is_leaving",
         "is_open",
         "is_recovering",
         "mode",
@@ -91,6 +92,7 @@ class Inbox:
         self.destination = destination
         self.mode = mode
         self.is_open = True
+        self.is_leaving = False  # closed by the program, and there until its transaction is over
         self.failure: Error | None = None
         self.on_arrival: Callable[[], None] = lambda: None
         self.on_wish: Callable[[], None] = lambda: None  # there is something to tell the server
@@ -182,16 +184,15 @@ class Inbox:
         elif self._lazy_until <= now:
             self._lazy_until = 0.0
 
-    def on_delivered(self, frame: Delivered) -> None:
-        """Messages came; those that the program has already are dropped.
+    def on_delivered(self, frame: Delivered) -> list[int]:
+        """Messages came; those that the program has already are dropped. Gives those that nobody here wants any more.
 
         What comes while everything goes back has gone back as well: the server knows that it was on its way.
         """
+        last = frame.position + count_of(frame.blob) - 1
         if not self.is_open or self.is_recovering:
-            return
-        count = count_of(frame.blob)
+            return [frame.position, last] if self.is_leaving and not self.is_recovering else []
         blob = bytes(frame.blob)
-        last = frame.position + count - 1
         known = self.held.intersection(frame.position, last) + self.acknowledging.intersection(frame.position, last)
         known += self.acknowledged.intersection(frame.position, last)
         fresh = RangeSet([(frame.position, last)])
@@ -204,6 +205,7 @@ class Inbox:
         if fresh:
             self.on_stir()
             self.on_arrival()
+        return []
 
     def on_closed(self, error: Error) -> None:
         """The server gives no more; what is prefetched is gone as well."""
@@ -213,7 +215,7 @@ class Inbox:
 
     def close(self) -> None:
         """Takes nothing more and hands out nothing more."""
-        self.is_open = False
+        self.is_open = self.is_leaving = False
         self._arrivals.clear()
         self._weigh(-self._prefetched_bytes)
         self._unpacked = self._handed_count
@@ -356,11 +358,13 @@ class Inbox:
         return lapsed.flat()
 
     def let_go_unseen(self) -> list[int]:
-        """Takes nothing more; gives what was never handed to the program, which it holds no longer."""
+        """Takes nothing more, and is to get nothing; gives what was never handed out, which it holds no longer."""
         unseen = self.unseen()
         for first, last in unseen:
             self.held.remove(first, last)
         self.close()
+        self.is_leaving = self.is_blocked = True
+        self.on_stir()
         return unseen.flat()
 
     def take_recovery(self) -> tuple[list[int], list[int]] | None:
@@ -421,10 +425,10 @@ class Inbox:
         return Regulate(self.number, self.is_blocked)
 
     def _weigh(self, change: int) -> None:
-        """More or less is prefetched: between two marks the server is asked for no more."""
+        """More or less is prefetched: an open one asks the server for no more between two marks."""
         self._prefetched_bytes += change
         is_blocked = self._prefetched_bytes > (PREFETCHED_BYTES_LOW if self.is_blocked else PREFETCHED_BYTES_MAX)
-        if is_blocked is not self.is_blocked:
+        if self.is_open and is_blocked is not self.is_blocked:
             self.is_blocked = is_blocked
             self.on_stir()
             self.on_wish()

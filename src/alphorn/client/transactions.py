@@ -132,7 +132,7 @@ def drop_sent(session: SessionState) -> None:
 
 
 def postpone_closing(core: "Core", inbox: Inbox) -> bool:
-    """Whether a consumer must stay until its session's transaction is over; it hands out nothing more."""
+    """Whether a consumer must stay until its session's transaction is over; it gets and hands out nothing more."""
     session = core.sessions.get(inbox.session)
     transaction = session.transaction if session is not None else None
     if transaction is None or not (inbox.has_consumed or transaction.is_committing):
@@ -140,9 +140,12 @@ def postpone_closing(core: "Core", inbox: Inbox) -> bool:
     if inbox not in transaction.leaving:
         transaction.leaving.append(inbox)
         for part in list(inbox.joined.values()) if isinstance(inbox, PatternInbox) else [inbox]:
-            if unseen := part.let_go_unseen():
+            unseen = part.let_go_unseen()
+            core.regulate(part)  # first, or it would get again what it gives back
+            if unseen:
                 core.request(partial(return_unseen, part.number, unseen), lambda answer: None)
-        inbox.close()
+        if isinstance(inbox, PatternInbox):
+            inbox.close()
     return True
 
 
