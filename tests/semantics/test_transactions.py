@@ -57,7 +57,7 @@ def test_what_is_sent_is_there_when_it_is_committed_and_not_before(session, othe
     ]
 
 
-@pytest.mark.requirement("TX-3", "TX-4", "TX-13")
+@pytest.mark.requirement("TX-3", "TX-4")
 def test_what_is_received_comes_again_counted_when_it_is_rolled_back(session, other, queues):
     for queue in queues:
         send(other.session(), queue, ["one", "two"])
@@ -96,6 +96,44 @@ def test_messages_of_topics_are_part_of_transactions_too(connect, session, other
     subscriber.commit()
     assert is_quiet(consumer)
     assert look(other, queues[1]) == [["for one"]]
+
+
+def fill(connection, queue):
+    """Lets no transaction be done that sends there."""
+    connection.destinations.create(queue, max_length=1, overflow="reject")
+    send(connection.session(), queue, ["all there is room for"])
+
+
+@pytest.mark.requirement("TX-13")
+@pytest.mark.parametrize("is_refused", [False, True], ids=["by the program", "by a channel"])
+def test_of_a_rolled_back_transaction_nothing_is_delivered_and_what_it_consumed_comes_again(
+    connect, other, queues, topic, is_refused
+):
+    """Messages of a topic come again to their subscription, as JMS has it; those of a queue to whoever is there."""
+    work, full = queues
+    fill(other, full)
+    session = connect(client_id=topic).session(transacted=True)
+    subscribers = [session.consumer(topic, subscription="durable"), session.consumer(topic)]
+    worker = session.consumer(work)
+    waiting = [other.session().consumer(place) for place in (f"{topic}.out", f"{work}.out")]
+    send(other.session(), topic, ["headline", "more"])
+    send(other.session(), work, ["job"])
+    assert [bodies(take(consumer, 1)) for consumer in (*subscribers, worker)] == [["headline"]] * 2 + [["job"]]
+    for place in (f"{topic}.out", f"{work}.out", *([full] if is_refused else [])):
+        session.producer(place).send("never")
+    worker.close()
+    if is_refused:
+        with pytest.raises(alphorn.TransactionRolledBack, match="is full"):
+            session.commit()
+    else:
+        session.rollback()
+    for subscriber in subscribers:
+        assert [(m.body, m.delivery_count) for m in take(subscriber, 2)] == [("headline", 2), ("more", 1)]
+    [job] = take(other.session().consumer(work), 1)
+    assert (job.body, job.delivery_count) == ("job", 2)
+    session.commit()
+    assert [is_quiet(consumer) for consumer in (*subscribers, *waiting)] == [True] * 4
+    assert look(other, full) == [["all there is room for"]]
 
 
 @pytest.mark.requirement("TX-16", "TX-17")
@@ -167,6 +205,19 @@ def test_closed_producers_and_consumers_leave_with_their_transaction(session, ot
     session.commit()
     assert look(other, first, second) == [["two"], ["moved"]]
     assert bodies(drain(other.session(), first)) == ["two"]
+
+
+def test_what_a_closed_consumer_was_never_handed_goes_to_others_while_its_transaction_is_open(session, other, queues):
+    queue, _ = queues
+    send(other.session(), queue, ["one", "two"])
+    with session.consumer(queue) as consumer:
+        take(consumer, 1)
+    send(other.session(), queue, ["three"])
+    there = other.session().consumer(queue)
+    assert sorted((m.body, m.delivery_count) for m in take(there, 2)) == [("three", 1), ("two", 1)]
+    session.rollback()
+    [again] = take(there, 1)
+    assert (again.body, again.delivery_count) == ("one", 2)
 
 
 def test_a_consumer_that_the_server_closes_dooms_its_transaction(session, other, queues):
