@@ -9,7 +9,7 @@ import xxhash
 
 from alphorn.model.commands import CONNECTION_BYTES
 from alphorn.model.conversation import parts_of
-from alphorn.model.destinations import DEAD_MESSAGES, Destination, Policy, split_channel, temporary_prefix
+from alphorn.model.destinations import Destination, Policy, temporary_prefix
 
 _PREFIX_CHARACTERS = len(temporary_prefix(bytes(CONNECTION_BYTES)))
 
@@ -28,11 +28,9 @@ class Listed:
     def may_refuse(self) -> bool:
         """Whether a publish may be refused or postponed when it is in the log, so that only the primary can confirm it.
 
-        Temporary destinations vanish with their owner, which no command names; dead messages come from nobody's client.
+        Temporary destinations vanish with their owner, which no command names; to some of the system's nobody may send.
         """
-        if self.destination.is_temporary or split_channel(self.destination)[0].name == DEAD_MESSAGES:
-            return True
-        return self.policy.max_length > 0
+        return self.destination.is_temporary or self.destination.is_reserved or self.policy.max_length > 0
 
 
 class Directory:

@@ -1,6 +1,7 @@
 """Applies what concerns destinations as a whole: `CreateDestination`, `DeleteDestination`, `SetPolicy`, `Purge`.
 
-Names that begin with "_" are the system's; only those it knows can be created, by whomever needs them first.
+Names that begin with "_" are the system's; only those it knows can be created, by whomever needs them first, and then
+as the system has them.
 """
 
 from alphorn.message_manager.effects import Answer, Created, Effect, Gone
@@ -41,7 +42,7 @@ def create_destination(state: State, command: CreateDestination, place: int, eff
             raise InvalidDestination(f"{destination} has ended with its connection; ask for a new one there")
         _check_dead_letter(state, destination, command.policy)
         _check_count(state, command)
-        number = state.create(destination, command.policy, owner, effects).number
+        number = state.create(destination, SYSTEM.get(destination, command.policy), owner, effects).number
     elif owner and state.destinations[number].owner != owner:
         raise InvalidDestination(f"{destination} exists and is not this connection's; choose another name")
     effects.append(Answer(place, number))

@@ -7,6 +7,7 @@ full takes the messages it has room for, in order, and postpones the rest: their
 
 from collections.abc import Mapping
 
+from alphorn.message_manager.access import refusal_to_publish
 from alphorn.message_manager.burial import expire
 from alphorn.message_manager.effects import Answer, Arrived, Effect, Gone
 from alphorn.message_manager.noting import note, note_stored
@@ -20,9 +21,7 @@ from alphorn.message_manager.streaming import refusal_of_stream
 from alphorn.message_manager.topic import Subscription, Topic
 from alphorn.model.audit import AuditStage
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Publish, connection_of
-from alphorn.model.destinations import DEAD_MESSAGES
 from alphorn.model.errors import (
-    AccessDenied,
     Blocked,
     InvalidDestination,
     Moved,
@@ -72,7 +71,7 @@ def publish(state: State, command: Publish, place: int, effects: list[Effect]) -
                 effects.append(Answer(place, error=refusal[0], reason=refusal[1]))
             return
     if refusal is None:
-        refusal = refusal_of(state, command.destination, count - skip)
+        refusal = refusal_of(state, command.destination, count - skip, producer=key)
     is_streamed = bool(command.flags & Flag.STREAM)
     if is_streamed and refusal is None:
         refusal = refusal_of_stream(state, command)
@@ -135,14 +134,16 @@ def check_batch(command: Publish) -> None:
         raise PeerViolation(f"a batch says {count} messages and holds {count_of(command.blob)}; it was not taken")
 
 
-def refusal_of(state: State, number: int, count: int, consumed: Consumed = _NOTHING) -> Refusal | None:
-    """Why a destination does not take so many messages now, where these are consumed before."""
+def refusal_of(
+    state: State, number: int, count: int, consumed: Consumed = _NOTHING, *, producer: bytes
+) -> Refusal | None:
+    """Why a destination does not take so many messages of a producer now, where these are consumed before."""
     destination = state.destinations.get(number)
     if destination is None:
         reason = f"there is no destination {number} any more; look up its name again"
         return InvalidDestination.__name__, reason
-    if destination.destination.name == DEAD_MESSAGES:
-        return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
+    if (denied := refusal_to_publish(destination.destination, producer)) is not None:
+        return denied
     policy = destination.policy
     if policy.max_length and policy.overflow == "reject" and count > _room(state, destination, consumed):
         return Blocked.__name__, f"{_fullness(destination, state.occupied(destination))}; send when some were consumed"

@@ -154,7 +154,7 @@ def _check_left(state: State, writer: Writer, command: PublishStaged) -> None:
 
 
 def _check_destination(state: State, number: int, count: int) -> None:
-    refusal = refusal_of(state, number, count)
+    refusal = refusal_of(state, number, count, producer=b"")  # whatever a writer calls itself, it is no node
     if refusal is not None:
         error, reason = refusal
         raise getattr(errors, error)(reason)

@@ -5,12 +5,12 @@ nothing. A fragment that does not continue its body is refused for good, and the
 still has under way is refused as well, so nothing is ever put together from parts of two attempts.
 """
 
+from alphorn.message_manager.access import refusal_to_publish
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.producers import Refusal
 from alphorn.message_manager.state import State
 from alphorn.model.commands import CONNECTION_BYTES, COUNTER_MAX, Abandon, Fragment, Publish
-from alphorn.model.destinations import DEAD_MESSAGES
-from alphorn.model.errors import AccessDenied, InvalidDestination, Moved, PeerViolation, Unavailable
+from alphorn.model.errors import InvalidDestination, Moved, PeerViolation, Unavailable
 from alphorn.model.messages import FRAGMENT_BYTES_MAX, headers_of
 
 PLACES_MAX = 256  # in one answer
@@ -108,8 +108,8 @@ def _refusal(state: State, command: Fragment) -> Refusal | None:
     if destination is None:
         reason = f"there is no destination {command.destination} any more; look up its name again"
         return InvalidDestination.__name__, reason
-    if destination.destination.name == DEAD_MESSAGES:
-        return AccessDenied.__name__, f"{destination.destination} takes dead messages only; send to another queue"
+    if (denied := refusal_to_publish(destination.destination, command.producer)) is not None:
+        return denied
     if command.destination in state.moves.leaving:
         return Unavailable.__name__, f"{destination.destination} is on its way to another channel; send it again later"
     if command.index == 0:

@@ -195,7 +195,7 @@ def _check(state: State, members: Members, *, is_thorough: bool = False) -> None
                 raise PeerViolation("bodies that come in fragments are not part of transactions")
             sent[member.destination] += member.count
             found, count = state.destinations.get(member.destination), sent[member.destination]
-            refusal = refusal_of(state, member.destination, count, consumed.counts)
+            refusal = refusal_of(state, member.destination, count, consumed.counts, producer=member.producer)
             if refusal is not None or found is None:
                 raise TransactionRolledBack(refusal[1] if refusal else "the destination is gone")
             if count > room_of(state, found, consumed.counts):
