@@ -49,7 +49,7 @@ class Meeting:
         self.said: dict[int, list[ServerFrame]] = {}
         self.hung: dict[int, str] = {}
         self.streams = 0
-        self._epoch = 1
+        self._epochs = [1] * channels
         for channel, replicas in enumerate(self.replicas):
             replicas[0].manager.receive(back.Promoted(1, replicas[0].origin, ()), self.now)
             self._link(channel)
@@ -125,9 +125,9 @@ class Meeting:
         """The backup of a channel becomes its primary, and hears of everything anew."""
         primary, backup = self.replicas[channel]
         self.replicas[channel] = [backup, primary]
-        self._epoch += 1
-        primary.manager.receive(back.Demoted(self._epoch), self.now)
-        backup.manager.receive(back.Promoted(self._epoch, backup.origin, (ORIGIN,)), self.now)
+        self._epochs[channel] += 1
+        primary.manager.receive(back.Demoted(self._epochs[channel]), self.now)
+        backup.manager.receive(back.Promoted(self._epochs[channel], backup.origin, (ORIGIN,)), self.now)
         self.settle()
 
     def commit_other(self, channel: int, *wanted: AnyCommand, epoch: int = 0) -> None:
@@ -193,8 +193,8 @@ class Meeting:
         sequence = len(self.entries[channel]) + 1
         self.entries[channel][sequence] = payload
         for replica in self.replicas[channel]:
-            replica.manager.receive(back.Committed(sequence, origin, payload, self._epoch), self.now)
-        self.manager.receive(front.Committed(channel, sequence, handle, payload, self._epoch), self.now)
+            replica.manager.receive(back.Committed(sequence, origin, payload, self._epochs[channel]), self.now)
+        self.manager.receive(front.Committed(channel, sequence, handle, payload, self._epochs[channel]), self.now)
 
     # --- what must be so, whatever was said ---
 

@@ -32,7 +32,7 @@ TASK_SHARE = 0.3  # of steps in which the next task begins
 MOVE_SHARE = 0.03  # of steps in which somebody wants a destination on another channel,
 FREE_SHARE = 0.8  # and of times in which what was staged was let go, so that it can
 UNLUCKY_SHARE = 0.75  # of jobs that are ever overtaken,
-OVERTAKEN_SHARE = 0.7  # and of their publications of a batch that another run began, where destinations moved since
+OVERTAKEN_SHARE = 0.7  # and of their batches that another run began, and whose destinations have moved since
 LATE_SHARE = 0.05  # of steps in which something comes that was asked before
 SAID_MAX = 6  # requests of each kind that may come once more
 PARTITIONS_MAX = 3
@@ -73,8 +73,7 @@ class Publication(msgspec.Struct, eq=False):
     is_hasty: bool
     waiting: list[Attempt] = []  # tasks that have not begun, in their order
     is_asked: bool = False
-    is_overtaken: bool = False
-    is_held: bool = False  # until that has happened
+    is_held: bool = False  # until words of an earlier run were heard
     left: list[int] = []  # channels that have not answered yet
 
     @property
@@ -140,6 +139,7 @@ class StagingClient(ClientLife):
         self._channels = channels  # between which its destinations are moved
         self._mishaps = mishaps
         self._is_unlucky = mishaps.random() < UNLUCKY_SHARE
+        self._overtaken = -1  # batch that was or could have been
         self._book = book
         self._staging_book = staging_book
         self._batch = 0
@@ -355,13 +355,16 @@ class StagingClient(ClientLife):
 
         What is staged for them is nowhere then, and the channel where they were may have published the batch.
         """
-        if self.is_calm or publication.is_asked or publication.is_overtaken or not self._is_unlucky:
+        if self.is_calm or publication.is_asked or self._overtaken == self._batch or not self._is_unlucky:
             return publication.is_held
         homes = publication.homes
         moved = sorted(name for name, home in self._missing.items() if homes.get(name, home) != home)
-        if not moved or self._mishaps.random() >= OVERTAKEN_SHARE:
+        if not moved:
             return False
-        publication.is_overtaken = publication.is_held = True
+        self._overtaken = self._batch
+        if self._mishaps.random() >= OVERTAKEN_SHARE:
+            return False
+        publication.is_held = True
         self._given_up.add(self._batch)
         home = homes[self._mishaps.choice(moved)]
         names = [name for name in moved if homes[name] == home]
