@@ -117,8 +117,8 @@ class Meeting:
 
     def lose_primary(self, channel: int) -> None:
         """A channel has none, until `take_over`."""
-        self._epoch += 1
-        self.replicas[channel][0].manager.receive(back.Demoted(self._epoch), self.now)
+        self._epochs[channel] += 1
+        self.replicas[channel][0].manager.receive(back.Demoted(self._epochs[channel]), self.now)
         self.settle()
 
     def take_over(self, channel: int) -> None:

@@ -89,6 +89,7 @@ def test_a_session_that_waits_for_a_full_queue_sends_to_another_and_receives(clu
         going_on = session.producer(free, on_block="raise")
         receipts = stuck.send_many([bytes(LARGE)] * (2 * WINDOW_BYTES // LARGE))
         until(lambda: connection.status() and stuck.is_blocked())
+        until(lambda: connection.status() and not going_on.is_blocked())  # so much at once may wait for the log first
         waiting = Call(lambda: stuck.send("last"))
         await_waiting(connection)
         for number in range(20):

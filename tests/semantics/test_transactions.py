@@ -128,7 +128,10 @@ def test_of_a_rolled_back_transaction_nothing_is_delivered_and_what_it_consumed_
     else:
         session.rollback()
     for subscriber in subscribers:
-        assert [(m.body, m.delivery_count) for m in take(subscriber, 2)] == [("headline", 2), ("more", 1)]
+        came = [(m.body, m.delivery_count) for m in take(subscriber, 2)]
+        if is_refused:  # what comes back from the log may come behind what was here already
+            came.sort()
+        assert came == [("headline", 2), ("more", 1)]
     [job] = take(other.session().consumer(work), 1)
     assert (job.body, job.delivery_count) == ("job", 2)
     session.commit()

@@ -24,7 +24,8 @@ def _acknowledged(*said: AnyCommand) -> list[tuple[int, int]]:
     watch = Watch()
     book = Book(watch)
     for sequence, command in enumerate(said, 1):
-        output: Any = SimpleNamespace(sequence=sequence, payload=encode_entry(Entry([command])))
+        assignment = SimpleNamespace(epoch=1)
+        output: Any = SimpleNamespace(sequence=sequence, assignment=assignment, payload=encode_entry(Entry([command])))
         for callback in watch.delivered:
             callback(SimpleNamespace(), output)  # type: ignore[arg-type]
     return list(book.acknowledged.get(CONSUMER, ()))
