@@ -8,7 +8,7 @@ imports it.
 import ast
 from pathlib import PurePath
 
-PURE = frozenset({"bus", "message_manager", "client_manager", "cluster", "gateway", "doors"})
+PURE = frozenset({"bus", "message_manager", "client_manager", "gateway", "doors", "message_server"})
 PACKAGE = ""  # alphorn/__init__.py itself: the version, and the names users import
 DISCOVERED = "pyspark_alphorn"  # the package beside alphorn by which Spark finds the room spark
 

@@ -23,6 +23,12 @@ relative to the file.
     clients = "10.0.0.3:7700"           # where clients reach it
     http = "10.0.0.3:80"                # the same inside of a WebSocket; leave out for none
     witness = "10.0.0.3:7730"           # hosts a commit server of each channel; leave out for none
+
+    [[nodes]]
+    name = "ms1"
+    kind = "message_server"
+    process = "front-1"                 # nodes with the same word here run in one process
+    internal = "10.0.0.3:7820"          # where nodes, and programs that join, keep their internal connections
 """
 
 from pathlib import Path
@@ -38,12 +44,13 @@ from alphorn.model.fitting import fit
 from alphorn.model.messages import BATCH_BYTES_MAX
 
 SERVER = Role.SEQUENCER | Role.DATA | Role.COMMIT | Role.CHECKPOINT
-NodeKind = Literal["message_manager", "client_manager", "witness"]
-START_ORDER = ("witness", "message_manager", "client_manager")
+NodeKind = Literal["message_manager", "client_manager", "witness", "message_server"]
+START_ORDER = ("message_server", "witness", "message_manager", "client_manager")
 NEEDED = {
     "message_manager": ("channel", "bus", "link"),
     "client_manager": ("clients",),
     "witness": ("witness",),
+    "message_server": ("internal",),
 }
 LogPlace = Literal["file", "standard_error"]
 BackupPolicy = Literal["", "optimistic", "optimum", "conservative"]
@@ -107,6 +114,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     http: str = ""  # "host:port" where the same is to be had inside of a WebSocket; empty for nowhere
     hosts: tuple[str, ...] = ()  # addresses of a Client Manager on the buses that it is on; else that of `clients`
     witness: str = ""  # "host:port" of a Client Manager's commit server; one port more for each further channel
+    internal: str = ""  # "host:port" of a message server's internal connections
     session_bytes_max: int = 16 << 20  # of a Client Manager: what one session has sent and is not yet confirmed
     consumer_bytes_max: int = 4 << 20  # of a Client Manager: what is on its way to one client that does not take it
 
@@ -158,6 +166,11 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def client_managers(self) -> list[NodeTable]:
         """All Client Managers."""
         return [node for node in self.nodes if node.kind == "client_manager"]
+
+    @property
+    def message_servers(self) -> list[NodeTable]:
+        """All message servers, in the order in which they are preferred."""
+        return [node for node in self.nodes if node.kind == "message_server"]
 
     def group(self, number: int) -> GroupConfig:
         """What the members of a channel's group agree on."""

@@ -37,8 +37,14 @@ KINDS = {  # imported when a process runs one
     "message_manager": "alphorn.node.message_manager:MessageManagerNode",
     "client_manager": "alphorn.node.client_manager:ClientManagerNode",
     "witness": "alphorn.node.witness:WitnessNode",
+    "message_server": "alphorn.node.message_server:MessageServerNode",
 }
-STOP_ORDER = ("client_manager", "message_manager", "witness")  # so that nothing clients ordered is left unanswered
+STOP_ORDER = (
+    "client_manager",
+    "message_manager",
+    "witness",
+    "message_server",
+)  # so that nothing clients ordered is left unanswered
 
 _log = logging.getLogger("alphorn.node.main")  # also when it is the main module
 _decode_word: Callable[[bytes], NodeWord] = msgspec.json.Decoder(NodeWord).decode
