@@ -1,6 +1,7 @@
 """`alphorn bench log`: measures the log on this machine, beside a yardstick that does the same with the least code.
 
-`alphorn bench failover` (cli/failover.py) measures how long a killed primary is missed.
+`alphorn bench failover` (cli/failover.py) measures how long a killed primary is missed, `alphorn bench processes`
+(cli/bench_processes.py) messages between work processes.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from alphorn.cli import bench_messages
+from alphorn.cli import bench_messages, bench_processes
 from alphorn.cli.failover import failover
 from alphorn.cli.measuring import check_directory, describe_machine, show_progress, show_verdict, temporary_folder
 from alphorn.testing.limit import LimitResult, run_limit
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
     bench.command("log")(log)
     bench.command("messages")(bench_messages.messages)
     bench.command("failover")(failover)
+    bench.command("processes")(bench_processes.processes)
     app.add_typer(bench, name="bench")
 
 
