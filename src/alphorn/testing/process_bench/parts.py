@@ -3,14 +3,13 @@ found.
 
     python -m alphorn.testing.process_bench.parts PART ARGUMENTS
 
-`server` is a message server as a node runs it. `relay` is the yardstick: it passes frames from one connection to
+`relay` is the yardstick: it passes frames from one connection to
 another and does nothing else. The others are work processes, or the two ends of the yardstick.
 """
 
 import asyncio
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,11 +18,9 @@ from typing import Any
 
 import uvloop
 
-from alphorn.io.cluster_file import ClusterFile, NodeTable
 from alphorn.io.streams import FrameStream
 from alphorn.io.work_process import Given, WorkProcessRunner
 from alphorn.model.internal import PROGRAM, Row
-from alphorn.node.message_server import MessageServerNode
 
 RUN_BYTES = 16
 JOIN_S = 30.0
@@ -39,26 +36,9 @@ def say(**found: object) -> None:
     print(json.dumps(found), flush=True)
 
 
-def file_of(servers: Servers) -> ClusterFile:
-    """A cluster of message servers alone, which no cluster is: just what their nodes need."""
-    nodes = tuple(NodeTable(name=name, kind="message_server", internal=address) for name, address in servers)
-    return ClusterFile(name="bench", directory="", channels=(), nodes=nodes)
-
-
 async def until_told() -> None:
     """Waits for the end of standard input, or a line."""
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-
-
-async def server(servers: Servers, name: str) -> None:
-    """One message server, until told to end."""
-    node = MessageServerNode(file_of(servers), name, founding=False)
-    await node.start()
-    say(ready=os.getpid())
-    await until_told()
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    await node.stop()
-    say(cpu_s=used.ru_utime + used.ru_stime)
 
 
 async def join(servers: Servers, name: str, others: int = 0) -> WorkProcessRunner:
@@ -220,7 +200,6 @@ async def caller(address: str, size: int, count: int, window: int) -> None:
 
 
 PARTS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
-    "server": server,
     "listeners": listeners,
     "sender": sender,
     "relay": relay,
