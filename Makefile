@@ -14,7 +14,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath .))
 .PHONY: $(READY)
 endif
 
-.PHONY: help run test check format sim mutants chaos transfers sparkchaos bench requirements docs setup
+.PHONY: help run test check format sim mutants chaos transfers servers sparkchaos bench requirements docs setup
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ chaos: $(READY) ## real processes, killed and restarted under load: make chaos M
 
 transfers: $(READY) ## transactions while nodes die at every step of one: make transfers TRANSFERS=1000
 	@$(BIN)/alphorn chaos --transfers $(TRANSFERS)
+
+servers: $(READY) ## kill message servers while work processes tell each other things: make servers KILLS=100
+	@$(BIN)/alphorn chaos --servers --kills $(KILLS)
 
 sparkchaos: $(READY) ## kill drivers, workers and primaries under a Spark job: make sparkchaos KILLS=100
 	@$(BIN)/python -m tests.spark.chaos --kills $(KILLS)

@@ -20,11 +20,14 @@ from alphorn.cli.failover import print_cluster_result
 from alphorn.model.errors import Misuse
 from alphorn.testing.chaos import ChaosResult, Fault, kill_primaries, mix_faults
 from alphorn.testing.cluster_chaos import ClusterChaosResult, kill_in_turn, mix_cluster_faults
+from alphorn.testing.process_chaos import ProcessChaosResult, kill_servers
 from alphorn.testing.transfer_chaos import CRASH_POINTS, TransferChaosResult, run_transfers
 from alphorn.testing.transfer_chaos import KILLS as TRANSFER_KILLS
 
 KILLS = 50
 TARGET_OUTAGE_S = 1.0
+
+AnyResult = ChaosResult | ClusterChaosResult | TransferChaosResult | ProcessChaosResult
 
 
 def register(app: typer.Typer) -> None:
@@ -57,6 +60,9 @@ def chaos(
             "that take the step kill themselves.",
         ),
     ] = 0,
+    servers: Annotated[
+        bool, typer.Option("--servers", help="Message servers under work processes that tell each other things.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Of the choice of faults; timing is the machine's own.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep stores and logs in any case.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Let members log every step of the protocol.")] = False,
@@ -67,13 +73,17 @@ def chaos(
         raise Misuse("nodes of a whole cluster do not trace the protocol; leave --trace or --cluster out")
     if transfers and (cluster or minutes or trace):
         raise Misuse("transfers have a cluster and kills of their own; leave --cluster, --minutes and --trace out")
+    if servers and (cluster or minutes or trace or transfers):
+        raise Misuse("message servers are killed by themselves; leave all but --kills and --seed out beside --servers")
     if together and not cluster:
         raise Misuse("--together is about a whole cluster; add --cluster")
     console = Console(stderr=as_json)
     drawn = seed if seed is not None else random.SystemRandom().getrandbits(32)
-    result: ChaosResult | ClusterChaosResult | TransferChaosResult
+    result: AnyResult
     with _folder(console, "mm1/log" if cluster or transfers else "primary", keep=keep) as directory:
-        if transfers:
+        if servers:
+            result = _run_servers(console, directory, kills=kills or KILLS, seed=drawn)
+        elif transfers:
             result = _run_transfers(console, directory, transfers=transfers, kills=kills, seed=drawn)
         elif cluster:
             result = _run_cluster(console, directory, kills=kills, minutes=minutes, seed=drawn, together=together)
@@ -106,13 +116,15 @@ def _folder(console: Console, store: str, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(directory)
 
 
-def _tell(console: Console, result: ChaosResult | ClusterChaosResult | TransferChaosResult, *, as_json: bool) -> None:
+def _tell(console: Console, result: AnyResult, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(result).decode())
     elif isinstance(result, ClusterChaosResult):
         print_cluster_result(console, result)
     elif isinstance(result, TransferChaosResult):
         _print_transfers(console, result)
+    elif isinstance(result, ProcessChaosResult):
+        _print_servers(console, result)
     else:
         _print(console, result)
 
@@ -142,6 +154,25 @@ def _run_cluster(
 def _run_transfers(console: Console, directory: Path, *, transfers: int, kills: int, seed: int) -> TransferChaosResult:
     with _progress(console, total=len(CRASH_POINTS)) as step:
         return run_transfers(directory, transfers=transfers, kills=kills or TRANSFER_KILLS, seed=seed, step=step)
+
+
+def _run_servers(console: Console, directory: Path, *, kills: int, seed: int) -> ProcessChaosResult:
+    with _progress(console, total=kills) as step:
+        return asyncio.run(kill_servers(directory, kills=kills, seed=seed, step=step))
+
+
+def _print_servers(console: Console, result: ProcessChaosResult) -> None:
+    said = f"{result.told} messages to one process and {result.told_others} to all others"
+    console.print(
+        f"{result.kills} kills of message servers in {result.seconds:.0f} s; acknowledged: {said}; {result.received} "
+        f"received, {result.unknown} of unknown outcome; nobody waited longer than {result.longest_s:.2f} s",
+        soft_wrap=True,
+    )
+    for fault in result.faults:
+        console.print(f"[red]{fault}[/]", soft_wrap=True)
+    if not result.faults:
+        text = "[green]all is well:[/] everything acknowledged arrived once, and in each sender's order"
+        console.print(text, soft_wrap=True)
 
 
 @contextmanager

@@ -127,7 +127,7 @@ class MessageServer:
             "connections": sum(process.connection is not None for process in self._roster),
             "speakers": sum(process.speaks_here for process in self._roster),
             "peer": self._settings.peer if self._peer_run else "",
-            "queued": sum(process.mailbox.count for process in self._roster),
+            "queued": sum(len(process.mailbox) for process in self._roster),
             "queued_bytes": self._exchange.bytes,
             "claims": len(self._claims),
             "exchange": self._exchange.describe(),
@@ -136,7 +136,7 @@ class MessageServer:
                     "kind": process.row.kind,
                     "here": process.connection is not None,
                     "at_peer": process.is_at_peer,
-                    "waiting": process.mailbox.count,
+                    "waiting": len(process.mailbox),
                     "missed": process.missed,
                 }
                 for process in self._roster
@@ -432,8 +432,6 @@ class MessageServer:
                 self._end_quietly(process, now)
             else:
                 self._depart(process, now)
-                if process.connection is not None:
-                    self._exchange.give_out(process)
 
     def _end_quietly(self, process: Process, now: float) -> None:
         """The peer knows that it has ended, and has said so to everybody; here it is no news."""

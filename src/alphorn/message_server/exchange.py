@@ -4,10 +4,12 @@ Rules, on which the promise rests that nothing acknowledged is lost, doubled or 
 
 - A sender keeps what it said until it is `Settled`: everybody whom it concerned has it, or has ended. When its server
   dies it says all of that again, in order, through the other one, before anything new.
-- So whatever connection a receiver hears a sender by, what it does not have comes there in order. It takes of each
-  sender what has a higher number than all before, and confirms the rest too.
-- What concerns many is held by both servers, and `Taken` as soon as it is: from then on its sender may die. A copy of
-  the peer's is given out here when the receiver is not there; whatever is given out takes along all before it.
+- So on whatever connection a receiver hears a sender, what it does not have comes there in order. It takes of each lane
+  of a sender (what is for it alone, what is for all) what has a higher number than all before, and confirms the rest.
+- What is for many is held by both servers, and `Taken` as soon as it is: from then on its sender may die. A server does
+  not give out what it only holds: the sender says it there too when it turns to that server. Only where the sender is
+  gone, and so is the server it spoke through, is a copy all there is, and given out.
+- A process that the other server alone reaches is given everything by that one: it is delegated, in order.
 - A message to one process is acknowledged by that process alone.
 """
 
@@ -21,9 +23,7 @@ from alphorn.message_server.roster import Process, Roster
 from alphorn.message_server.settings import Limits
 from alphorn.model.errors import Blocked, Misuse, UnknownOutcome
 from alphorn.model.events import Event
-from alphorn.model.internal import OTHERS, Failed, Heard, Hold, Missed
-
-NOBODY = -1  # the connection of a sender that is a server itself
+from alphorn.model.internal import OTHERS, Failed, Hold, Key, Missed
 
 
 class Exchange:
@@ -45,7 +45,7 @@ class Exchange:
         self._roster = roster
         self._limits = limits
         self._mail = mail
-        self._messages: dict[tuple[bytes, int], Message] = {}
+        self._messages: dict[Key, Message] = {}
         self._unclaimed: dict[str, Mailbox] = {}  # for nodes that have not come yet
         self._lapsed: OrderedDict[bytes, tuple[Process, int]] = OrderedDict()  # who was away too long, what it missed
         self._is_peer_there = False
@@ -81,10 +81,10 @@ class Exchange:
             self._fail(sender, number, Misuse(f"no process is named {to!r}; there are {there}"))
         elif self._is_full(box, message):
             who = f"{to} does not read" if target is not None and target.is_reachable else f"{to} is away"
-            reason = f"{who}, and {box.count} messages of {box.bytes >> 10} KiB wait for it; say it later"
+            reason = f"{who}, and {len(box)} messages of {box.bytes >> 10} KiB wait for it; say it later"
             self._fail(sender, number, Blocked(reason))
         elif target is None:
-            box.push(message)
+            box.push(message, is_active=True)
             self._keep(message)
         else:
             self._give(message, [target])
@@ -97,12 +97,14 @@ class Exchange:
         is_new = self.recent.add(event)
         self._give(message, [process for process in self._roster if is_new and process.wants(event.kind)])
 
-    def confirm(self, process: Process, heard: Iterable[Heard]) -> None:
-        """A process has what these senders said, each through a number."""
-        for run, through in heard:
-            for message in process.mailbox.confirm(run, through):
+    def confirm(self, process: Process, heard: Iterable[tuple[bytes, int, int]]) -> None:
+        """A process has what these senders said to it alone, and to all, each through a number."""
+        for run, alone, for_all in heard:
+            box = process.mailbox
+            had = box.confirm(run, alone, is_for_all=False) + box.confirm(run, for_all, is_for_all=True)
+            for message in had:
                 if message.is_copied or message.is_at_peer:
-                    self._mail.release(process.run, run, message.number)
+                    self._mail.release(process.run, *message.key)
                 self._strike(message, process)
         self._tell_missed(process)
 
@@ -124,22 +126,23 @@ class Exchange:
                 event=frame.event,
                 is_own=False,
             )
-        message.is_at_peer = True
+        message.is_at_peer, message.is_own_at_peer = True, frame.is_own
+        delegated = set(frame.delegated)
         for run in frame.recipients:
             process = self._roster.of_run(run)
             if process is None:  # it has ended, as far as anybody here knows
                 self._mail.release(run, *key)
-            elif run in message.waiting or self._is_full(process.mailbox, message):
+            elif run not in message.waiting and self._is_full(process.mailbox, message):
                 continue
-            elif not self._put(message, process):
+            elif not self._put(message, process, is_active=run in delegated):
                 self._mail.release(run, *key)
+            elif run in delegated:
+                self.give_out(process)
         if message.waiting:
             self._keep(message)
         self._mail.held(*key)
-        for run in message.waiting:
-            self._give_out_if_alone(self._roster.of_run(run))
 
-    def held(self, items: Iterable[Heard]) -> None:
+    def held(self, items: Iterable[Key]) -> None:
         """The peer has these too."""
         for key in items:
             message = self._messages.get(key)
@@ -149,27 +152,37 @@ class Exchange:
 
     def release(self, items: Iterable[tuple[bytes, bytes, int]]) -> None:
         """These recipients have it from the peer."""
-        for recipient, run, through in items:
+        for recipient, run, number in items:
             process = self._roster.of_run(recipient)
-            if process is None:
-                continue
-            for message in process.mailbox.confirm(run, through):
+            message = process.mailbox.remove((run, number)) if process is not None else None
+            if process is not None and message is not None:
                 self._strike(message, process)
 
     # --- who comes and goes ---
 
     def on_peer(self, *, is_there: bool) -> None:
-        """The peer is there, and gets all that it is to hold; or it is gone, and what it gave out is given out here."""
+        """The peer is there, and gets all that it is to hold; or it is gone, and so is what was said there alone."""
         self._is_peer_there = is_there
         for message in list(self._messages.values()):
-            message.is_at_peer = message.is_copied = False
+            message.is_at_peer = message.is_copied = message.is_own_at_peer = False
             if is_there and message.to == OTHERS:
                 self._copy(message)
             else:
                 self._tell_if_safe(message)
         if not is_there:
-            for process in self._roster:
-                self.give_out(process)
+            for run in {message.run for message in self._messages.values() if not message.is_own}:
+                self.on_silent(run)
+
+    def on_silent(self, run: bytes) -> None:
+        """A sender may be gone: what is held of it, and was said to no server that is there, is given out here."""
+        sender = self._roster.of_run(run)
+        if sender is not None and not sender.is_down:
+            return
+        for process in self._roster:
+            for message in process.mailbox.of_sender(run):
+                if not message.is_own_at_peer:
+                    process.mailbox.activate(message.key)
+            self.give_out(process)
 
     def on_known(self, process: Process) -> bool:
         """A process is new here: what waits for its name is for it. Whether what it missed was counted."""
@@ -178,7 +191,7 @@ class Exchange:
         box = self._unclaimed.pop(process.row.name, None)
         if box is not None:
             for message in box.empty():
-                self._put(message, process)
+                self._put(message, process, is_active=True)
         return was_counted
 
     def on_connected(self, process: Process) -> None:
@@ -196,23 +209,24 @@ class Exchange:
         """It has been away for a while: nobody waits any longer to hear that it has something."""
         for message in process.mailbox.messages():
             self._tell_if_safe(message)
+        self.on_silent(process.run)
 
     def on_ended(self, process: Process, *, heir: Process | None = None, has_lapsed: bool = False) -> None:
         """It is over. What was said to its name and not given out goes to its heir, another run of that name."""
         if has_lapsed:
-            self._lapsed[process.run] = process, process.missed + process.mailbox.count
+            self._lapsed[process.run] = process, process.missed + len(process.mailbox)
             if len(self._lapsed) > self._limits.lapsed:
                 self._lapsed.popitem(last=False)
         for message in process.mailbox.messages():
-            goes_on = heir is not None and message.to and not (message.is_copied or message.is_at_peer)
-            if goes_on and not process.mailbox.was_sent(message):
-                assert heir is not None
-                self._put(message, heir)
+            goes_on = message.is_own and message.to and not (message.is_copied or message.is_at_peer)
+            if heir is not None and goes_on and not process.mailbox.was_sent(message.key):
+                self._put(message, heir, is_active=True)
             elif message.to:
                 reason = f"{message.to} ended before it said that it has the message; ask it, or say it again"
                 self._fail_message(message, UnknownOutcome(reason))
             self._strike(message, process)
         process.mailbox.empty()
+        self.on_silent(process.run)
 
     def give_out(self, process: Process | None) -> None:
         """Says to a process all that waits for it and was not said on its connection."""
@@ -231,8 +245,15 @@ class Exchange:
         if message.is_taken or message.is_at_peer:
             message.is_taken = False
             self._tell_if_safe(message)
+        delegated = []
         for run in message.waiting:
-            self.give_out(self._roster.of_run(run))
+            process = self._roster.of_run(run)
+            if process is not None:
+                process.mailbox.activate(key)
+                self.give_out(process)
+                delegated += [process] if self._is_peers(process) else []
+        if delegated:
+            self._copy(message)
         return True
 
     def _give(self, message: Message, recipients: list[Process]) -> None:
@@ -241,7 +262,7 @@ class Exchange:
             if self._is_full(process.mailbox, message):
                 self._miss(process)
             else:
-                self._put(message, process)
+                self._put(message, process, is_active=True)
         if message.to == OTHERS:
             for process, missed in list(self._lapsed.values()):
                 if message.event is None or process.wants(message.event.kind):
@@ -252,15 +273,15 @@ class Exchange:
                 return
         else:
             self._keep(message)
-        if message.to == OTHERS or any(process.connection is None and process.is_at_peer for process in recipients):
+        if message.to == OTHERS or any(map(self._is_peers, recipients)):
             self._copy(message)
         for process in recipients:
             self.give_out(process)
         self._tell_if_safe(message)
 
-    def _put(self, message: Message, process: Process) -> bool:
-        """Lets it wait for this process, unless that has been given what its sender said after it."""
-        if not process.mailbox.push(message):
+    def _put(self, message: Message, process: Process, *, is_active: bool) -> bool:
+        """Lets it wait for this process, unless that has it, or what its sender said after it."""
+        if not process.mailbox.push(message, is_active=is_active):
             return False
         message.waiting.add(process.run)
         return True
@@ -272,27 +293,32 @@ class Exchange:
 
     def _copy(self, message: Message) -> None:
         """The peer is to hold it too, and to give it to whom it alone reaches."""
-        if self._is_peer_there:
-            recipients = sorted(message.waiting)
-            self._mail.tell_peer(
-                Hold(
-                    message.sender,
-                    message.run,
-                    message.number,
-                    message.to,
-                    recipients,
-                    message.body,
-                    message.event,
-                )
+        if not self._is_peer_there:
+            return
+        waiting = [self._roster.of_run(run) for run in sorted(message.waiting)]
+        delegated = [process.run for process in waiting if process is not None and self._is_peers(process)]
+        self._mail.tell_peer(
+            Hold(
+                message.sender,
+                message.run,
+                message.number,
+                message.to,
+                sorted(message.waiting),
+                delegated if message.is_own else [],
+                message.is_own,
+                message.body,
+                message.event,
             )
-            message.is_copied = True
+        )
+        message.is_copied = True
 
-    def _give_out_if_alone(self, process: Process | None) -> None:
-        if process is not None and not process.is_at_peer:
-            self.give_out(process)
+    @staticmethod
+    def _is_peers(process: Process) -> bool:
+        """Whether the peer alone reaches it."""
+        return process.connection is None and process.is_at_peer
 
     def _is_full(self, box: Mailbox, message: Message) -> bool:
-        return box.count >= self._limits.mailbox_items or box.bytes + message.size > self._limits.mailbox_bytes
+        return len(box) >= self._limits.mailbox_items or box.bytes + message.size > self._limits.mailbox_bytes
 
     def _box_of_node(self, name: str) -> Mailbox | None:
         return self._unclaimed.setdefault(name, Mailbox()) if self._roster.is_node(name) else None

@@ -1,7 +1,7 @@
 """What one turn has to say: many small answers to one connection become one frame."""
 
 from alphorn.message_server.machine import Hang, Log, Output, Part, Tell, TellPeer
-from alphorn.model.internal import Heard, Held, PeerFrame, Release, ServerFrame, Settled, Taken
+from alphorn.model.internal import Held, Key, PeerFrame, Release, ServerFrame, Settled, Taken
 
 
 class MailTurn:
@@ -13,7 +13,7 @@ class MailTurn:
         self._outputs: list[Output] = []
         self._settled: dict[int, list[int]] = {}
         self._taken: dict[int, list[int]] = {}
-        self._held: list[Heard] = []
+        self._held: list[Key] = []
         self._released: list[tuple[bytes, bytes, int]] = []
 
     def tell(self, connection: int, frame: ServerFrame) -> None:

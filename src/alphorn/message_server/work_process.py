@@ -51,6 +51,8 @@ OUTBOX_MAX = 50_000
 REPORT_S = 60.0  # so long an event is worth telling
 NEVER = float("inf")
 
+Lane = tuple[bytes, bool]  # a sender's run, and whether it is what the sender says to all
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One work process."""
@@ -90,10 +92,10 @@ class WorkProcess:
         self._missed_from = ""  # the server that told in this turn what was missed
         self._outbox = Outbox()
         self._number = 0
-        self._last: OrderedDict[bytes, int] = OrderedDict()  # of each sender the last number that was handed out
+        self._last: OrderedDict[Lane, int] = OrderedDict()  # of each lane the last number that was handed out
         self._events: OrderedDict[tuple[object, ...], None] = OrderedDict()  # names of those that were
-        self._confirming: dict[str, dict[bytes, int]] = {}  # what each server is still to hear
-        self._sources: dict[tuple[bytes, int], str] = {}  # what the owner has not taken → the server that gave it
+        self._confirming: dict[str, dict[bytes, list[int]]] = {}  # what each server is still to hear, by sender
+        self._sources: dict[internal.Key, tuple[str, bool]] = {}  # what the owner has not taken → server, lane
         self._claims: dict[bytes, list[str]] = {}  # under way: servers that have said yes
         self._denied: OrderedDict[bytes, None] = OrderedDict()
         self._done: OrderedDict[bytes, None] = OrderedDict()
@@ -199,7 +201,8 @@ class WorkProcess:
         """Everything to do since the last call, in order."""
         for server, heard in self._confirming.items():
             if heard and self._servers[server].is_joined:
-                self._outputs.append(Send(server, internal.Confirm(list(heard.items()))))
+                through = [(run, alone, for_all) for run, (alone, for_all) in heard.items()]
+                self._outputs.append(Send(server, internal.Confirm(through)))
         self._confirming.clear()
         outputs, self._outputs = self._outputs, []
         return outputs
@@ -229,7 +232,9 @@ class WorkProcess:
         was_joined = self._servers[server].is_joined
         self._servers[server] = _Server()
         self._confirming.pop(server, None)
-        self._sources = {key: source for key, source in self._sources.items() if source != server}
+        for given, (source, is_for_all) in self._sources.items():
+            if source == server:
+                self._sources[given] = "", is_for_all
         for key, granted in list(self._claims.items()):
             if server in granted:
                 granted.remove(server)
@@ -361,11 +366,11 @@ class WorkProcess:
     # --- hearing ---
 
     def _on_relay(self, server: str, frame: internal.Relay, now: float) -> None:
-        if self._is_new(server, frame.run, frame.number):
+        if self._is_new(server, (frame.run, frame.is_for_all), frame.number):
             self._outputs.append(Given(frame.sender, frame.run, frame.number, frame.body))
 
     def _on_notify(self, server: str, frame: internal.Notify, now: float) -> None:
-        if not self._is_new(server, frame.run, frame.number):
+        if not self._is_new(server, (frame.run, True), frame.number):
             return
         name = frame.event.name
         if name in self._events:
@@ -376,30 +381,30 @@ class WorkProcess:
             self._events.popitem(last=False)
         self._outputs.append(Told(frame.run, frame.number, frame.event))
 
-    def _is_new(self, server: str, run: bytes, number: int) -> bool:
+    def _is_new(self, server: str, lane: Lane, number: int) -> bool:
         """Whether it comes for the first time. What the owner has taken already is confirmed again."""
-        last = self._last.get(run, 0)
-        if number > last:
-            self._last[run] = number
-            self._last.move_to_end(run)
+        run, is_for_all = lane
+        if number > self._last.get(lane, 0):
+            self._last[lane] = number
+            self._last.move_to_end(lane)
             if len(self._last) > SENDERS_MAX:
                 self._last.popitem(last=False)
-            self._sources[run, number] = server
+            self._sources[run, number] = server, is_for_all
             return True
         if (run, number) in self._sources:
-            self._sources[run, number] = server
+            self._sources[run, number] = server, is_for_all
         else:
-            self._confirm(server, run, number)
+            self._confirm(server, run, number, is_for_all=is_for_all)
         return False
 
     def _take(self, run: bytes, number: int) -> None:
-        server = self._sources.pop((run, number), "")
+        server, is_for_all = self._sources.pop((run, number))
         for name in (server,) if server else self.joined:
-            self._confirm(name, run, number)
+            self._confirm(name, run, number, is_for_all=is_for_all)
 
-    def _confirm(self, server: str, run: bytes, number: int) -> None:
-        heard = self._confirming.setdefault(server, {})
-        heard[run] = max(number, heard.get(run, 0))
+    def _confirm(self, server: str, run: bytes, number: int, *, is_for_all: bool) -> None:
+        through = self._confirming.setdefault(server, {}).setdefault(run, [0, 0])
+        through[is_for_all] = max(number, through[is_for_all])
 
     def _on_missed(self, server: str, frame: internal.Missed, now: float) -> None:
         self._tell_missed(server, frame.count)

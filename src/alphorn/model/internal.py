@@ -30,7 +30,7 @@ PROGRAM = "program"  # the kind of a work process that is no node of the cluster
 Name = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 Run = Annotated[bytes, Meta(min_length=RUN_BYTES, max_length=RUN_BYTES)]
 EventKinds = Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=KINDS_MAX)]
-Heard = tuple[Run, int]  # a sender's run, and the number through which everything of it is meant
+Key = tuple[Run, int]  # a sender's run and its number
 
 
 class ProcessFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,9 +92,9 @@ class Report(ProcessFrame, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Confirm(ProcessFrame, frozen=True, array_like=True, gc=False, tag=6):
-    """It has all that these senders said to it, each through a number."""
+    """It has all that these senders said: to it alone through the first number, and to all through the second."""
 
-    heard: Annotated[list[Heard], Meta(max_length=ITEMS_MAX)]
+    heard: Annotated[list[tuple[Run, int, int]], Meta(max_length=ITEMS_MAX)]
 
 
 class Claim(ProcessFrame, frozen=True, array_like=True, gc=False, tag=7):
@@ -164,6 +164,7 @@ class Relay(ServerFrame, frozen=True, array_like=True, gc=False, tag=105):
     run: Run
     number: int
     body: bytes
+    is_for_all: bool = False
 
 
 class Notify(ServerFrame, frozen=True, array_like=True, gc=False, tag=106):
@@ -253,25 +254,27 @@ class Away(PeerFrame, frozen=True, array_like=True, gc=False, tag=203):
 
 
 class Hold(PeerFrame, frozen=True, array_like=True, gc=False, tag=204):
-    """Keep this, and give it to these processes where this server does not reach them. Answered by `Held`."""
+    """Keep this, in case the sender and this server are lost. Answered by `Held`."""
 
     sender: Name
     run: Run
     number: int
     to: Name
-    recipients: list[Run]
+    recipients: list[Run]  # who have not confirmed it
+    delegated: list[Run]  # who are there too, but reached by the other server alone: give it to them
+    is_own: bool  # its sender said it here
     body: bytes
     event: Event | None = None
 
 
 class Held(PeerFrame, frozen=True, array_like=True, gc=False, tag=205):
-    """These are kept here too: sender's run and number, one by one."""
+    """These are kept here too."""
 
-    items: list[Heard]
+    items: list[Key]
 
 
 class Release(PeerFrame, frozen=True, array_like=True, gc=False, tag=206):
-    """These processes have, or will never have, all that a sender said to them through a number."""
+    """These processes have this, or will never have it."""
 
     items: list[tuple[Run, Run, int]]  # recipient, sender, number
 

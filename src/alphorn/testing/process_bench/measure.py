@@ -103,13 +103,13 @@ def serving(addresses: list[tuple[str, str]]) -> Iterator[list[int]]:
 
 def measure_tells(setting: Setting, *, servers: int) -> list[Figure]:
     """Messages from one process to another, beside the yardstick, which relays frames and answers."""
-    addresses = _addresses(servers)
+    addresses = free_addresses(servers)
     sending = ("sender", addresses, "sender", "listener0", setting.size, setting.count, setting.window, 1)
     with serving(addresses) as pids, started(("listeners", addresses, "listener", 1), sending) as parts:
         before_s = cpu_s(pids[0])
         found = parts[-1].go()
         used_s = cpu_s(pids[0]) - before_s
-    (_, address), *_ = _addresses(1)
+    (_, address), *_ = free_addresses(1)
     calling = ("caller", address, setting.size, setting.count, setting.window)
     with started(("relay", address), ("echo", address), calling) as parts:
         limit = parts[-1].go()
@@ -124,7 +124,7 @@ def measure_tells(setting: Setting, *, servers: int) -> list[Figure]:
 
 def measure_others(setting: Setting) -> list[Figure]:
     """Messages for all others, which are acknowledged when both servers have them."""
-    addresses = _addresses(2)
+    addresses = free_addresses(2)
     count = max(1, setting.count // setting.others)
     sending = ("sender", addresses, "sender", "", setting.size, count, min(setting.window, 50), setting.others)
     listening = ("listeners", addresses, "listener", setting.others)
@@ -139,7 +139,7 @@ def measure_others(setting: Setting) -> list[Figure]:
     ]
 
 
-def _addresses(count: int) -> list[tuple[str, str]]:
+def free_addresses(count: int) -> list[tuple[str, str]]:
     """Names and free addresses of so many servers."""
     host = f"127.{random.SystemRandom().randrange(1, 255)}.0.1"
     found = []
