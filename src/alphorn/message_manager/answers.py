@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from alphorn.message_manager.effects import Answer, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.questions import comes_from, home_of
-from alphorn.model.commands import AnyCommand, CreateDestination, Entry
+from alphorn.model.commands import AnyCommand, CreateDestination, Entry, KeepSignet
 from alphorn.model.errors import InvalidDestination, Moved
 from alphorn.model.link import Answered
 
@@ -32,7 +32,9 @@ def _answered(engine: Engine, request: int, command: AnyCommand, answer: Answer)
         home = comes_from(engine, command.destination)
     elif answer.error == Moved.__name__:
         home = home_of(engine, getattr(command, "destination", 0))
-    return Answered(request, answer.number, answer.error, answer.reason, policy, position=answer.position, home=home)
+    signet = engine.signet if isinstance(command, KeepSignet) else b""
+    outcome = answer.number, answer.error, answer.reason, policy
+    return Answered(request, *outcome, position=answer.position, home=home, signet=signet)
 
 
 def _gone(engine: Engine, request: int, command: CreateDestination, number: int) -> Answered:

@@ -83,7 +83,7 @@ def frame(gathered: bytearray, record: Record) -> None:
 
 def head_of(state: State) -> Head:
     """The first record; the producers of each connection follow."""
-    return Head(state.sequence, state.now_ms, state.next_number)
+    return Head(state.sequence, state.now_ms, state.next_number, state.signet)
 
 
 def records_between(state: State) -> Iterator[Record]:

@@ -17,6 +17,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     sequence: int
     now_ms: int
     next_number: int
+    signet: bytes = b""
 
 
 class ProducerKept(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -29,6 +29,7 @@ from alphorn.message_manager.releasing import release
 from alphorn.message_manager.retiring import retire
 from alphorn.message_manager.section import PIECE_BYTES
 from alphorn.message_manager.settling import acknowledge, give_back
+from alphorn.message_manager.signets import keep_signet
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import drop_staged, publish_staged, stage
 from alphorn.message_manager.state import State
@@ -52,6 +53,7 @@ from alphorn.model.commands import (
     Expect,
     Forget,
     Fragment,
+    KeepSignet,
     Move,
     NoteReader,
     Publish,
@@ -93,6 +95,7 @@ _APPLY: dict[type[Command], Callable[[State, Any, int, list[Effect]], None]] = {
     Unsubscribe: unsubscribe,
     Forget: forget,
     Retire: retire,
+    KeepSignet: keep_signet,
     Tick: tick,
     Redrive: redrive,
     Release: release,
@@ -136,6 +139,11 @@ class Engine:
     def now_ms(self) -> int:
         """The time of the last Tick."""
         return self._state.now_ms
+
+    @property
+    def signet(self) -> bytes:
+        """The cluster's, where this is the first channel; nothing before a Client Manager has offered one."""
+        return self._state.signet
 
     @property
     def destinations(self) -> dict[int, Queue | Topic]:

@@ -97,6 +97,7 @@ def _take(state: State, record: Record) -> None:
     match record:
         case Head():
             state.sequence, state.now_ms, state.next_number = record.sequence, record.now_ms, record.next_number
+            state.signet = record.signet
         case ProducerKept():
             producer = _table(state, record.table).add(record.key)
             producer.next, producer.used_ms, producer.last = record.next, record.used_ms, record.last

@@ -51,6 +51,7 @@ class State:
         "returning",
         "schedule",
         "sequence",
+        "signet",
         "streams",
         "transactions",
         "writers",
@@ -60,6 +61,7 @@ class State:
         self.sequence = 0  # of the last entry
         self.now_ms = 0  # of the last Tick
         self.next_number = 1
+        self.signet = b""  # of the cluster, in the first channel
         self.directory: dict[int, Queue | Topic] = {}
         self.destinations: MutableMapping[int, Queue | Topic] = self.directory
         self.numbers: dict[Destination, int] = {}

@@ -20,6 +20,7 @@ import enum
 import msgspec
 
 from alphorn.model.destinations import Destination, Policy
+from alphorn.model.discretion import shown
 from alphorn.model.errors import PeerViolation
 
 CONNECTION_BYTES = 16
@@ -29,6 +30,7 @@ NUMBER_MAX = (1 << 8 * _KEY_NUMBER_BYTES) - 1  # of a client's own numbers of pr
 USED_MAX = 200_000  # of a client's own numbers, in one `Retire`: as many producers and sessions as it may have
 COUNTER_MAX = 1 << 62
 STAGED_PARTS_MAX = 200_000  # of one writer
+SIGNET_BYTES = 32
 WRITER_NAME_MAX = 255
 
 
@@ -190,6 +192,19 @@ class Retire(Command, frozen=True, array_like=True, gc=False, tag=13):
     connection: bytes
     through: int
     used: list[int]
+
+
+class KeepSignet(Command, frozen=True, array_like=True, gc=False, tag=14):
+    """The cluster's signet, where it has none yet: the first one holds for ever. It stands in the first channel's log.
+
+    Client Managers make of it the secrets by which connections prove themselves (client_manager/identity.py). Each
+    orders a draft of its own and is answered with the one that holds.
+    """
+
+    signet: bytes
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class TransactionCommit(Command, frozen=True, array_like=True, gc=False, tag=20):
@@ -384,6 +399,7 @@ AnyCommand = (
     | Redrive
     | Purge
     | Retire
+    | KeepSignet
     | TransactionCommit
     | TransactionPrepare
     | TransactionDecide

@@ -7,6 +7,7 @@ import msgspec
 from alphorn.doors import native
 from alphorn.model import link
 from alphorn.model.commands import CONNECTION_BYTES
+from alphorn.model.discretion import CONFIDENTIAL
 from alphorn.model.errors import PeerViolation
 
 BYTES_SHOWN = 6
@@ -29,7 +30,8 @@ def describe_said(data: bytes | None, *, is_link: bool) -> str:
 
 
 def _describe(frame: msgspec.Struct) -> str:
-    fields = (f"{name}={_show(getattr(frame, name))}" for name in frame.__struct_fields__ if getattr(frame, name))
+    said = ((name, getattr(frame, name)) for name in frame.__struct_fields__)
+    fields = (f"{name}={'…' if name in CONFIDENTIAL else _show(value)}" for name, value in said if value)
     return f"{type(frame).__name__} {' '.join(fields)}".strip()
 
 
