@@ -205,3 +205,66 @@ def test_so_much_is_set_aside_and_no_more(stage: Stage, monkeypatch: pytest.Monk
     assert stage.deliver() == {}, "the search ends at the fifth"
     pass_delay(stage)
     assert stage.deliver() == {"a": [(1, 2)]}
+
+
+@BOTH
+def test_a_consumer_that_recovers_is_not_given_what_is_to_follow_what_waits(
+    stage: Stage, *, is_exclusive: bool
+) -> None:
+    queue = stage.queue(groups=True, redelivery_delay=DELAY_S, exclusive=is_exclusive)
+    stage.attach("a", queue)
+    stage.publish(queue, keyed("x", "x", "y", None))
+    assert stage.deliver() == {"a": first_time(1, 4)}
+    stage.dispatcher.pause(key("a"))
+    stage.give_back("a", queue, 1, 1)
+    stage.give_back("a", queue, 2, 4, is_unseen=True)
+    stage.attach("a", queue)
+    assert stage.deliver() == {"a": first_time(3, 4)}
+    pass_delay(stage)
+    assert stage.deliver() == {"a": [(1, 2), (2, 1)]}
+
+
+@BOTH
+def test_what_waited_until_its_consumer_had_recovered_is_not_overtaken(stage: Stage, *, is_exclusive: bool) -> None:
+    queue = stage.queue(groups=True, redelivery_delay=DELAY_S, exclusive=is_exclusive)
+    stage.attach("a", queue)
+    stage.publish(queue, keyed("x", "x", "x"))
+    assert stage.deliver() == {"a": first_time(1, 3)}
+    stage.attach("b", queue)
+    stage.dispatcher.pause(key("a"))
+    stage.give_back("a", queue, 1, 1)
+    stage.give_back("a", queue, 2, 3, is_unseen=True)
+    pass_delay(stage)
+    assert stage.deliver() == {}, "the group is that of the one that recovers"
+    stage.attach("a", queue)
+    assert stage.deliver() == {"a": [(1, 2), (2, 1), (3, 1)]}
+
+
+@BOTH
+def test_what_came_back_before_its_consumer_recovered_is_not_overtaken(stage: Stage, *, is_exclusive: bool) -> None:
+    queue = stage.queue(groups=True, exclusive=is_exclusive)
+    stage.attach("a", queue, prefetch=3)
+    stage.publish(queue, keyed("x", "y", "x"))
+    assert stage.deliver() == {"a": first_time(1, 3)}
+    stage.dispatcher.regulate([key("a")], is_blocked=True)
+    stage.give_back("a", queue, 1, 1)
+    assert stage.deliver() == {}
+    stage.dispatcher.pause(key("a"))
+    stage.give_back("a", queue, 2, 3, is_unseen=True)
+    stage.attach("a", queue)
+    assert stage.deliver() == {"a": [(1, 2), (2, 1), (3, 1)]}
+
+
+def test_what_waits_is_with_nobody_after_one_who_got_it_meanwhile_has_given_it_back(stage: Stage) -> None:
+    queue = stage.queue(redelivery_delay=DELAY_S)
+    stage.attach("a", queue)
+    stage.publish(queue)
+    stage.deliver()
+    stage.attach("a", queue, prefetch=0)
+    stage.attach("b", queue)
+    assert stage.deliver() == {"b": [(1, 2)]}
+    stage.give_back("a", queue, 1, 1)
+    stage.give_back("b", queue, 1, 1, is_unseen=True)
+    assert stage.state(queue)["locked"] == 0
+    pass_delay(stage)
+    assert stage.deliver() == {"b": [(1, 3)]}

@@ -115,7 +115,7 @@ class Outlet:
         self.seat(consumer)
 
     def pause(self, consumer: Consumer) -> None:
-        """A consumer recovers: what comes back from it stays its own, and is given to it when it attaches again."""
+        """A consumer recovers: what comes back from it is given to it when it attaches again, before anything newer."""
         consumer.again = RangeSet()
         self.suspend(consumer)
 
@@ -395,11 +395,20 @@ class Outlet:
         self._withheld.remove(first, last)
         self._lent.remove(first, last)
         for owner, start, end in self._locks.parts(first, last):
-            if owner.key == key and owner.again is not None and owner.is_attached and not is_deferred:
-                owner.again.add(start, end)
-            elif owner.key == key:
-                self._locks.release(start, end)
-                self._unlock(owner, start, end)
+            if owner.key == key:
+                again = None if is_deferred else self._again_of(owner)
+                if again is not None:
+                    again.add(start, end)
+                else:
+                    self._locks.release(start, end)
+                    self._unlock(owner, start, end)
+
+    def _again_of(self, owner: Consumer) -> RangeSet | None:
+        """What comes back from one that recovers and stays its own.
+
+        In groups it takes its turn, so that what came back before, and perhaps waits for its time, is not overtaken.
+        """
+        return owner.again if owner.is_attached and not self._source.policy.groups else None
 
     def _take_back(self, consumer: Consumer, held: RangeSet) -> None:
         for first, last in held:

@@ -61,9 +61,10 @@ def give_back(state: State, command: Return, place: int, effects: list[Effect]) 
         state.defer(number, subscription, backlog, returned, -min(delay_ms, TIME_MS_MAX))
         effects.append(Deferred(number, subscription, returned.flat(), command.consumer))
         return
-    for first, last in returned:
-        parts = backlog.ready(first, last)
-        effects += [Arrived(number, subscription, start, end, command.consumer) for start, end in parts]
+    ready = RangeSet(part for first, last in returned for part in backlog.ready(first, last))
+    effects += [Arrived(number, subscription, first, last, command.consumer) for first, last in ready]
+    if waiting := returned.difference(ready):  # since it came back before, from another who had it
+        effects.append(Deferred(number, subscription, waiting.flat(), command.consumer))
 
 
 def _beyond(counts: dict[int, int], returned: RangeSet, limit: int) -> list[Range]:
