@@ -65,6 +65,7 @@ from alphorn.model.destinations import parse_destination
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, Misuse, PeerViolation, Unavailable
 from alphorn.model.joining import JOINED_FROM
 from alphorn.model.log_conversation import ChannelsAnswer
+from alphorn.model.process_conversation import TicketAnswer
 from alphorn.model.ranges import RangeSet
 
 
@@ -478,12 +479,9 @@ def _of_messages(core: Core, frame: Confirmed | Refused | Vanished | Postponed |
 
 _RECEIVERS: dict[type, Callable[[Core, Any], None]] = {
     Welcome: Core._on_welcome,
-    Resolved: Core._on_answer,
-    Done: Core._on_answer,
-    StatusAnswer: Core._on_answer,
-    FragmentRead: Core._on_answer,
-    ChannelsAnswer: Core._on_answer,
-    Failed: Core._on_answer,
+    **dict.fromkeys(
+        (Resolved, Done, StatusAnswer, FragmentRead, ChannelsAnswer, TicketAnswer, Failed), Core._on_answer
+    ),
     Confirmed: _of_messages,
     Refused: _of_messages,
     Postponed: _of_messages,

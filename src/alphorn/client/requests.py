@@ -21,11 +21,12 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.errors import Error, InvalidDestination, UnknownOutcome
 from alphorn.model.log_conversation import ChannelsAnswer
+from alphorn.model.process_conversation import TicketAnswer
 from alphorn.model.ranges import RangeSet
 
 REMEMBERED_S = 50.0  # the cluster forgets a connection that was away for a minute, and its transactions with it
 
-Answer = Resolved | Done | StatusAnswer | FragmentRead | ChannelsAnswer
+Answer = Resolved | Done | StatusAnswer | FragmentRead | ChannelsAnswer | TicketAnswer
 OnAnswer = Callable[[Answer | Error], None]
 
 

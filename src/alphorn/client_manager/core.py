@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alphorn.client_manager.administration import Administration
+from alphorn.client_manager.admitting import Admitting, MakePass, no_pass
 from alphorn.client_manager.carrying import Carrying
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.consuming import Consuming
@@ -45,7 +46,7 @@ from alphorn.client_manager.recovering import Recovering
 from alphorn.client_manager.streaming import Streaming
 from alphorn.client_manager.transactions import Transactions
 from alphorn.client_manager.wildcards import Wildcards
-from alphorn.model import commands, conversation, link, moving_conversation, moving_link
+from alphorn.model import commands, conversation, link, moving_conversation, moving_link, process_conversation
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource
@@ -54,7 +55,9 @@ from alphorn.model.ids import IdSource
 class ClientManager:
     """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
 
-    def __init__(self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes]) -> None:
+    def __init__(
+        self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes], make_pass: MakePass = no_pass
+    ) -> None:
         self._origins = list(origins)  # of this node's member of each channel
         self._run = ids.origin
         self._desk = Desk(settings, ids)
@@ -99,6 +102,7 @@ class ClientManager:
             moving_conversation.Drain: self._placing.draining.on_drain,
             conversation.Close: self._on_goodbye,
             conversation.CommitTransaction: self._transactions.on_commit,
+            process_conversation.AskTicket: Admitting(self._desk, make_pass).on_ask,
             **LogClients(self._desk, self._flow).handlers(),
         }
 

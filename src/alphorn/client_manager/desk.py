@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of each channel: its name, and the names and
     # link addresses of its Message Managers
     nodes: tuple[KnownNode, ...] = ()  # of the whole cluster
+    message_servers: tuple[tuple[str, str], ...] = ()  # names and addresses, for programs that join
     cache_bytes: int = 64 << 20  # per channel
     batch_bytes_max: int = BATCH_BYTES_MAX  # of one publish
     prepares_all: bool = False  # a transaction over several channels is prepared by all channels, not by its own only

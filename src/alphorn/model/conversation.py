@@ -14,6 +14,7 @@ from msgspec import Meta
 from alphorn.model.frame_kinds import CONSUMERS_MAX, ITEMS_MAX, ClientFrame, ServerFrame
 from alphorn.model.log_conversation import Channels, ChannelsAnswer, DropStaged, NoteReader, PublishStaged, Stage
 from alphorn.model.moving_conversation import Drain, Move
+from alphorn.model.process_conversation import AskTicket, TicketAnswer
 
 FRAME_BYTES_MAX = 16 << 20
 _CHANNEL_SHIFT = 40
@@ -321,6 +322,7 @@ AnyClientFrame = (
     | Retire
     | Move
     | Drain
+    | AskTicket
 )
 
 
@@ -492,4 +494,5 @@ AnyServerFrame = (
     | Postponed
     | Flow
     | Hold
+    | TicketAnswer
 )

@@ -19,7 +19,7 @@ from alphorn.model.frame_kinds import ITEMS_MAX
 VERSION = 1
 LENGTH_BYTES = 4
 RUN_BYTES = 16
-MESSAGE_BYTES_MAX = 1 << 20
+MESSAGE_BYTES_MAX = (1 << 20) + 6  # of a body of 1 MiB, packed
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (64 << 10)
 NAME_CHARACTERS_MAX = 200
 KINDS_MAX = 100  # of events that one process wants

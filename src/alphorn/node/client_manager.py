@@ -41,6 +41,8 @@ from alphorn.io.addresses import why_not_bound
 from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.crash_points import CrashPoints
 from alphorn.io.driver import Driver
+from alphorn.io.internal_stream import make_ticket, pass_of_program
+from alphorn.io.sealing import load_cluster_key
 from alphorn.io.strangers import Strangers
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
@@ -68,6 +70,7 @@ class ClientManagerNode:
     def __init__(self, file: ClusterFile, name: str, *, founding: bool, beside: Sequence[object] = ()) -> None:
         self._file = file
         self._me = file.node(name)
+        self._cluster_key = load_cluster_key(file.key_path) if file.key_path is not None else None
         self._streams: dict[int, FrameStream] = {}
         self._dirty: set[FrameStream] = set()
         self._strangers = Strangers(HELLO_S, self._dismiss)
@@ -105,6 +108,7 @@ class ClientManagerNode:
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
             origins=[self._origin(number) for number in range(len(self._file.channels))],
+            make_pass=self._make_pass,
         )
         self._machine.watch_steps(self._crash_points.reach)
         self._driver: Driver[Input, Output] = Driver(
@@ -166,6 +170,13 @@ class ClientManagerNode:
         """Of this node's member of a channel; of one that is removed there is none."""
         return self._by_number[number].origin if number in self._by_number else b""
 
+    def _make_pass(self, name: str) -> tuple[bytes, bytes]:
+        """A program's ticket, and the secret that follows from it."""
+        if self._cluster_key is None:
+            return b"", b""
+        ticket = make_ticket(name)
+        return ticket, pass_of_program(self._cluster_key, ticket).key
+
     def _settings(self) -> Settings:
         return Settings(
             name=self._me.name,
@@ -185,6 +196,7 @@ class ClientManagerNode:
                 KnownNode(node.name, node.kind, node.clients or node.link or node.witness, node.channel)
                 for node in self._file.nodes
             ),
+            message_servers=tuple((node.name, node.internal) for node in self._file.message_servers),
             session_bytes_max=self._me.session_bytes_max,
             consumer_bytes_max=self._me.consumer_bytes_max,
             channel_bytes_max=self._file.channel_bytes_max,
