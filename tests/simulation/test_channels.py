@@ -16,6 +16,7 @@ QUICK = {  # the others take more seeds
     "register-unaware": {"a name leads to its destination"},
     "coming-overlooked": {"a drained channel is empty"},
     "dead-letters-left-behind": {"a dead letter queue is beside its destination"},
+    "staged-forgotten": {"clients are served"},
     "part-forgotten": {"the dead are received by one name"},
 }
 LEFT_WITHOUT = {
@@ -30,6 +31,7 @@ def test_nothing_is_lost_repeated_or_overtaken_when_destinations_move_under_faul
     assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
     assert result.messages
     assert result.faults["moved"]
+    assert result.faults["leaving-staged"]
 
 
 def test_what_was_to_come_back_behind_a_move_says_that_it_was_given_out() -> None:

@@ -18,6 +18,7 @@ from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import DRAIN, ClusterPlan, make_channel_plan, make_cluster_plan
 from alphorn.testing.dead_letters import NAME, DeadLetters
 from alphorn.testing.faults import FAULTS, Nemesis
+from alphorn.testing.leaving_staged import leave_staged
 from alphorn.testing.move_faults import HardLeaving, LateMoves
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
@@ -129,6 +130,9 @@ class ClusterRun:
         self.result.healed_s = simulation.now - healed_at
         if DRAIN in self.plan.faults:
             self._do_last_acts()
+        if self.plan.channels > 1:
+            leave_staged(self.cluster.jobs)
+            self._wait_for_drains()
 
     def _do_last_acts(self) -> None:
         """Whatever was drained and opened before, all is moved once more, and all but the first channel drained."""
@@ -181,7 +185,11 @@ class ClusterRun:
         result.transactions = cluster.transfers.counts[Told.DONE]
         result.messages = len(cluster.book.confirmed())
         result.receipts = sum(map(len, cluster.book.receipts.values()))
-        moves = {"moved": cluster.moves["done"], "late-arrival": cluster.moves["late"]}
+        moves = {
+            "moved": cluster.moves["done"],
+            "late-arrival": cluster.moves["late"],
+            "leaving-staged": cluster.staging_book.wanted,
+        }
         faults = Counter(moves if self.plan.channels > 1 else {})
         for nemesis in self.nemeses:
             faults.update(nemesis.counts)

@@ -50,6 +50,7 @@ STALE_SHARE = 0.3  # of batches whose words may still be heard during the next o
 BatchName = tuple[str, int]  # writer and batch
 Parts = list[tuple[str, int]]  # destination, messages
 Make = Callable[[int], AnyClientFrame]
+Meanwhile = Callable[["Publication", Callable[[], None]], None]  # does something, and then calls what follows
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -73,7 +74,9 @@ class Publication(msgspec.Struct, eq=False):
     is_hasty: bool
     waiting: list[Attempt] = []  # tasks that have not begun, in their order
     is_asked: bool = False
-    is_held: bool = False  # until words of an earlier run were heard
+    is_held: bool = False  # until words of an earlier run were heard, or what is to be done meanwhile is over
+    meanwhile: Meanwhile | None = None  # done when all is staged and nothing published; what follows publishes
+    is_certain: bool = False  # nothing is left that could be a reason to refuse it
     left: list[int] = []  # channels that have not answered yet
 
     @property
@@ -113,6 +116,7 @@ class StagingBook:
         self.moves = 0  # that jobs asked for
         self.torn = 0  # publications of which a destination was on two channels
         self.overtaken = 0  # of which all was let go, and a destination moved on, before they were asked for
+        self.wanted = 0  # that were wanted elsewhere while all was staged
         self.late = 0  # requests that came once more
 
 
@@ -136,7 +140,7 @@ class StagingClient(ClientLife):
     ) -> None:
         super().__init__(name, place=place, managers=managers, streams=streams, stream=stream, tell=tell)
         self._targets = targets
-        self._channels = channels  # between which its destinations are moved
+        self.channels = channels  # between which its destinations are moved
         self._mishaps = mishaps
         self._is_unlucky = mishaps.random() < UNLUCKY_SHARE
         self._overtaken = -1  # batch that was or could have been
@@ -147,6 +151,12 @@ class StagingClient(ClientLife):
         self._missing: dict[str, int] = {}  # destinations that did not get the batch when the driver died, and where
         self._attempts = 0
         self._said: dict[str, deque[Make]] = {}  # by kind: what may be heard once more
+
+    def stage_whole(self, meanwhile: Meanwhile) -> None:
+        """Begins a batch now, in which nothing goes wrong but what is done meanwhile."""
+        while self._publication is None:
+            self._stage()
+        self._publication.is_hasty, self._publication.meanwhile = False, meanwhile
 
     def find_unfinished(self) -> str:
         """What is still to be done, in words; nothing when all is well."""
@@ -162,7 +172,8 @@ class StagingClient(ClientLife):
         self._publication: Publication | None = None  # what is staged, or was and is not published
         self._open = 0  # questions
 
-    def _ask(self, make: Make, on_answer: OnAnswer) -> None:
+    def ask(self, make: Make, on_answer: OnAnswer) -> None:
+        """Asks for something; a later run does not hear the answer."""
         run = self._run
 
         def answered(answer: Answer | Error) -> None:
@@ -189,6 +200,11 @@ class StagingClient(ClientLife):
                 self._publish(publication)
         elif not self._open:
             refused = [attempt for attempt in publication.attempts if attempt.is_refused]
+            if publication.meanwhile is not None and not refused and not publication.is_held:
+                publication.is_held = True
+                self._staging_book.wanted += 1
+                publication.meanwhile(publication, partial(self._go_on_publishing, publication))
+                return
             if not refused and self._is_overtaken(publication):
                 return
             if draw() < (0.5 if refused else 0.0 if self.is_calm else 0.7 if self._missing else DROP_SHARE):
@@ -213,9 +229,9 @@ class StagingClient(ClientLife):
     def _move_sometimes(self, share: float, homes: dict[str, int]) -> None:
         """Somebody wants a destination on another channel than where it is, as far as that is known."""
         draw = self._stream
-        if self._channels and not self.is_calm and draw.random() < share:
+        if self.channels and not self.is_calm and draw.random() < share:
             destination = draw.choice(sorted(homes) or self._targets)
-            others = [name for number, name in enumerate(self._channels) if number != homes.get(destination)]
+            others = [name for number, name in enumerate(self.channels) if number != homes.get(destination)]
             channel = draw.choice(others)
             self._tell(self.name, f"wants {destination} on {channel}")
             self.core.request(lambda request: Move(request, destination, channel), self._on_moved)
@@ -228,7 +244,7 @@ class StagingClient(ClientLife):
     def _stage(self) -> None:
         """Begins a batch, or begins it anew: where its destinations are moved it has the same rows then."""
         draw = self._stream
-        rows = random.Random(f"{self.name}/{self._batch}") if self._channels else draw
+        rows = random.Random(f"{self.name}/{self._batch}") if self.channels else draw
         parts = [part for name in self._targets for part in self._cut(name, rows.randint(0, ROWS_MAX))]
         if not parts:
             self._go_on()
@@ -278,7 +294,7 @@ class StagingClient(ClientLife):
                 self._send(attempt, places)
 
         for destination in wanted:
-            self._ask(partial(Resolve, destination=destination), partial(on_place, destination))
+            self.ask(partial(Resolve, destination=destination), partial(on_place, destination))
         attempt.is_sent = not wanted
 
     def _send(self, attempt: Attempt, places: dict[str, int]) -> None:
@@ -313,13 +329,13 @@ class StagingClient(ClientLife):
         attempt.is_sent = True
 
     def _stage_part(self, attempt: Attempt, make: Make) -> None:
-        self._ask(make, partial(self._on_staged, attempt, make))
+        self.ask(make, partial(self._on_staged, attempt, make))
 
     def _on_staged(self, attempt: Attempt, make: Make, answer: Answer | Error) -> None:
         if isinstance(answer, Postponed):
             self._stage_part(attempt, make)
         elif isinstance(answer, Error):
-            if not self._channels or not isinstance(answer, Unavailable):
+            if not self.channels or not isinstance(answer, Unavailable):
                 raise Violation("clients are served", f"{self.name} cannot stage: {answer}")
             attempt.is_refused = True
 
@@ -348,7 +364,7 @@ class StagingClient(ClientLife):
             attempts=share.attempts,
             destinations=share.destinations,
         )
-        self._ask(self._note("publish", make), partial(self._on_published, publication))
+        self.ask(self._note("publish", make), partial(self._on_published, publication))
 
     def _is_overtaken(self, publication: Publication) -> bool:
         """Whether a word of an earlier run comes first, and destinations move on that had come since that run.
@@ -374,8 +390,8 @@ class StagingClient(ClientLife):
         def on_dropped(answer: Answer | Error) -> None:
             dropped.pop()
             for name in names if not dropped else ():
-                others = [channel for number, channel in enumerate(self._channels) if number != home]
-                self._ask(partial(Move, destination=name, channel=self._mishaps.choice(others)), on_moved)
+                others = [channel for number, channel in enumerate(self.channels) if number != home]
+                self.ask(partial(Move, destination=name, channel=self._mishaps.choice(others)), on_moved)
 
         def on_moved(answer: Answer | Error) -> None:
             left.pop()
@@ -385,15 +401,20 @@ class StagingClient(ClientLife):
                 self._publish(publication)
 
         for number in publication.channels:
-            self._ask(partial(DropStaged, channel=number, writer=self.name, batch=self._batch), on_dropped)
+            self.ask(partial(DropStaged, channel=number, writer=self.name, batch=self._batch), on_dropped)
         return True
+
+    def _go_on_publishing(self, publication: Publication) -> None:
+        publication.is_held, publication.meanwhile = False, None
+        publication.is_certain = True
+        self._publish(publication)
 
     def _on_published(self, publication: Publication, answer: Answer | Error) -> None:
         self._tell(self.name, f"hears {answer}")
         draw = self._stream.random
         if isinstance(answer, Error):
-            is_expected = publication.is_hasty or bool(self._channels) or self._batch in self._given_up
-            if not is_expected or not isinstance(answer, Unavailable):
+            is_expected = publication.is_hasty or bool(self.channels) or self._batch in self._given_up
+            if not is_expected or publication.is_certain or not isinstance(answer, Unavailable):
                 raise Violation("clients are served", f"{self.name} cannot publish batch {self._batch}: {answer}")
             self._staging_book.refused += 1
             self._publication = None
@@ -424,7 +445,7 @@ class StagingClient(ClientLife):
         self._tell(self.name, f"lets go of batch {self._batch}")
         for channel in publication.channels:
             make = partial(DropStaged, channel=channel, writer=self.name, batch=self._batch)
-            self._ask(self._note("drop", make), self._on_dropped)
+            self.ask(self._note("drop", make), self._on_dropped)
 
     def _on_dropped(self, answer: Answer | Error) -> None:
         if isinstance(answer, Error):
