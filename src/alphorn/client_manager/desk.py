@@ -108,7 +108,7 @@ class Desk:
         self.loose = Loose()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
-        self.reach: Callable[[str], None] = lambda step: None  # hears of every step of a transaction, for tests
+        self.reach: Callable[[str], None] = lambda step: None  # hears of every step, for tests
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
     def later(self, then: Callable[[], None]) -> None:

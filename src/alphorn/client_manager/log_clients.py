@@ -24,6 +24,9 @@ from alphorn.model.log_conversation import (
 )
 from alphorn.model.messages import BATCH_MESSAGES_MAX, check_plain, count_of, headers_of
 
+# What tests may watch: a client asks to publish what it staged, and it is in the log, which nobody has told the client.
+PUBLISH_ASKED, PUBLISH_ANSWERED = "publish-asked", "publish-answered"
+
 _KEY_BYTES = len(commands.key_of(bytes(commands.CONNECTION_BYTES), 0))
 
 
@@ -92,7 +95,8 @@ class LogClients:
         if len({partition for partition, *_ in frame.attempts}) != len(frame.attempts):
             raise PeerViolation("a batch names a partition twice")
         command = commands.PublishStaged(frame.writer, frame.batch, frame.attempts, frame.destinations)
-        self._request(connection, frame.request, frame.channel, command)
+        self._desk.reach(PUBLISH_ASKED)
+        self._request(connection, frame.request, frame.channel, command, step=PUBLISH_ANSWERED)
 
     def on_drop_staged(self, connection: Connection, frame: DropStaged) -> None:
         """Lets go of what was staged on a channel."""
@@ -104,12 +108,20 @@ class LogClients:
         self._request(connection, frame.request, frame.channel, command)
 
     def _request(
-        self, connection: Connection, request: int, channel: int, command: commands.AnyCommand, *, size: int = 0
+        self,
+        connection: Connection,
+        request: int,
+        channel: int,
+        command: commands.AnyCommand,
+        *,
+        size: int = 0,
+        step: str = "",
     ) -> None:
         desk = self._desk
         self._check_channel(channel)
 
         def on_done(answer: Answered) -> None:
+            desk.reach(step)
             desk.reply(connection.stream, Done(request, answer.number))
 
         answer = desk.answer_to(connection, request, on_done)

@@ -140,7 +140,7 @@ class NodeDescribe(msgspec.Struct, frozen=True, tag="node_describe"):
 
 
 class NodeDieAt(msgspec.Struct, frozen=True, tag="node_die_at"):
-    """For tests: the process kills itself when it takes this step of a transaction for the so-manieth time.
+    """For tests: the process kills itself when it takes this step for the so-manieth time.
 
     The steps are those of io/crash_points.py; a count of 0 lets it live.
     """

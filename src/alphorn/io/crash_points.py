@@ -1,14 +1,16 @@
-"""Steps of a transaction at which a process can be told to die, for tests: nothing else finds the moments that matter.
+"""Steps at which a process can be told to die, for tests: nothing else finds the moments that matter.
 
 The program that started a process arms it (io/control.py, `NodeDieAt`); a process that nobody armed takes no notice.
-Client Managers name their steps themselves (client_manager/transactions.py). A primary has taken one when it has
-applied the command and told nobody yet.
+Client Managers name their steps themselves: those of a transaction (client_manager/transactions.py), and those of
+publishing what is staged (client_manager/log_clients.py). A primary has taken one when it has applied the command and
+told nobody yet.
 """
 
 import os
 import signal
 
 from alphorn.model.commands import (
+    PublishStaged,
     TransactionCommit,
     TransactionDecide,
     TransactionFinish,
@@ -17,13 +19,15 @@ from alphorn.model.commands import (
 )
 from alphorn.model.errors import PeerViolation
 
-_APPLIED = {
+_TRANSACTION_APPLIED = {
     TransactionCommit: "commit-applied",
     TransactionPrepare: "prepare-applied",
     TransactionDecide: "decide-applied",
     TransactionFinish: "finish-applied",
 }
-PRIMARY_STEPS = tuple(_APPLIED.values())
+PRIMARY_STEPS = tuple(_TRANSACTION_APPLIED.values())
+PUBLISH_APPLIED = "publish-applied"
+_APPLIED = {**_TRANSACTION_APPLIED, PublishStaged: PUBLISH_APPLIED}
 
 
 class CrashPoints:

@@ -160,7 +160,7 @@ class NodeProcess:
                 asked.remove(described)
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests: lets the process kill itself at a step of a transaction; raises `Unavailable`."""
+        """For tests: lets the process kill itself at a step; raises `Unavailable`."""
         self._say(NodeDieAt(step, count))
 
     def _say(self, word: NodeWord) -> None:

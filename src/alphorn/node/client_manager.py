@@ -154,7 +154,7 @@ class ClientManagerNode:
         }
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests: kills the process at this step of a transaction."""
+        """For tests: kills the process at this step."""
         self._crash_points.arm(step, count)
 
     def receive(self, item: Input) -> None:

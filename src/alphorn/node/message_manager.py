@@ -166,7 +166,7 @@ class MessageManagerNode:
         return {"message_manager": self._machine.describe(), "bus": self.bus.describe()}
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests: kills the process when it has applied this step of a transaction as primary."""
+        """For tests: kills the process when it has applied this step as primary."""
         self._crash_points.arm(step, count)
 
     def lodge(self, guest: Guest) -> None:

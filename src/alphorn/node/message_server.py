@@ -107,7 +107,7 @@ class MessageServerNode:
         return {"message_server": self._machine.describe(), "streams": len(self._streams)}
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests; it takes no step of a transaction."""
+        """For tests; it takes no such step."""
 
     # --- connections ---
 

@@ -35,7 +35,7 @@ class WitnessNode:
         return {"channels": [member.describe() for member in self._members]}
 
     def die_at(self, step: str, count: int) -> None:
-        """For tests; it takes no step of a transaction."""
+        """For tests; it takes no such step."""
 
     def halt(self, reason: str) -> None:
         """It cannot go on."""

@@ -155,9 +155,9 @@ class Cluster:
         self._run(self._kill(name, number))
 
     def die_at(self, name: str, step: str, count: int = 1) -> None:
-        """Lets a node kill itself when it takes a step of a transaction for the so-manieth time; 0 lets it live.
+        """Lets a node kill itself when it takes a step for the so-manieth time; 0 lets it live.
 
-        Steps are those of `alphorn.io.crash_points`: a Client Manager's as coordinator, or a primary's. The node has
+        Steps are those of `alphorn.io.crash_points`: a Client Manager's, or a primary's. The node has
         heard it when this returns; raises `Unavailable` when it is down, or has died meanwhile.
         """
         self._run(self._die_at(name, step, count))
