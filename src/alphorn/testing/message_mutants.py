@@ -13,7 +13,7 @@ from alphorn.message_manager import checkpoint, core, engine, publishing
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
 from alphorn.message_manager.core import MessageManager
-from alphorn.message_manager.effects import Effect
+from alphorn.message_manager.effects import Deferred, Effect
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.fullness import Fullness
 from alphorn.message_manager.grace import Grace
@@ -22,13 +22,14 @@ from alphorn.message_manager.publishing import publish
 from alphorn.message_manager.queue import Queue
 from alphorn.message_manager.section import Section
 from alphorn.message_manager.segments import Segments
+from alphorn.message_manager.settling import give_back
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.staging import publish_staged
 from alphorn.message_manager.state import State
 from alphorn.message_manager.streams import Pieces, Streams
 from alphorn.message_manager.supply import Supply
 from alphorn.model import commands
-from alphorn.model.commands import Entry, Publish, PublishStaged
+from alphorn.model.commands import Entry, Publish, PublishStaged, Return
 from alphorn.model.conversation import Acknowledge, Confirmed, Done
 from alphorn.model.conversation import Publish as PublishFrame
 from alphorn.model.messages import BATCH_MESSAGES_MAX
@@ -192,6 +193,22 @@ def _delayed_overtaken() -> list[Patch]:
     return [(Supply, "delay", lambda self, first, last: self.withdraw(first, last))]
 
 
+def _recovering_overtakes() -> list[Patch]:
+    def again_of(self: Outlet, owner: Any) -> RangeSet | None:
+        return owner.again if owner.is_attached else None
+
+    return [(Outlet, "_again_of", again_of)]
+
+
+def _waiting_not_told() -> list[Patch]:
+    def give_back_ready(state: State, command: Return, place: int, effects: list[Effect]) -> None:
+        give_back(state, command, place, effects)
+        if command.is_unseen or not command.delay_ms:
+            effects[:] = [effect for effect in effects if not isinstance(effect, Deferred)]
+
+    return [(engine, "_APPLY", {**engine.__dict__["_APPLY"], Return: give_back_ready})]
+
+
 def _held_still_parked() -> list[Patch]:
     attach, withdraw, attaching = Outlet.attach, Supply.withdraw_parked, list[Outlet]()
 
@@ -234,6 +251,12 @@ MESSAGE_MUTANTS = tuple(
         ("guest-not-answered", "A primary takes its guest's requests for its own.", _guest_not_answered),
         ("held-still-parked", "What a late consumer holds waits for another too.", _held_still_parked),
         ("delayed-overtaken", "What came back to wait is overtaken in its group.", _delayed_overtaken),
+        (
+            "recovering-overtakes",
+            "A consumer that recovers is given what is to follow what waits.",
+            _recovering_overtakes,
+        ),
+        ("waiting-not-told", "Who gives back what waits already has it still.", _waiting_not_told),
         ("earlier-primary-heard", "What an earlier primary wanted is done in a later epoch.", _earlier_primary_heard),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
