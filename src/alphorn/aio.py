@@ -2,6 +2,7 @@
 
 from alphorn.client.aio.connection import Connection, connect
 from alphorn.client.aio.consumer import Browser, Consumer
+from alphorn.client.aio.process import WorkProcess, join_cluster
 from alphorn.client.aio.producer import Producer, Receipt
 from alphorn.client.aio.session import Session
 from alphorn.client.message import Message
@@ -42,7 +43,9 @@ __all__ = [
     "TransactionRolledBack",
     "Unavailable",
     "UnknownOutcome",
+    "WorkProcess",
     "connect",
     "glob",
+    "join_cluster",
     "regex",
 ]

@@ -41,7 +41,7 @@ class Face:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.inner, name)
         if not callable(attribute):
-            return Face(attribute, self._loop) if name == "destinations" else attribute
+            return Face(attribute, self._loop) if name in ("destinations", "events") else attribute
         return lambda *arguments, **named: self._call(attribute, *arguments, **named)
 
     def __repr__(self) -> str:

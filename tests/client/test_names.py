@@ -9,7 +9,7 @@ from alphorn import api
 
 
 def test_every_name_of_the_library_is_there() -> None:
-    assert {*alphorn.__all__} == {*api.__all__, "aio", "__version__"}
+    assert {*alphorn.__all__} == {*api.__all__, "aio", "cluster", "__version__"}
     assert {*alphorn.__all__} <= {*dir(alphorn)}
     for name in api.__all__:
         assert getattr(alphorn, name) is getattr(api, name)
@@ -26,7 +26,9 @@ def test_another_name_is_told_as_python_does() -> None:
         "import alphorn; alphorn.connect, alphorn.aio.connect",
         "import alphorn; alphorn.aio.connect",
         "from alphorn import aio, connect; aio.connect",
-        "from alphorn import *; connect, aio.connect, Misuse",
+        "from alphorn import *; connect, aio.connect, cluster.join, Misuse",
+        "import alphorn; alphorn.cluster.join, alphorn.cluster.WorkProcess",
+        "import alphorn.cluster; alphorn.cluster.join",
         "import alphorn, sys; assert 'alphorn.client' not in sys.modules",
     ],
 )

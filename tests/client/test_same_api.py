@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from alphorn import aio, api
+from alphorn import aio, api, cluster
 from alphorn.client.aio import connection as aio_connection
+from alphorn.client.aio import process as aio_process
 from alphorn.client.aio import producer as aio_producer
 from alphorn.client.blocking import connection as blocking_connection
 from alphorn.client.blocking import producer as blocking_producer
@@ -20,7 +21,10 @@ PAIRS = [
     (api.Browser, aio.Browser),
     (blocking_connection.Destinations, aio_connection.Destinations),
     (blocking_producer.Receipts, aio_producer.Receipts),
+    (cluster.WorkProcess, aio.WorkProcess),
+    (cluster.Events, aio_process.Events),
 ]
+OF_CLUSTER = {"WorkProcess", "join_cluster"}  # which are in a module of their own where they block
 METHODS = [
     pytest.param(getattr(blocking, name), getattr(asynchronous, name), id=f"{blocking.__name__}.{name}")
     for blocking, asynchronous in PAIRS
@@ -43,7 +47,7 @@ def first_sentence(thing: Any) -> str:
 
 
 def test_both_have_the_same_names() -> None:
-    assert aio.__all__ == api.__all__
+    assert {*aio.__all__} == {*api.__all__} | OF_CLUSTER
 
 
 @pytest.mark.parametrize("name", api.__all__)
@@ -61,7 +65,14 @@ def test_both_forms_of_a_class_have_the_same_methods_and_attributes(blocking: ty
         )
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous"), [*METHODS, pytest.param(api.connect, aio.connect, id="connect")])
+CALLS = [
+    *METHODS,
+    pytest.param(api.connect, aio.connect, id="connect"),
+    pytest.param(cluster.join, aio.join_cluster, id="join"),
+]
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), CALLS)
 def test_both_forms_of_a_call_take_the_same_with_the_same_defaults(blocking: Any, asynchronous: Any) -> None:
     assert parameters(asynchronous) == parameters(blocking)
 

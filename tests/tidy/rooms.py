@@ -14,7 +14,7 @@ DISCOVERED = "pyspark_alphorn"  # the package beside alphorn by which Spark find
 
 _BELOW_IO = PURE | {"model"}
 _BELOW_CLIENT = _BELOW_IO | {"io"}
-_BELOW_NODE = _BELOW_CLIENT | {"aio", "client", PACKAGE}
+_BELOW_NODE = _BELOW_CLIENT | {"aio", "client", "cluster", PACKAGE}
 _SURFACES = frozenset({"node", "console", "spark", "mobile"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -22,9 +22,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(PURE, frozenset({"model"})),
     "io": _BELOW_IO,
     "client": _BELOW_CLIENT,
-    PACKAGE: frozenset({"aio", "api"}),
+    PACKAGE: frozenset({"aio", "api", "cluster"}),
     "api": frozenset({"client", "model"}),
     "aio": frozenset({"client", "model"}),
+    "cluster": frozenset({"client", "model"}),
     "testing": _BELOW_NODE,
     **dict.fromkeys(_SURFACES, _BELOW_NODE),
     "cli": _BELOW_NODE | _SURFACES | {"testing"},

@@ -87,8 +87,13 @@ class WorkProcessRunner:
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )
         self._driver.start()
-        for server, address in self._addresses.items():
-            self._tasks.start(self._keep(server, address), name=f"internal connection to {server}")
+        for server in self._addresses:
+            self._tasks.start(self._keep(server), name=f"internal connection to {server}")
+
+    def renew(self, servers: Sequence[tuple[str, str]], admission: Pass | None) -> None:
+        """Where the servers are by now, and what lets this process in; holds for the next connections."""
+        self._addresses.update((name, address) for name, address in servers if name in self._addresses)
+        self._admission = admission
 
     async def close(self) -> None:
         """Leaves in good order; what waits for an answer gets `UnknownOutcome`."""
@@ -160,11 +165,11 @@ class WorkProcessRunner:
 
     # --- connections ---
 
-    async def _keep(self, server: str, address: str) -> None:
+    async def _keep(self, server: str) -> None:
         loop = asyncio.get_running_loop()
-        host, _, port = address.rpartition(":")
         wait_s, longest_s = RECONNECT_S
         while True:
+            host, _, port = self._addresses[server].rpartition(":")
             closed: asyncio.Future[str] = loop.create_future()
             self._closed[server] = closed
             try:
@@ -205,13 +210,14 @@ class WorkProcessRunner:
             stream.send(self._seals[server].knock())
             stream.flush()
         else:
+            self._seals.pop(server, None)
             self._driver.receive(machine.Connected(server))
 
     def _on_frames(self, server: str, stream: FrameStream, frames: list[memoryview]) -> None:
         if stream is not self._streams.get(server):
             return
         try:
-            seal = self._seals.get(server) if self._admission is not None else None
+            seal = self._seals.get(server)
             if seal is not None and not seal.is_done:
                 seal.hear(frames[0])
                 frames = frames[1:]
@@ -232,8 +238,8 @@ class WorkProcessRunner:
             case machine.Send(server, frame):
                 stream = self._streams.get(server)
                 if stream is not None:
-                    data = internal.encode(frame)
-                    stream.send(data if self._admission is None else self._seals[server].seal(data))
+                    data, seal = internal.encode(frame), self._seals.get(server)
+                    stream.send(data if seal is None else seal.seal(data))
                     self._dirty[server] = stream
             case machine.Given() | machine.Told():
                 self._on_given(output)

@@ -257,6 +257,8 @@ class MessageServer:
         self, process: Process, now: float, *, heir: internal.Row | None = None, why: str = "away", lapsed: bool = False
     ) -> None:
         """It is over: nothing is kept for it."""
+        self._roster.disconnect(process)
+        process.is_at_peer = False
         self._depart(process, now)
         if not process.is_down:
             process.is_down = True
