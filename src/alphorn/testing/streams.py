@@ -137,7 +137,7 @@ class SimulatedStream:
 class SimulatedStreams:
     """All streams of one simulation."""
 
-    __slots__ = ("_network", "_open", "record", "said", "schedule", "stream")
+    __slots__ = ("_network", "_open", "_patience_s", "record", "said", "schedule", "stream")
 
     def __init__(
         self,
@@ -146,7 +146,10 @@ class SimulatedStreams:
         stream: random.Random,
         record: Callable[[bytes], None],
         said: list[Said],
+        *,
+        patience_s: tuple[float, float] = PATIENCE_S,
     ) -> None:
+        self._patience_s = patience_s
         self.said = said
         self.schedule = schedule
         self.stream = stream
@@ -213,7 +216,7 @@ class SimulatedStreams:
         if self.is_cut(source[0], target[0]) or self.is_cut(target[0], source[0]):
             done(None)
             return
-        stream = SimulatedStream(self, source, target, self.stream.uniform(*PATIENCE_S))
+        stream = SimulatedStream(self, source, target, self.stream.uniform(*self._patience_s))
         if not accept(stream.ends[1]):
             done(None)
             return

@@ -1,0 +1,1 @@
+"""Message servers and work processes under faults: the simulator's kind `servers`."""

@@ -1,0 +1,407 @@
+"""What a run of message servers has seen: who began and ended when, what was said and reported, and who has it.
+
+Checkers and the program of each work process stand on it. It looks at what goes into and comes out of machines, and
+never at what is inside of them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+
+from alphorn.message_server import process_machine
+from alphorn.model import internal
+from alphorn.model.events import MISSED, Event
+from alphorn.testing.schedule import Schedule
+
+NEVER = float("inf")
+_MARK = b"said"
+_NUMBER_BYTES = 8
+
+
+class ServerRun:
+    """One start of a message server."""
+
+    def __init__(self, name: str, began_at: float) -> None:
+        self.name = name
+        self.began_at = began_at
+        self.is_alive = True
+        self.joined: dict[int, ProcessRun] = {}  # connections
+        self.welcomed_at: dict[int, float] = {}  # these
+        self.views: dict[int, dict[bytes, internal.Row]] = {}  # what each connection was told of who is there
+        self.known: dict[str, float] = {}  # names that have joined here → when first
+        self.seen: dict[ProcessRun, float] = {}  # when it last had this run, by itself or by the other server
+        self.lapsed: dict[ProcessRun, float] = {}  # when it last had lacked this run for long
+        self.finished: set[bytes] = set()  # keys that it was told to be done
+
+    def __repr__(self) -> str:
+        return f"{self.name} of {self.began_at:.2f}"
+
+
+class ProcessRun:
+    """One start of a work process."""
+
+    def __init__(self, name: str, run: bytes, now: float) -> None:
+        self.name = name
+        self.run = run
+        self.began_at = now
+        self.ended_at = NEVER
+        self.joined_at = NEVER  # when a server first welcomed it
+        self.joined: dict[str, ServerRun] = {}  # as it sees it
+        self.alone: list[list[float]] = [[now, NEVER]]  # spans in which it had no server
+        self.heard_at = now
+        self.silent_s = 0.0  # the longest time in which it heard of no server
+        self.stood: list[tuple[float, float]] = []  # spans in which it was paused
+        self.wants: list[tuple[float, frozenset[str]]] = []
+        self.missed: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"{self.name} of {self.began_at:.2f}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.ended_at == NEVER
+
+    def was_alone(self, start: float, end: float) -> bool:
+        """Whether it had no server at any moment from `start` to `end`."""
+        return any(first <= end and last >= start for first, last in self.alone)
+
+    def was_alone_throughout(self, start: float, end: float) -> bool:
+        """Whether it had no server at all from `start` to `end`."""
+        return any(first <= start and last >= end for first, last in self.alone)
+
+    def has_wanted(self, kind: str, since: float) -> bool:
+        """Whether it wanted such events from then on, all the time."""
+        before = [kinds for at, kinds in self.wants if at <= since][-1:]
+        later = [kinds for at, kinds in self.wants if at > since]
+        return bool(before) and all(kind in kinds or "*" in kinds for kinds in before + later)
+
+    def may_get(self, kind: str) -> bool:
+        """Whether it has ever wanted such events."""
+        return any(kind in kinds or "*" in kinds for _, kinds in self.wants)
+
+
+class Thing:
+    """Something for several processes: who has it, and which servers have had it."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.given: dict[ProcessRun, float] = {}
+        self.taken: dict[ProcessRun, float] = {}
+        self.holders: set[ServerRun] = set()  # that live
+        self.heard_by: set[str] = set()  # names of servers that have ever had it
+        self.is_lost = False  # every server that had it has ended since it was last told to one
+
+    def hold(self, server: ServerRun) -> None:
+        """A server has it."""
+        self.holders.add(server)
+        self.heard_by.add(server.name)
+        self.is_lost = False
+
+    def forget(self, server: ServerRun) -> None:
+        """A server has ended."""
+        if server in self.holders:
+            self.holders.remove(server)
+            self.is_lost = not self.holders
+
+
+class Saying(Thing):
+    """What a program said to one process, or to all others."""
+
+    def __init__(self, number: int, sender: ProcessRun, to: str, place: int, at: float, timeout_s: float) -> None:
+        super().__init__(at)
+        self.number = number
+        self.sender = sender
+        self.to = to
+        self.place = place  # among what its sender said to the same
+        self.timeout_s = timeout_s
+        self.body = b""
+        self.has_left = False
+        self.answered_at = NEVER
+        self.error = ""
+
+    def __repr__(self) -> str:
+        return f"#{self.number} of {self.sender.name} to {self.to or 'all others'}"
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it is to all others."""
+        return self.to == internal.OTHERS
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether its program was told that it is safe."""
+        return self.answered_at < NEVER and not self.error
+
+
+class Occurrence(Thing):
+    """Something that happened in the cluster, and who has reported it."""
+
+    def __init__(self, event: Event, at: float) -> None:
+        super().__init__(at)
+        self.event = event
+        self.reporters: dict[ProcessRun, float] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.event.kind} {self.event.number}"
+
+
+class Competition:
+    """A function that one process of the cluster runs."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.competitors: set[ProcessRun] = set()
+        self.runner: ProcessRun | None = None
+        self.won_at = 0.0
+        self.completed_at = NEVER
+        self.known: dict[ServerRun, float] = {}  # servers that know of the runner → since when
+
+
+class Watch:
+    """Called back after the facts are up to date."""
+
+    def __init__(self) -> None:
+        self.given: list[Callable[[ProcessRun, Saying, process_machine.Given], None]] = []
+        self.answered: list[Callable[[Saying], None]] = []
+        self.told: list[Callable[[ProcessRun, Event], None]] = []
+        self.missed: list[Callable[[ProcessRun, int], None]] = []
+        self.won: list[Callable[[Competition, ProcessRun], None]] = []
+        self.welcomed: list[Callable[[ServerRun, int], None]] = []
+        self.showed: list[Callable[[ServerRun, int], None]] = []
+        self.looked: list[Callable[[], None]] = []
+        self.finished: list[Callable[[], None]] = []
+
+
+class Facts:
+    """All of it."""
+
+    def __init__(self, schedule: Schedule, names: frozenset[str]) -> None:
+        self._schedule = schedule
+        self.names = names  # that processes may have
+        self.watch = Watch()
+        self.servers: dict[str, ServerRun] = {}  # those that live
+        self.linked: set[frozenset[str]] = set()
+        self.processes: list[ProcessRun] = []
+        self.by_run: dict[bytes, ProcessRun] = {}
+        self.sayings: list[Saying] = []
+        self.places: dict[tuple[ProcessRun, str], int] = {}
+        self.occurrences: dict[tuple[object, ...], Occurrence] = {}
+        self.competitions: dict[bytes, Competition] = {}
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+        return self._schedule.now
+
+    # --- servers ---
+
+    def server_began(self, name: str) -> ServerRun:
+        """A message server starts, with nothing."""
+        self.servers[name] = server = ServerRun(name, self.now)
+        return server
+
+    def server_ended(self, server: ServerRun) -> None:
+        """It is gone, and all that it had."""
+        server.is_alive = False
+        self.servers.pop(server.name, None)
+        for thing in [*self.sayings, *self.occurrences.values()]:
+            thing.forget(server)
+
+    def server_heard(self, server: ServerRun, frame: msgspec.Struct) -> None:
+        """A message server has heard this."""
+        for thing in self.things_in(frame):
+            thing.hold(server)
+        if isinstance(frame, internal.Finish):
+            server.finished.add(frame.key)
+        elif isinstance(frame, internal.Synchronised):
+            for competition in self.competitions.values():
+                if any(other.is_alive and other.name != server.name for other in competition.known):
+                    competition.known.setdefault(server, self.now)
+
+    def server_told(self, server: ServerRun, connection: int, frame: msgspec.Struct, row: internal.Row | None) -> None:
+        """A message server says this to a process, whose row is the one that it joined with."""
+        if isinstance(frame, internal.Joined):
+            assert row is not None
+            process = server.joined[connection] = self.by_run[row.run]
+            server.welcomed_at[connection] = self.now
+            server.views[connection] = {}
+            server.known.setdefault(process.name, self.now)
+            for callback in self.watch.welcomed:
+                callback(server, connection)
+        elif isinstance(frame, internal.Arrived):
+            server.views.setdefault(connection, {}).update((row.run, row) for row in frame.rows)
+            for callback in self.watch.showed:
+                callback(server, connection)
+        elif isinstance(frame, internal.Departed):
+            for run in frame.runs:
+                server.views.setdefault(connection, {}).pop(run, None)
+
+    def server_lost(self, server: ServerRun, connection: int) -> None:
+        """A connection of a message server is over."""
+        server.joined.pop(connection, None)
+        server.views.pop(connection, None)
+
+    def look(self, lapse_s: float) -> None:
+        """Notes which servers have which processes at this moment."""
+        for server in self.servers.values():
+            reach = set(server.joined.values())
+            for other in self.servers.values():
+                if frozenset((server.name, other.name)) in self.linked:
+                    reach.update(other.joined.values())
+            for process in self.processes:
+                if process in reach:
+                    server.seen[process] = self.now
+                elif self.now - server.seen.get(process, server.began_at) > lapse_s:
+                    server.lapsed[process] = self.now
+        for callback in self.watch.looked:
+            callback()
+
+    # --- work processes ---
+
+    def process_began(self, name: str, run: bytes, wants: frozenset[str]) -> ProcessRun:
+        """A work process starts."""
+        process = ProcessRun(name, run, self.now)
+        process.wants.append((self.now, wants))
+        self.processes.append(process)
+        self.by_run[run] = process
+        return process
+
+    def process_ended(self, process: ProcessRun) -> None:
+        """It is gone."""
+        process.ended_at = self.now
+        process.joined.clear()
+
+    def process_joined(self, process: ProcessRun, server: str) -> None:
+        """A server has welcomed it, as it has heard."""
+        process.joined_at = min(process.joined_at, self.now)
+        if server in self.servers:
+            process.joined[server] = self.servers[server]
+        process.alone[-1][1] = min(process.alone[-1][1], self.now)
+
+    def process_left(self, process: ProcessRun, server: str) -> None:
+        """It has lost a server, as it has noticed."""
+        if process.joined.pop(server, None) is not None and not process.joined:
+            process.alone.append([self.now, NEVER])
+
+    def process_heard(self, process: ProcessRun) -> None:
+        """It has heard of a server."""
+        process.silent_s = max(process.silent_s, self.now - process.heard_at)
+        process.heard_at = self.now
+
+    def process_sent(self, frame: msgspec.Struct) -> None:
+        """It says this to a server."""
+        for thing in self.things_in(frame):
+            if isinstance(thing, Saying):
+                thing.has_left = True
+
+    def wants(self, process: ProcessRun, kinds: frozenset[str]) -> None:
+        """It wants other events."""
+        process.wants.append((self.now, kinds))
+
+    # --- what is said ---
+
+    def say(self, sender: ProcessRun, to: str, timeout_s: float, size: int) -> Saying:
+        """A program says something."""
+        place = self.places[sender, to] = self.places.get((sender, to), 0) + 1
+        saying = Saying(len(self.sayings), sender, to, place, self.now, timeout_s)
+        saying.body = (_MARK + saying.number.to_bytes(_NUMBER_BYTES, "big")).ljust(size, b".")
+        self.sayings.append(saying)
+        return saying
+
+    def find(self, body: bytes) -> Saying | None:
+        """What has this body."""
+        number = int.from_bytes(body[len(_MARK) : len(_MARK) + _NUMBER_BYTES], "big")
+        if not body.startswith(_MARK) or number >= len(self.sayings):
+            return None
+        return self.sayings[number]
+
+    def answer(self, saying: Saying, error: str) -> None:
+        """Its program hears what became of it."""
+        saying.answered_at, saying.error = self.now, error
+        for callback in self.watch.answered:
+            callback(saying)
+
+    def give(self, receiver: ProcessRun, given: process_machine.Given) -> None:
+        """A message is handed to a program."""
+        saying = self.find(given.body)
+        assert saying is not None, f"nobody has said {given}"
+        for callback in self.watch.given:
+            callback(receiver, saying, given)
+        saying.given[receiver] = self.now
+
+    def take(self, receiver: ProcessRun, given: process_machine.Given | process_machine.Told) -> None:
+        """The program has it."""
+        if isinstance(given, process_machine.Given):
+            saying = self.find(given.body)
+            assert saying is not None
+            saying.taken[receiver] = self.now
+        elif given.event.name in self.occurrences:
+            self.occurrences[given.event.name].taken[receiver] = self.now
+
+    # --- events ---
+
+    def report(self, process: ProcessRun, event: Event) -> Occurrence:
+        """A process tells the cluster of something."""
+        occurrence = self.occurrences.setdefault(event.name, Occurrence(event, self.now))
+        occurrence.reporters.setdefault(process, self.now)
+        return occurrence
+
+    def tell(self, receiver: ProcessRun, event: Event) -> None:
+        """An event is handed to a program."""
+        if event.kind == MISSED:
+            count = event.details["count"]
+            assert isinstance(count, int)
+            receiver.missed.append(count)
+            for missed in self.watch.missed:
+                missed(receiver, count)
+            return
+        for callback in self.watch.told:
+            callback(receiver, event)
+        if event.name in self.occurrences:
+            self.occurrences[event.name].given[receiver] = self.now
+
+    # --- once in the cluster ---
+
+    def compete(self, process: ProcessRun, key: bytes) -> None:
+        """A process wants to be the one that runs it."""
+        self.competitions.setdefault(key, Competition(key)).competitors.add(process)
+
+    def win(self, process: ProcessRun, key: bytes) -> None:
+        """A process is to run it."""
+        competition = self.competitions[key]
+        for callback in self.watch.won:
+            callback(competition, process)
+        competition.runner, competition.won_at, competition.completed_at = process, self.now, NEVER
+        competition.known = dict.fromkeys(process.joined.values(), self.now)
+
+    def complete(self, process: ProcessRun, key: bytes) -> None:
+        """It has run it, and says so."""
+        competition = self.competitions[key]
+        if competition.runner is process:
+            competition.completed_at = self.now
+
+    # --- frames ---
+
+    def things_in(self, value: Any) -> Iterator[Thing]:
+        """All that a frame carries which processes are to have."""
+        if isinstance(value, Event):
+            occurrence = self.occurrences.get(value.name)
+            if occurrence is not None:
+                yield occurrence
+        elif isinstance(value, bytes):
+            if value.startswith(_MARK) and (saying := self.find(value)) is not None:
+                yield saying
+        elif isinstance(value, msgspec.Struct):
+            for field in value.__struct_fields__:
+                yield from self.things_in(getattr(value, field))
+        elif isinstance(value, list | tuple):
+            for each in value:
+                yield from self.things_in(each)
+
+
+def key_of(event: Event) -> bytes:
+    """What processes compete for when they are told of an event."""
+    return xxhash.xxh3_128(repr(event.name).encode()).digest()
