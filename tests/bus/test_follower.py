@@ -1,15 +1,18 @@
 """Following the sequencer: what is taken, what is fenced, what is asked for, and what is durable."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from alphorn.bus.config import Role
-from alphorn.bus.entries import Assignment
+from alphorn.bus.entries import Assignment, digest_of
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, Commit, CommitSubmit, Heartbeat
-from alphorn.bus.machine import DropAfter, PutAssignments
-from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered
+from alphorn.bus.machine import DropAfter, PutAssignments, PutEntry
+from alphorn.bus.storage import DAMAGED
+from alphorn.io.memory_storage import MemoryStorage
+from tests.bus.stations import EPOCH, NEXT_EPOCH, Bench, batch_id, numbered, payload_of
 
 
 class Following:
@@ -305,6 +308,68 @@ def test_a_damaged_log_is_whole_once_a_later_epoch_has_made_void_what_it_cannot_
     healing.follower.on_answer(healing.bench.frame(3, body), body, 1.0)
     assert healing.bench.station.is_whole
     assert DropAfter(1) in healing.bench.settle()
+
+
+class Rotten(MemoryStorage):
+    """A disk on which number 2 cannot be read, and perhaps its batch neither."""
+
+    is_batch_rotten = False
+
+    def assignment(self, sequence: int) -> Any:
+        return DAMAGED if sequence == 2 else super().assignment(sequence)
+
+    def entry(self, sequence: int) -> Any:
+        return DAMAGED if sequence == 2 and self.is_batch_rotten else super().entry(sequence)
+
+
+class Comparing:
+    """Member 2 has numbers 1 through 5 of the first epoch with their batches, and cannot read what number 2 means."""
+
+    def __init__(self) -> None:
+        self.storage = Rotten(on_durable=lambda token: None)
+        before = Bench(number=2, storage=self.storage)
+        before.station.journal.write(PutAssignments(1, [numbered(counter) for counter in range(1, 6)]))
+        for counter in range(1, 6):
+            payload = payload_of(counter)
+            before.station.journal.write(PutEntry(counter, payload, digest_of(payload)))
+        before.settle()
+        self.bench = Bench(number=2, storage=self.storage, founding=False)
+        self.follower = Follower(self.bench.station, durable=1, now=0.0)
+        self.bench.ledger.commit(1)
+        assert not self.bench.station.is_whole
+
+    def answer(self, previous: int, *assignments: Assignment) -> list[int]:
+        """After which numbers the disk is dropped in this turn."""
+        body = AssignmentAnswer(previous, list(assignments))
+        self.follower.on_answer(self.bench.frame(3, body), body, 1.0)
+        return [write.sequence for write in self.bench.settle() if isinstance(write, DropAfter)]
+
+
+def test_a_number_that_means_something_else_makes_void_what_was_behind_a_damaged_record() -> None:
+    comparing = Comparing()
+    assert comparing.answer(1, numbered(2), numbered(3), numbered(9, NEXT_EPOCH)) == [3]
+    assert comparing.storage.assignment_bounds() == (1, 4)
+    assert [comparing.storage.entry(sequence) for sequence in (4, 5)] == [None, None]
+    assert comparing.bench.station.is_whole
+
+
+def test_a_batch_that_is_not_the_numbers_own_makes_void_what_was_behind_a_damaged_record() -> None:
+    comparing = Comparing()
+    assert comparing.answer(1, numbered(9, NEXT_EPOCH)) == [1]
+    assert comparing.storage.entry(2) is None
+
+
+def test_a_later_epoch_before_what_was_behind_a_damaged_record_makes_it_void() -> None:
+    comparing = Comparing()
+    comparing.storage.is_batch_rotten = True
+    assert comparing.answer(1, numbered(9, NEXT_EPOCH)) == [2]
+
+
+def test_numbers_that_mean_what_the_disk_says_leave_what_was_behind_a_damaged_record() -> None:
+    comparing = Comparing()
+    assert comparing.answer(1, numbered(2), numbered(3)) == []
+    assert not comparing.bench.station.is_whole
+    assert comparing.storage.assignment_bounds() == (1, 5)
 
 
 def test_a_fact_of_a_later_epoch_raises_the_fence_because_older_sequencers_are_deposed() -> None:

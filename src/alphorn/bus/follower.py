@@ -6,7 +6,7 @@ servers are facts and never open assignments, because only the sequencer of an e
 
 from collections.abc import Callable
 
-from alphorn.bus.entries import Assignment, epoch_number
+from alphorn.bus.entries import Assignment, digest_of, epoch_number
 from alphorn.bus.frames import AssignmentAnswer, AssignmentQuery, Commit, CommitSubmit, Frame, Heartbeat
 from alphorn.bus.machine import DropAfter, PutAssignments
 from alphorn.bus.station import Station
@@ -197,6 +197,7 @@ class Follower:
         station = self._station
         if station.keeps_log:
             ledger = station.ledger
+            self._drop_void(first)
             station.journal.write(PutAssignments(first, ledger.slice(first - 1, ledger.last)))
             mark = [ledger.last]
             self._pending.append(mark)
@@ -208,6 +209,26 @@ class Follower:
         if any(mark is pending for pending in self._pending):
             self._pending = [pending for pending in self._pending if pending is not mark]
             self.durable = max(self.durable, mark[0])
+
+    def _drop_void(self, first: int) -> None:
+        """What comes in place of numbers behind a damaged record may show that these are void, and all after them."""
+        station, ledger = self._station, self._station.ledger
+        for sequence in range(first, min(ledger.last + 1, station.impaired_until) + 1):
+            if self._is_void(sequence):
+                station.trace("void", f"after={sequence - 1}")
+                station.impaired_until = 0
+                station.journal.write(DropAfter(sequence - 1))
+                return
+
+    def _is_void(self, sequence: int) -> bool:
+        """Whether the disk tells that this number was something else; by its batch where only that can be read."""
+        station, known = self._station, self._station.ledger.get(sequence)
+        stored, entry = station.storage.assignment(sequence), station.storage.entry(sequence)
+        if isinstance(stored, Assignment):
+            return stored.epoch < station.ledger.last_epoch if known is None else stored.epoch != known.epoch
+        if known is None or not isinstance(entry, bytes | memoryview):
+            return False
+        return bool(known.system) or digest_of(entry) != known.digest
 
     def _forget(self, after: int) -> None:
         self._station.trace("cut", f"after={after}")

@@ -8,6 +8,7 @@ from alphorn.bus import restore, roster
 from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.data_server import DataServer
 from alphorn.bus.entries import Assignment
+from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, Frame, Join, fragment_batch
 from alphorn.bus.group_state import GroupState
 from alphorn.bus.repair import Repairer
@@ -83,6 +84,10 @@ def _any_entry_counts() -> list[Patch]:
     return [(DataServer, "_entry_of", entry_of)]
 
 
+def _old_entries_stay() -> list[Patch]:
+    return [(Follower, "_drop_void", lambda self, first: None)]
+
+
 def _found_disk_votes() -> list[Patch]:
     return [(roster, "_DISK_STEP", 0)]
 
@@ -95,6 +100,7 @@ RETURN_MUTANTS = tuple(
         ("mark-unused", "A log that begins behind the own checkpoint is taken for lost.", _mark_unused),
         ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
         ("found-disk-votes", "A disk that was lost is taken for the newest when it is found.", _found_disk_votes),
+        ("old-entries-stay", "What is void behind a damaged record stays on the disk.", _old_entries_stay),
         ("any-entry-counts", "An entry counts as stored, whatever its number meant then.", _any_entry_counts),
     )
 )

@@ -60,16 +60,15 @@ class DisksAreOrdered:
     """No disk has a number of an older epoch after one that its member had promised to prefer.
 
     A number of an epoch that the member never promised is a fact it was told; its own log may go on behind it until it
-    hears that epoch's sequencer. What lies behind a record that cannot be read stays until it is known what that meant:
-    the member does not count it as accepted.
+    hears that epoch's sequencer. What lies behind a record that cannot be read stays until something else comes in its
+    place, or before it: then all of it goes, with its batches.
     """
 
-    __slots__ = ("_impaired", "_starting")
+    __slots__ = ("_starting",)
     name = "epochs grow along every disk"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._starting: set[int] = set()  # nodes that have written nothing yet
-        self._impaired: set[int] = set()  # nodes that started on a log with a record that cannot be read
         facts.simulation.watch.started.append(lambda node: self._starting.add(node.index))
         facts.simulation.watch.persisted.append(self._on_persisted)
 
@@ -82,17 +81,11 @@ class DisksAreOrdered:
             sorted(disk.assignments.items()),
         )
         self._look(node, 0, [(sequence, assignment.epoch) for sequence, assignment in readable])
-        if any(kind == "assignment" for kind, _, _ in disk.damaged):
-            self._impaired.add(node.index)
-        else:
-            self._impaired.discard(node.index)
 
     def _on_persisted(self, node: SimulatedNode, persist: Persist) -> None:
         if node.index in self._starting:
             self._starting.remove(node.index)
             self._look_at_start(node, persist)
-        if any(isinstance(write, DropAfter) for write in persist.writes):
-            self._impaired.discard(node.index)
         cut, newest = float("inf"), dict[int, int]()
         for write in persist.writes:
             if isinstance(write, DropAfter):
@@ -104,17 +97,27 @@ class DisksAreOrdered:
                 before = newest.get(previous, on_disk.epoch if on_disk is not None else 0)
                 written = [(write.first + place, known.epoch) for place, known in enumerate(write.assignments)]
                 self._look(node, before, written)
+                self._look_under(node, cut, written)
                 newest.update(written)
-        if node.index not in self._impaired:
-            self._look_behind(node, cut, newest)
+        self._look_behind(node, cut, newest)
 
     def _look_behind(self, node: SimulatedNode, cut: float, newest: dict[int, int]) -> None:
         """What was written over the beginning of an older tail leaves nothing of that behind."""
-        on_disk = node.disk.visible.assignments
         for sequence, epoch in newest.items():
-            following = on_disk.get(sequence + 1)
+            following = _readable(node, sequence + 1)
             if following is not None and sequence < cut and sequence + 1 not in newest:
                 self._look(node, epoch, [(sequence + 1, following.epoch)])
+
+    def _look_under(self, node: SimulatedNode, cut: float, written: list[tuple[int, int]]) -> None:
+        """What a number meant before was cut off, and its batch with it."""
+        for sequence, epoch in written:
+            before = _readable(node, sequence)
+            if before is not None and before.epoch != epoch and sequence <= cut:
+                raise Violation(
+                    self.name,
+                    f"{node.name} writes number {sequence} of epoch {describe_epoch(epoch)} over one of "
+                    f"{describe_epoch(before.epoch)}, whose batch its disk may have still",
+                )
 
     def _look(self, node: SimulatedNode, epoch: int, log: list[tuple[int, int]]) -> None:
         meta = node.disk.durable.meta
@@ -127,6 +130,11 @@ class DisksAreOrdered:
                     f"after one of {describe_epoch(epoch)}",
                 )
             epoch = following
+
+
+def _readable(node: SimulatedNode, sequence: int) -> Assignment | None:
+    disk = node.disk.visible
+    return None if ("assignment", sequence, 0) in disk.damaged else disk.assignments.get(sequence)
 
 
 class BlankDisksDoNotVote:
