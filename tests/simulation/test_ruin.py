@@ -8,6 +8,7 @@ from alphorn.testing.faults import Nemesis
 from alphorn.testing.node_faults import sequencer_of
 from alphorn.testing.plan import make_plan
 from alphorn.testing.run import Run
+from tests.bus.stations import numbered, payload_of
 from tests.simulation.groups import make_group
 
 
@@ -33,6 +34,22 @@ def test_no_disk_may_be_lost_after_another_until_the_log_has_it_again(nemesis: N
     first.start_again()
     nemesis.simulation.run_until(4.0)
     assert nemesis.ruin.may_lose_disk(second)
+
+
+def test_no_disk_may_be_lost_that_has_to_deny_a_batch_which_nobody_has() -> None:
+    plan = msgspec.structs.replace(make_plan(1), config=make_group("A", "B", "C", "D", "E"), clients=0, turn_s=0.001)
+    run = Run(plan)
+    run.simulation.found()
+    run.simulation.run_until(1.0)
+    first, second, other, *_ = run.simulation.nodes
+    first.end("crash")
+    first.disk.lose()
+    assert run.nemesis.ruin.may_lose_disk(second)
+    open_number = max(other.disk.durable.assignments) + 1
+    other.disk.durable.assignments[open_number] = numbered(1)
+    assert not run.nemesis.ruin.may_lose_disk(second), "three of five would deny it, and two may have had it"
+    other.disk.durable.entries[open_number] = payload_of(1)
+    assert run.nemesis.ruin.may_lose_disk(second)
 
 
 def test_no_disk_may_be_lost_that_an_open_change_of_voters_would_need(nemesis: Nemesis) -> None:

@@ -1,10 +1,10 @@
 """How much may be destroyed: the limits of the fault model.
 
 No log survives the loss of every copy. A disk, or a record of it, may be destroyed only if every number it holds and
-every checkpoint stays intact on another disk, and if a majority of commit servers keeps disks that remember their
-promises, one that may become sequencer among them: of the voters in force, and of those that any open change of voters
-may bring about. A successor may find any of the open changes in the log it adopts, alone or with others, and must count
-by what it finds.
+every checkpoint stays intact on another disk; if open numbers whose batch is on no disk can still be given up; and if a
+majority of commit servers keeps disks that remember their promises, one that may become sequencer among them: of the
+voters in force, and of those that any open change of voters may bring about. A successor may find any of the open
+changes in the log it adopts, alone or with others, and must count by what it finds.
 """
 
 import msgspec
@@ -44,7 +44,9 @@ class Ruin:
 
     def may_lose_disk(self, victim: SimulatedNode) -> bool:
         """Whether the group can do without everything on this disk."""
-        return self._keeps_majority(victim) and self._keeps_entries(victim) and self._keeps_checkpoint(victim)
+        if not (self._keeps_majority(victim) and self._keeps_entries(victim) and self._keeps_checkpoint(victim)):
+            return False
+        return self._keeps_denials(victim)
 
     def may_damage_assignment(self, victim: SimulatedNode) -> bool:
         """Whether the group can do without this member's vote until it has asked its peers."""
@@ -119,6 +121,30 @@ class Ruin:
             if other is not None and other.sequence >= needed.sequence and is_whole:
                 return True
         return False
+
+    def _keeps_denials(self, victim: SimulatedNode) -> bool:
+        """Whether the group can settle the open numbers without the word of this disk.
+
+        A number may be open whose batch is on no disk: its sender ended, and whoever had it. It is given up once so
+        many in-sync servers deny the batch that it cannot be committed, and a lost disk denies nothing.
+        """
+        others = self._others(victim)
+        witnesses = {node.index for node in others if remembers(node.disk.durable) and not node.disk.is_old}
+        for sequence in self._open_without_batch(others):
+            for in_sync, copies in self._facts.in_sync_rules(sequence):
+                if len(in_sync & witnesses) <= len(in_sync) - copies:
+                    return False
+        return True
+
+    def _open_without_batch(self, nodes: list[SimulatedNode]) -> set[int]:
+        """The open numbers on the disks of these that none of them has the batch of."""
+        named: dict[tuple[int, bytes], bool] = {}  # number and batch → whether one has it
+        for disk in (node.disk.durable for node in nodes):
+            for sequence, assignment in disk.assignments.items():
+                if sequence > self._facts.last and not assignment.system:
+                    place = sequence, assignment.id
+                    named[place] = named.get(place, False) or is_intact(disk, sequence)
+        return {sequence for (sequence, _), is_here in named.items() if not is_here}
 
     def _others(self, victim: SimulatedNode) -> list[SimulatedNode]:
         nodes = self._facts.simulation.servers()
