@@ -251,6 +251,7 @@ class MessageManager:
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
+        self._clock.follow(self.engine.now_ms, now)
         self._orders.forget_all()
         self._link_of.clear()
         self._untold.forget_all()

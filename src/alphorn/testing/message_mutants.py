@@ -12,6 +12,7 @@ from alphorn.client_manager.wildcards import Wildcards
 from alphorn.message_manager import checkpoint, core, engine, publishing
 from alphorn.message_manager.absent import Absent
 from alphorn.message_manager.backlog import Backlog
+from alphorn.message_manager.clock import Clock
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.effects import Deferred, Effect
 from alphorn.message_manager.engine import Engine
@@ -200,6 +201,10 @@ def _recovering_overtakes() -> list[Patch]:
     return [(Outlet, "_again_of", again_of)]
 
 
+def _time_not_followed() -> list[Patch]:
+    return [(Clock, "follow", lambda self, said_ms, now: None)]
+
+
 def _waiting_not_told() -> list[Patch]:
     def give_back_ready(state: State, command: Return, place: int, effects: list[Effect]) -> None:
         give_back(state, command, place, effects)
@@ -257,6 +262,7 @@ MESSAGE_MUTANTS = tuple(
             _recovering_overtakes,
         ),
         ("waiting-not-told", "Who gives back what waits already has it still.", _waiting_not_told),
+        ("time-not-followed", "Time stands still until the own clock is where the log is.", _time_not_followed),
         ("earlier-primary-heard", "What an earlier primary wanted is done in a later epoch.", _earlier_primary_heard),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
