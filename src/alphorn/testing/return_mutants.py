@@ -6,8 +6,6 @@ import msgspec
 
 from alphorn.bus import restore, roster
 from alphorn.bus.config import Budget, GroupConfig
-from alphorn.bus.data_server import DataServer
-from alphorn.bus.entries import Assignment
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, Frame, Join, fragment_batch
 from alphorn.bus.group_state import GroupState
@@ -76,14 +74,6 @@ def _late_join() -> list[Patch]:
     return [(Roster, "on_join", on_join), (Roster, "_is_here", lambda self, known, now: False)]
 
 
-def _any_entry_counts() -> list[Patch]:
-    def entry_of(self: Any, sequence: int, assignment: Assignment) -> bytes | memoryview | None:
-        entry = b"" if assignment.system else self._station.storage.entry(sequence)
-        return entry if isinstance(entry, bytes | memoryview) else None
-
-    return [(DataServer, "_entry_of", entry_of)]
-
-
 def _old_entries_stay() -> list[Patch]:
     return [(Follower, "_drop_void", lambda self, first: None)]
 
@@ -101,6 +91,5 @@ RETURN_MUTANTS = tuple(
         ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
         ("found-disk-votes", "A disk that was lost is taken for the newest when it is found.", _found_disk_votes),
         ("old-entries-stay", "What is void behind a damaged record stays on the disk.", _old_entries_stay),
-        ("any-entry-counts", "An entry counts as stored, whatever its number meant then.", _any_entry_counts),
     )
 )
