@@ -402,6 +402,8 @@ COMMANDS = {
     "browse": "QUEUE --selector --json --url",
     "tail": "TOPIC --start --selector --json --url",
     "status": "--json --url",
+    "events": "--follow -f --kind --count --exec --post --json --url",
+    "tell": "NODE TEXT --timeout --json --url",
     "move": "DEST CHANNEL --json --url",
     "channel": "drain open",
 }

@@ -36,6 +36,8 @@ COMMANDS = {  # what the help of `alphorn` itself says of each, where none is lo
     "browse": "Print the messages of a queue, and leave them there.",
     "tail": "Follow a topic: print messages as they come.",
     "status": "Show nodes with their roles, channels, destinations.",
+    "events": "Show what happens: nodes up and down, takeovers.",
+    "tell": "Say something to a node or a program.",
     "destinations": "List, show, create, change, purge, delete destinations.",
     "dlq": "List, redrive and purge dead messages.",
     "move": "Move a destination to another channel.",

@@ -167,10 +167,10 @@ def _follow(consumer: Consumer, count: int, *, as_json: bool) -> None:
             shown += 1
         sys.stdout.buffer.flush()
         if not messages:
-            _check_reader()
+            check_reader()
 
 
-def _check_reader() -> None:
+def check_reader() -> None:
     """Raises `BrokenPipeError` where nobody reads standard output any more, which else only the next message shows."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)

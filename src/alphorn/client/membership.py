@@ -128,6 +128,11 @@ class Membership:
         self.check()
         return [row.name for row in self._runner.half.others if not row.name.startswith(COMMAND)]
 
+    def servers(self) -> list[str]:
+        """The names of the message servers that it has joined."""
+        self.check()
+        return self._runner.half.joined
+
     def on_event(self, kind: Any, function: Any, once_per: Any) -> None:
         """A function runs when events of this kind come."""
         self.check()

@@ -51,7 +51,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
             "time": self.time,
             "number": self.number,
         }
-        return {**self.details, **plain}
+        return {
+            **{name if name not in plain else f"detail_{name}": value for name, value in self.details.items()},
+            **plain,
+        }
 
 
 class Kinds:

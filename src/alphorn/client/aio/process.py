@@ -101,6 +101,10 @@ class WorkProcess:
         """The names of all other processes that are there: the cluster's nodes, and programs that have joined."""
         return self._membership.others()
 
+    def servers(self) -> list[str]:
+        """The names of the message servers that this process has joined and reaches; without one it is on its own."""
+        return self._membership.servers()
+
     async def close(self) -> None:
         """Leaves the cluster, after functions have run for what was acknowledged. A second time does nothing."""
         await self._membership.close(is_failed=False)

@@ -105,6 +105,11 @@ class WorkProcess:
         self._membership.check()
         return self._threads.do(self._membership.others)
 
+    def servers(self) -> list[str]:
+        """The names of the message servers that this process has joined and reaches; without one it is on its own."""
+        self._membership.check()
+        return self._threads.do(self._membership.servers)
+
     def close(self) -> None:
         """Leaves the cluster, after functions have run for what was acknowledged. A second time does nothing."""
         self._end(is_failed=False)
