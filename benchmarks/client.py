@@ -20,7 +20,7 @@ import uvloop
 
 import alphorn
 from alphorn.client.packing import encode as pack
-from alphorn.doors.native import decode_client, encode, encode_delivered
+from alphorn.doors.native import VERSION, decode_client, encode, encode_delivered
 from alphorn.io.streams import FrameStream
 from alphorn.model.conversation import (
     FRAME_BYTES_MAX,
@@ -60,7 +60,7 @@ class NullServer:
                     self.room += sum(b - a + 1 for a, b in zip(positions[::2], positions[1::2], strict=True))
                     stream.send(encode(Done(request)))
                 case Hello():
-                    stream.send(encode(Welcome(1, bytes(16), "null", [])))
+                    stream.send(encode(Welcome(VERSION, bytes(16), "null", [])))
                 case Resolve(request=request, destination=destination):
                     stream.send(encode(Resolved(request, 1, destination)))
                 case Consume(request=request, consumer=consumer, prefetch=prefetch):

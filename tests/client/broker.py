@@ -86,6 +86,7 @@ class Broker:
         self.refusals: dict[str, tuple[str, str]] = {}  # destination: error, reason
         self.is_confirming = True
         self.is_welcoming = True
+        self.disowns = False  # whoever comes back
         self.forgets = False
         self.known: set[tuple[int, int]] = set()  # like Client Managers, each port knows only what it was asked for
         self.sealed: dict[tuple[bytes, int], list[bytes]] = {}  # fragments by the message that they are the body of
@@ -221,7 +222,11 @@ class Broker:
         if not frame.connection or self.forgets:
             stream.connection = self._next_connection.to_bytes(16, "big")
             self._next_connection += 1
-        stream.send(c.Welcome(VERSION, stream.connection, "broker", self.addresses))
+        secret = stream.connection[::-1] * 2
+        if frame.connection == stream.connection and (self.disowns or frame.secret != secret):
+            stream.send(c.Goodbye("AccessDenied", "who goes on with a connection says its secret"))
+        else:
+            stream.send(c.Welcome(VERSION, stream.connection, "broker", self.addresses, secret=secret))
 
     def on_resolve(self, stream: Stream, frame: c.Resolve) -> None:
         if frame.destination in self.refusals:
@@ -481,18 +486,8 @@ class Broker:
     def _delivered(self, consumer: int, queue: Queue, run: list[int]) -> c.Delivered:
         first = queue.stored[run[0]]
         blob = _encode_batch([msgspec.Raw(queue.stored[position].raw) for position in run])
-        return c.Delivered(
-            consumer,
-            run[0],
-            first.delivery_count,
-            run[0] + 100,
-            0,
-            first.producer,
-            first.counter,
-            first.timestamp,
-            b"",
-            memoryview(blob),
-        )
+        batch = first.producer, first.counter, first.timestamp, b"", memoryview(blob)
+        return c.Delivered(consumer, run[0], first.delivery_count, run[0] + 100, 0, *batch)
 
 
 def positions_of(flat: list[int]) -> set[int]:

@@ -3,7 +3,7 @@
 from alphorn.client.core import Core
 from alphorn.client.inbox import AckMode
 from alphorn.client.requests import Answer
-from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
+from alphorn.doors.native import LENGTH_BYTES, VERSION, decode_client, encode
 from alphorn.model.conversation import AnyClientFrame, CloseConsumer, Consume, Done, Hello, Resolve, Resolved, Welcome
 from alphorn.model.errors import Error
 from alphorn.model.frame_kinds import ServerFrame
@@ -28,7 +28,7 @@ def said(core: Core) -> list[AnyClientFrame]:
 def come_back(core: Core) -> None:
     core.on_disconnected("cut off")
     hello_of(core)
-    hear(core, Welcome(1, b"c" * 16, "cm2", []))
+    hear(core, Welcome(VERSION, b"c" * 16, "cm2", []))
 
 
 def find_places(core: Core, place: int) -> None:
@@ -39,7 +39,7 @@ def find_places(core: Core, place: int) -> None:
 def test_a_consumer_that_was_closed_while_it_came_back_is_not_consumed_again() -> None:
     core = Core()
     hello_of(core)
-    hear(core, Welcome(1, b"c" * 16, "cm1", []))
+    hear(core, Welcome(VERSION, b"c" * 16, "cm1", []))
     answers: list[Answer | Error] = []
     inbox = core.open_inbox(core.open_session(AckMode.AUTO), Consume(0, 0, 0, 5, 10), "queue:q", answers.append)
     [consume] = [frame for frame in said(core) if isinstance(frame, Consume)]

@@ -247,6 +247,22 @@ def test_a_connection_that_the_cluster_forgot_is_over(broker: Broker, connect: C
     connection.close()
 
 
+@pytest.mark.requirement("API-18")
+def test_a_connection_that_is_not_taken_for_its_own_is_over_and_asks_nobody_again(
+    broker: Broker, connect: Connect
+) -> None:
+    connection = connect(broker.url)
+    consumer = connection.session().consumer("queue:q")
+    broker.disowns = True
+    broker.cut_all()
+    with pytest.raises(alphorn.AccessDenied, match="says its secret"):
+        consumer.receive(timeout=10)
+    with pytest.raises(alphorn.AccessDenied):
+        connection.session().producer("queue:q").send("more")
+    connection.close()
+    assert [bool(hello.connection) for hello in broker.frames(Hello)] == [False, True]
+
+
 def test_destinations_are_administered(broker: Broker, connect: Connect) -> None:
     with connect(broker.url) as connection:
         destinations = connection.destinations

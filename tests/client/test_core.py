@@ -8,7 +8,7 @@ from alphorn.client.outbox import Outbox, Parcel
 from alphorn.client.packing import pack_bodies, pack_body
 from alphorn.client.requests import Answer
 from alphorn.client.silence import DEAD_AFTER_S, PING_AFTER_S
-from alphorn.doors.native import LENGTH_BYTES, decode_client, encode
+from alphorn.doors.native import LENGTH_BYTES, VERSION, decode_client, encode
 from alphorn.model import conversation as c
 from alphorn.model.conversation import place_of
 from alphorn.model.errors import AccessDenied, Error, InvalidDestination, PeerViolation, Unavailable, UnknownOutcome
@@ -29,7 +29,7 @@ class Script:
     def connect(self) -> None:
         self.core.on_connected(self.now)
         self.hello = self.said()[0]
-        self.hear(c.Welcome(1, CONNECTION, "cm", ["other:7701"]))
+        self.hear(c.Welcome(VERSION, CONNECTION, "cm", ["other:7701"]))
 
     def hear(self, *frames: c.ServerFrame) -> None:
         self.core.receive([memoryview(encode(frame))[LENGTH_BYTES:] for frame in frames], self.now)
@@ -70,7 +70,7 @@ def kinds(frames: list[c.ClientFrame]) -> list[str]:
 
 def test_credentials_go_into_hello_and_nowhere_else() -> None:
     script = Script()
-    assert script.hello == c.Hello(1, "", "u", "p", b"")
+    assert script.hello == c.Hello(VERSION, "", "u", "p", b"")
     assert "password" not in str(script.core.describe())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import alphorn
 import alphorn.client.silence
-from alphorn.doors.native import encode
+from alphorn.doors.native import VERSION, encode
 from alphorn.model.conversation import Welcome
 from tests.client.shells import Connect
 
@@ -40,7 +40,7 @@ def left_in_silence(connect: Connect, size: int) -> Iterator[socket.socket]:
         stream, _ = server.accept()
         with stream:
             stream.recv(READ_BYTES)
-            stream.sendall(encode(Welcome(1, b"c" * 16, "cm1", [])))
+            stream.sendall(encode(Welcome(VERSION, b"c" * 16, "cm1", [])))
             assert left.wait(WAIT_S)
             yield stream
         server.close()

@@ -5,7 +5,7 @@ import pytest
 
 from alphorn.client.core import Core
 from alphorn.client.inbox import AckMode, Inbox
-from alphorn.doors.native import LENGTH_BYTES, decode_client, encode, encode_parts
+from alphorn.doors.native import LENGTH_BYTES, VERSION, decode_client, encode, encode_parts
 from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
@@ -33,11 +33,23 @@ def hello_of(core: Core) -> Hello:
 def test_a_connection_says_how_often_it_has_gone_on_so_that_nobody_speaks_for_an_earlier_stream() -> None:
     core = Core()
     assert (hello_of(core).connection, hello_of(core).resumption) == (b"", 0)
-    core.receive([memoryview(encode(Welcome(1, b"c" * 16, "cm1", [])))[LENGTH_BYTES:]], 0.0)
+    core.receive([memoryview(encode(Welcome(VERSION, b"c" * 16, "cm1", [])))[LENGTH_BYTES:]], 0.0)
     for count in (1, 2):
         core.on_disconnected("cut off")
         hello = hello_of(core)
         assert (hello.connection, hello.resumption) == (b"c" * 16, count)
+
+
+@pytest.mark.requirement("API-18")
+def test_a_connection_that_goes_on_says_the_secret_of_its_welcome_and_one_that_begins_says_none() -> None:
+    core = Core(client_id="me")
+    assert hello_of(core).secret == b""
+    for secret in (b"the first", b"another one"):
+        hear(core, Welcome(VERSION, CONNECTION, "cm1", [], secret=secret))
+        core.on_disconnected("cut off")
+        hello = hello_of(core)
+        assert (hello.client_id, hello.connection, hello.secret) == ("me", CONNECTION, secret)
+        assert secret.decode() not in str(core.describe())
 
 
 CONNECTION = b"c" * 16
@@ -56,7 +68,7 @@ def receiving(mode: AckMode) -> tuple[Core, Inbox]:
     """A connection with a consumer that has received five messages."""
     core = Core()
     core.on_connected(0.0)
-    hear(core, Welcome(1, CONNECTION, "cm1", []))
+    hear(core, Welcome(VERSION, CONNECTION, "cm1", []))
     session = core.open_session(mode)
     inbox = core.open_inbox(session, Consume(0, 0, 0, 5, 100), "queue:q", lambda answer: None)
     [consume] = [frame for frame in say(core) if isinstance(frame, Consume)]
@@ -69,7 +81,7 @@ def receiving(mode: AckMode) -> tuple[Core, Inbox]:
 def come_back(core: Core) -> list[AnyClientFrame]:
     core.on_connected(1.0)
     core.take_output(0)
-    hear(core, Welcome(1, CONNECTION, "cm2", []))
+    hear(core, Welcome(VERSION, CONNECTION, "cm2", []))
     frames = say(core)
     for question in [frame for frame in frames if isinstance(frame, Resolve)]:
         hear(core, Resolved(question.request, 5, question.destination))

@@ -15,7 +15,7 @@ import alphorn
 import alphorn.client.silence
 from alphorn.client.aio import line as aio_line
 from alphorn.client.blocking import line as blocking_line
-from alphorn.doors.native import decode_client, encode
+from alphorn.doors.native import VERSION, decode_client, encode
 from alphorn.model.conversation import (
     AnyClientFrame,
     Done,
@@ -70,7 +70,7 @@ class SlowLine:
     def __init__(self, stream: socket.socket, clock: Clock, left: threading.Event) -> None:
         self._stream, self._clock, self._left = stream, clock, left
         self._hear()
-        stream.sendall(encode(Welcome(1, b"c" * 16, "cm1", [])))
+        stream.sendall(encode(Welcome(VERSION, b"c" * 16, "cm1", [])))
 
     def attend(self, connection: Any) -> None:
         """From now on this is the client's end."""

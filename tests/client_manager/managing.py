@@ -17,6 +17,7 @@ from alphorn.client_manager.machine import (
     Said,
     Told,
 )
+from alphorn.doors.native import VERSION
 from alphorn.model import frame_kinds, link
 from alphorn.model.commands import AnyCommand, Entry, decode_entry
 from alphorn.model.commands import Publish as Published
@@ -35,6 +36,7 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import Policy
 from alphorn.model.frame_kinds import ServerFrame
 from alphorn.model.ids import IdSource
+from tests.client_manager.proving import DRAFT, SIGNET, secret_of
 
 ORIGIN = b"o" * 10
 encode = msgspec.msgpack.encode
@@ -45,7 +47,12 @@ class Managing:
 
     def __init__(self, **settings: int) -> None:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
-        self.manager = ClientManager(Settings(name="cm1", **settings), ids, origins=[ORIGIN])  # type: ignore[arg-type]
+        self.manager = ClientManager(
+            Settings(name="cm1", **settings),  # type: ignore[arg-type]
+            ids,
+            origins=[ORIGIN],
+            signet=DRAFT,
+        )
         self.now = 0.0
         self.sequence = 0
         self.commits = True  # whether the log takes entries at once
@@ -57,6 +64,8 @@ class Managing:
         self.unheard: set[int] = set()
         self.streams = 0
         self.link_up("mm1", is_primary=True, epoch=1)
+        self.tell(link.Answered(self.entries[-1].requests[0], signet=SIGNET))
+        self.entries.clear()
         self.asked.clear()
 
     # --- driving ---
@@ -118,7 +127,8 @@ class Managing:
         self.streams += 1
         self.receive(Opened(self.streams))
         client = Client(self, self.streams)
-        client.say(Hello(1, client_id=client_id, connection=connection, resumption=resumption))
+        secret = secret_of(connection)
+        client.say(Hello(VERSION, client_id, connection=connection, resumption=resumption, secret=secret))
         if client_id:
             self.tell(link.Answered(claimed_client(self).request))
         welcome = client.take(Welcome)[0]

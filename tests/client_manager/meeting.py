@@ -20,6 +20,7 @@ from alphorn.model.conversation import AnyClientFrame, Goodbye, Hello, OpenSessi
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import ServerFrame
 from alphorn.model.ids import IdSource
+from tests.client_manager.proving import SIGNET, secret_of
 
 ORIGIN = b"o" * 10
 LINK = 1
@@ -61,7 +62,7 @@ class Meeting:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0 + self._managers)
         names = tuple(f"channel-{number}" for number in range(channels))
         settings = Settings(name="cm1", channels=channels, channel_names=names, removed=removed)
-        return ClientManager(settings, ids, origins=[ORIGIN] * channels)
+        return ClientManager(settings, ids, origins=[ORIGIN] * channels, signet=SIGNET)
 
     def _link(self, channel: int) -> None:
         for replica in self.replicas[channel]:
@@ -91,7 +92,7 @@ class Meeting:
     def connect(self, *sessions: int, connection: bytes = b"", client_id: str = "") -> int:
         """A client with these sessions."""
         stream = self.open()
-        self.say(stream, Hello(1, client_id, connection=connection))
+        self.say(stream, Hello(native.VERSION, client_id, connection=connection, secret=secret_of(connection)))
         for session in sessions:
             self.say(stream, OpenSession(session))
         return stream

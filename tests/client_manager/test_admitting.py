@@ -10,6 +10,7 @@ from alphorn.model.conversation import Failed, Hello
 from alphorn.model.errors import Misuse, PeerViolation
 from alphorn.model.ids import IdSource
 from alphorn.model.process_conversation import AskTicket, TicketAnswer, check_process_name, read_body
+from tests.client_manager.proving import DRAFT, tell_signet
 
 SERVERS = (("ms1", "10.0.0.3:7820"), ("ms2", "10.0.0.4:7820"))
 
@@ -21,8 +22,10 @@ def answer_to(name: str, **settings: object) -> object:
         Settings(**(fixed | settings)),  # type: ignore[arg-type]
         IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0),
         origins=[b"o" * 10],
+        signet=DRAFT,
         make_pass=lambda name: (f"ticket of {name}".encode(), b"secret"),
     )
+    tell_signet(manager)
     for item in (Opened(1), Said(1, Hello(VERSION)), Said(1, AskTicket(7, name))):
         manager.receive(item, 0.0)
     replies = [output.frame for output in manager.take_outputs() if isinstance(output, Reply)]

@@ -1,9 +1,11 @@
 """A client id is asked for before its client is welcome."""
 
 from alphorn.client_manager.machine import Opened
+from alphorn.doors.native import VERSION
 from alphorn.model import link
 from alphorn.model.conversation import Goodbye, Hello, Ping, Welcome
 from tests.client_manager.managing import Client, Managing, claimed_client
+from tests.client_manager.proving import secret_of
 
 
 def knocking(managing: Managing, connection: bytes = b"") -> Client:
@@ -11,7 +13,7 @@ def knocking(managing: Managing, connection: bytes = b"") -> Client:
     managing.streams += 1
     managing.receive(Opened(managing.streams))
     client = Client(managing, managing.streams)
-    client.say(Hello(1, client_id="me", connection=connection))
+    client.say(Hello(VERSION, client_id="me", connection=connection, secret=secret_of(connection)))
     return client
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from alphorn.client_manager.machine import Joined
+from alphorn.doors.native import VERSION
 from alphorn.model import commands, link
 from alphorn.model.commands import NOBODY, connection_of
 from alphorn.model.conversation import (
@@ -44,8 +45,8 @@ def test_a_client_that_comes_back_keeps_its_id_and_its_old_stream_is_hung_up() -
     [
         Ping(),
         Hello(99),
-        Hello(1, connection=b"short"),
-        Hello(1, connection=NOBODY),
+        Hello(VERSION, connection=b"short"),
+        Hello(VERSION, connection=NOBODY),
     ],
 )
 def test_a_connection_that_does_not_begin_with_a_proper_hello_is_refused(frame: Ping | Hello) -> None:

@@ -7,6 +7,7 @@ disks and the log to others.
 import pytest
 
 from alphorn.client_manager.machine import Opened, Said, Window, Writable
+from alphorn.doors.native import VERSION
 from alphorn.model import link
 from alphorn.model.commands import key_of
 from alphorn.model.conversation import (
@@ -138,7 +139,7 @@ def test_sessions_of_different_connections_have_nothing_in_common() -> None:
     managing.streams += 1
     managing.receive(Opened(managing.streams))
     stranger = type(client)(managing, managing.streams)
-    stranger.say(Hello(1))
+    stranger.say(Hello(VERSION))
     stranger.heard()
     stranger.publish(client.resolve(), 1, "through a session that another has opened")
     assert [frame.error for frame in stranger.take(Goodbye)] == ["PeerViolation"]

@@ -8,6 +8,7 @@ from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Lost, Opened, Order, Reply, Said, Told
+from alphorn.doors.native import VERSION
 from alphorn.model import commands, link, moving_link
 from alphorn.model.commands import Entry, Move, MoveStage, decode_entry
 from alphorn.model.conversation import (
@@ -29,6 +30,7 @@ from alphorn.model.conversation import (
 )
 from alphorn.model.destinations import Destination, DestinationKind, parse_destination
 from alphorn.model.ids import IdSource
+from tests.client_manager.proving import DRAFT, SIGNET
 
 QUEUE = parse_destination("queue:q")
 NAMES = ("one", "two")
@@ -40,7 +42,7 @@ class Two:
     def __init__(self) -> None:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
         settings = Settings(name="cm1", channels=2, channel_names=NAMES)
-        self.manager = ClientManager(settings, ids, origins=[b"o" * 10, b"p" * 10])
+        self.manager = ClientManager(settings, ids, origins=[b"o" * 10, b"p" * 10], signet=DRAFT)
         self.sequences = [0, 0]
         self.ordered: list[list[tuple[int, Entry]]] = [[], []]  # by channel: handle and entry
         self.asked: list[tuple[int, link.Asked]] = []
@@ -48,13 +50,16 @@ class Two:
         for channel, name in enumerate("ab"):
             self.receive(Linked(channel, name, True))
             self.tell(channel, link.Role(name, 1, True))
+        [(_, entry)] = self.ordered[0]
+        self.commit(0)
+        self.tell(0, link.Answered(entry.requests[0], signet=SIGNET))
         self.open(1)
         self.connection = next(frame for frame in self.heard if isinstance(frame, Welcome)).connection
 
     def open(self, stream: int) -> None:
         """A client comes."""
         self.receive(Opened(stream))
-        self.receive(Said(stream, Hello(1)))
+        self.receive(Said(stream, Hello(VERSION)))
         self.receive(Said(stream, OpenSession(1)))
 
     def receive(self, item: object) -> None:

@@ -7,6 +7,7 @@ from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.machine import Ask, Committed, Linked, Opened, Order, Reply, Said, Told
+from alphorn.doors.native import VERSION
 from alphorn.message_manager.answers import answers_to
 from alphorn.message_manager.engine import Engine
 from alphorn.message_manager.questions import answer_question, refusal
@@ -28,6 +29,7 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import Destination, DestinationKind, Policy, parse_destination, temporary_prefix
 from alphorn.model.errors import Error
 from alphorn.model.ids import IdSource
+from tests.client_manager.proving import DRAFT
 
 CHANNELS = 3
 NAMES = ("one", "two", "three")
@@ -53,12 +55,13 @@ class Cluster:
         """A Client Manager that knows nothing yet."""
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
         settings = Settings(name="cm1", channels=CHANNELS, channel_names=NAMES)
-        self.manager = ClientManager(settings, ids, origins=[bytes([number]) * 10 for number in range(CHANNELS)])
+        origins = [bytes([number]) * 10 for number in range(CHANNELS)]
+        self.manager = ClientManager(settings, ids, origins=origins, signet=DRAFT)
         for channel in range(CHANNELS):
             self.receive(Linked(channel, "mm", True))
             self.receive(Told(channel, "mm", link.Role("mm", 1, True)))
         self.receive(Opened(1))
-        self.say(Hello(1))
+        self.say(Hello(VERSION))
         self.say(OpenSession(1))
 
     def receive(self, item: object) -> None:

@@ -85,7 +85,7 @@ def test_what_the_entry_says_that_the_move_begins_with_counts_though_the_primary
     two: Two,
 ) -> None:
     two.say(Consume(1, 1, 3, two.resolve(0), 10, held=[1, 4]))
-    two.tell(0, moving_link.Departed(5, moving_link.Home(1, 7, 1)))
+    two.tell(0, moving_link.Departed(5, moving_link.Home(1, 7, two.sequences[0] + 1)))
     two.receive(Closed(1, "gone"))
     begun_at = two.hear(0, commands.Return(5, 0, b"", [1, 4]), Move(5, MoveStage.BEGUN, 1, 7))
     two.tell(1, moving_link.Landed(7, 0, 5, begun_at))

@@ -3,10 +3,12 @@
 import pytest
 
 from alphorn.client_manager.machine import Opened
+from alphorn.doors.native import VERSION
 from alphorn.model import commands, link
 from alphorn.model.conversation import Acknowledge, CloseConsumer, Consume, Done, Failed, Goodbye, Hello, Ping, Pong
 from alphorn.model.destinations import Policy, parse_destination
 from tests.client_manager.managing import Client, Managing, attached
+from tests.client_manager.proving import secret_of
 
 CONNECTION = b"c" * 16
 KEY = commands.key_of(CONNECTION, 1)
@@ -130,7 +132,7 @@ def test_a_stream_that_a_client_has_given_up_does_not_end_the_newer_one_when_it_
     client = managing.connect(CONNECTION, resumption=3)
     managing.receive(Opened(99))
     given_up = Client(managing, 99)
-    given_up.say(Hello(1, connection=CONNECTION, resumption=2))
+    given_up.say(Hello(VERSION, connection=CONNECTION, resumption=2, secret=secret_of(CONNECTION)))
     assert [type(frame) for frame in given_up.heard()] == [Goodbye]
     assert (list(managing.hung), client.take(Goodbye)) == ([99], [])
     client.say(Ping())

@@ -7,6 +7,7 @@ from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.machine import Ask, Closed, Committed, Linked, Opened, Order, Reply, Said, Told
 from alphorn.client_manager.transactions import DONE, PREPARE_S, STEPS
+from alphorn.doors.native import VERSION
 from alphorn.message_manager.transaction_state import Outcome
 from alphorn.model import frame_kinds, link
 from alphorn.model.commands import (
@@ -39,6 +40,7 @@ from alphorn.model.conversation import (
 from alphorn.model.destinations import Policy, parse_destination
 from alphorn.model.frame_kinds import ServerFrame
 from alphorn.model.ids import IdSource
+from tests.client_manager.proving import DRAFT, SIGNET, secret_of
 
 CHANNELS = 3
 SESSION, CONSUMER = 1, 5
@@ -51,7 +53,7 @@ class Coordinating:
     def __init__(self, **settings: bool) -> None:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
         made = Settings(name="cm1", channels=CHANNELS, **settings)
-        self.manager = ClientManager(made, ids, origins=[b"o" * 10] * CHANNELS)
+        self.manager = ClientManager(made, ids, origins=[b"o" * 10] * CHANNELS, signet=DRAFT)
         self.steps: list[str] = []
         self.manager.watch_steps(self.steps.append)
         self.sequences = [0] * CHANNELS
@@ -63,6 +65,9 @@ class Coordinating:
         for channel in range(CHANNELS):
             self.receive(Linked(channel, f"mm{channel}", True))
             self.be_primary(channel, f"mm{channel}", 1)
+        [(_, entry)] = self.entries
+        self.receive(Told(0, "mm0", link.Answered(entry.requests[0], signet=SIGNET)))
+        self.entries.clear()
         self.id = b""
         self.connect()
 
@@ -72,7 +77,7 @@ class Coordinating:
     def connect(self) -> None:
         self.stream += 1
         self.receive(Opened(self.stream))
-        self.say(Hello(1, connection=self.id))
+        self.say(Hello(VERSION, connection=self.id, secret=secret_of(self.id)))
         [welcome] = [frame for frame in self.said if isinstance(frame, Welcome)]
         self.id = welcome.connection
         self.said.clear()

@@ -3,6 +3,8 @@
 import pytest
 
 from alphorn.message_manager.answers import answers_to
+from alphorn.message_manager.checkpoint import frame
+from alphorn.message_manager.checkpoint_records import End
 from alphorn.message_manager.engine import Engine
 from alphorn.model import link
 from alphorn.model.commands import SIGNET_BYTES, Entry, KeepSignet
@@ -36,6 +38,14 @@ def test_a_checkpoint_holds_the_signet_and_one_without_is_offered_one() -> None:
     offer(bench, FIRST)
     bench.engine = Engine.restore(bench.engine.checkpoint())
     assert offer(bench, SECOND).signet == FIRST
+
+
+def test_a_checkpoint_of_an_alphorn_that_had_no_signets_is_read() -> None:
+    gathered = bytearray()
+    frame(gathered, [1, 5, 1_000, 7])  # type: ignore[arg-type]
+    frame(gathered, End(1))
+    engine = Engine.restore([bytes(gathered)])
+    assert (engine.sequence, engine.signet) == (5, b"")
 
 
 @pytest.mark.parametrize("size", [0, SIGNET_BYTES - 1, SIGNET_BYTES + 1])

@@ -76,7 +76,9 @@ class FakeNode:
             match native.decode_client(frame):
                 case conversation.Hello():
                     addresses = [node.clients for node in self._file.client_managers]
-                    stream.send(native.encode(conversation.Welcome(1, b"c" * 16, self._me.name, addresses)))
+                    stream.send(
+                        native.encode(conversation.Welcome(native.VERSION, b"c" * 16, self._me.name, addresses))
+                    )
                 case conversation.Status(request):
                     stream.send(native.encode(conversation.StatusAnswer(request, json.dumps(self._status()).encode())))
         stream.flush()

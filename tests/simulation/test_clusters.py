@@ -72,7 +72,7 @@ def test_a_timeline_of_a_cluster_says_what_clients_and_links_say() -> None:
     timeline = Timeline()
     run_cluster(2, timeline=timeline)
     text = "\n".join(timeline.lines())
-    for word in ("Hello version=1", "Publish session=", "Delivered consumer=", "Deliver consumer=…", "Confirmed"):
+    for word in ("Hello version=2", "Publish session=", "Delivered consumer=", "Deliver consumer=…", "Confirmed"):
         assert word in text
 
 

@@ -128,8 +128,7 @@ class Core:
         self._requests.on_connected(now - self.silence.heard_at if self.connection else 0.0)
         self.silence.begin(now)
         self._resumptions += bool(self.connection)
-        hello = msgspec.structs.replace(self._hello, connection=self.connection, resumption=self._resumptions)
-        self._output = [encode(hello)]
+        self._output = [encode(msgspec.structs.replace(self._hello, resumption=self._resumptions))]
 
     def on_disconnected(self, reason: str) -> None:
         """The stream is gone."""
@@ -338,6 +337,7 @@ class Core:
             return
         is_resumed = bool(self.connection)
         self.connection, self.server, self.addresses = frame.connection, frame.server, frame.addresses
+        self._hello = msgspec.structs.replace(self._hello, connection=frame.connection, secret=frame.secret)
         self.places.clear()
         self._outboxes.on_welcome()
         self._resolving = {self.next_number(): name for name in self._destinations_in_use()}

@@ -56,8 +56,15 @@ class ClientManager:
     """The machine. `take_outputs` ends a turn: what clients wanted meanwhile becomes log entries."""
 
     def __init__(
-        self, settings: Settings, ids: IdSource, *, origins: Sequence[bytes], make_pass: MakePass = no_pass
+        self,
+        settings: Settings,
+        ids: IdSource,
+        *,
+        origins: Sequence[bytes],
+        signet: bytes,
+        make_pass: MakePass = no_pass,
     ) -> None:
+        """`signet` is 32 bytes of chance, for the cluster to keep where it has none yet."""
         self._origins = list(origins)  # of this node's member of each channel
         self._run = ids.origin
         self._desk = Desk(settings, ids)
@@ -75,7 +82,7 @@ class ClientManager:
         self._picturing = Picturing(self._desk)
         self._placing = Placing(self._desk, self._moving, naming)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
-        self._entering = Entering(self._desk, self._hang_up)
+        self._entering = Entering(self._desk, self._hang_up, signet)
         self._handlers: dict[type, Callable[[Connection, Any], None]] = {
             conversation.Publish: self._publishing.on_publish,
             conversation.Retire: self._publishing.on_retire,
@@ -363,6 +370,8 @@ class ClientManager:
         self._desk.channels[item.channel].lost(item.handle)
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         self._start_over("the log was interrupted; come back")
+        if item.channel == 0:
+            self._entering.identity.on_lost()
         self._moving.on_lost(item.channel)  # now that nobody is there whose later messages could overtake the lost ones
 
     # --- Message Managers ---
@@ -461,6 +470,8 @@ class ClientManager:
         channel = self._desk.channels[number]
         self._introduce(number, channel.primary)
         channel.repeat_requests()
+        if number == 0:
+            self._entering.identity.on_primary()
         self._consuming.attach_all(number)
         self._streaming.ask_again(number)
         self._wildcards.on_primary(number)

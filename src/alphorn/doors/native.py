@@ -13,7 +13,7 @@ from alphorn.model.conversation import AnyClientFrame, AnyServerFrame, Delivered
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import ClientFrame, ServerFrame
 
-VERSION = 1
+VERSION = 2
 LENGTH_BYTES = 4
 
 _HTTP = int.from_bytes(b"HTTP", "big")  # how every answer of a server for that begins

@@ -52,6 +52,9 @@ def number_of(key: bytes) -> int:
 class Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One change."""
 
+    def __repr__(self) -> str:
+        return shown(self)
+
 
 class Publish(Command, frozen=True, array_like=True, gc=False, tag=1):
     """A batch of one producer for one destination. A counter that was seen before is stored once."""
@@ -202,9 +205,6 @@ class KeepSignet(Command, frozen=True, array_like=True, gc=False, tag=14):
     """
 
     signet: bytes
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 class TransactionCommit(Command, frozen=True, array_like=True, gc=False, tag=20):

@@ -40,6 +40,7 @@ class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
     password: str = ""
     connection: bytes = b""
     resumption: int = 0  # how often this connection has gone on, this time included
+    secret: bytes = b""  # of the connection, as its welcome said it
 
 
 class Resolve(ClientFrame, frozen=True, array_like=True, gc=False, tag=2):
@@ -327,13 +328,14 @@ AnyClientFrame = (
 
 
 class Welcome(ServerFrame, frozen=True, array_like=True, gc=False, tag=101):
-    """The connection is open under this id, which the client names when it comes back."""
+    """The connection is open under this id; who comes back names it, and says the secret."""
 
     version: int
     connection: bytes
     server: str  # name of the Client Manager
     addresses: list[str]  # of all Client Managers, "host:port"
     frame_bytes_max: int = FRAME_BYTES_MAX
+    secret: bytes = b""
 
 
 class Resolved(ServerFrame, frozen=True, array_like=True, gc=False, tag=102):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-CONFIDENTIAL = frozenset(("password", "secret", "signet"))  # names of fields
+CONFIDENTIAL = frozenset(("password", "secret", "signet", "ticket"))  # names of fields
 
 
 def shown(value: msgspec.Struct) -> str:

@@ -14,7 +14,6 @@ import msgspec
 
 from alphorn.model.commands import Subscribe
 from alphorn.model.destinations import Destination, Policy
-from alphorn.model.discretion import shown
 from alphorn.model.errors import PeerViolation
 from alphorn.model.frame_kinds import Asked, Told
 from alphorn.model.log_link import Hash, Hashed, Measure, Measured, Scan, Scanned, Search, Searched, Survey, Surveyed
@@ -327,9 +326,6 @@ class Answered(Told, frozen=True, array_like=True, gc=False, tag=103):
     position: int = 0  # how far a destination on its way was carried
     home: Home | None = None  # of a destination that has left; of one that is looked for and comes: where from
     signet: bytes = b""  # the cluster's, where a command offered one
-
-    def __repr__(self) -> str:
-        return shown(self)
 
 
 class Detached(Told, frozen=True, array_like=True, gc=False, tag=104):

@@ -8,6 +8,7 @@ much; those who do not, or take nothing of what they are sent, are not read any 
 import asyncio
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -48,6 +49,7 @@ from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.io.topology import link_from
 from alphorn.io.tunnel import TunnelStream
+from alphorn.model.commands import SIGNET_BYTES
 from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead, Goodbye, Welcome
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
@@ -108,6 +110,7 @@ class ClientManagerNode:
             self._settings(),
             IdSource(host_bytes(host), int(port), unix_s=time.time()),
             origins=[self._origin(number) for number in range(len(self._file.channels))],
+            signet=secrets.token_bytes(SIGNET_BYTES),
             make_pass=self._make_pass,
         )
         self._machine.watch_steps(self._crash_points.reach)

@@ -18,6 +18,7 @@ from alphorn.client_manager.hearing import Hearing
 from alphorn.doors import native
 from alphorn.io.cluster_file import CLIENT_MANAGER_TAG
 from alphorn.model import frame_kinds, link
+from alphorn.model.commands import SIGNET_BYTES
 from alphorn.model.conversation import Delivered, FragmentRead
 from alphorn.model.ids import IdSource
 from alphorn.testing.cluster_plan import LimitsPlan
@@ -29,6 +30,7 @@ from alphorn.testing.streams import StreamEnd
 from alphorn.testing.upper import Turns
 
 RELINK_S = (0.02, 0.5)  # first and longest wait before a lost link is tried again
+SIGNET = b"s" * SIGNET_BYTES
 CACHE_BYTES = 20_000  # so little that bodies are often fetched from a backup
 
 
@@ -38,6 +40,7 @@ class ClientManagerRoom:
     __slots__ = (
         "_channel_names",
         "_clients",
+        "_knows_signet",
         "_limits",
         "_next_stream",
         "_schedule",
@@ -49,9 +52,19 @@ class ClientManagerRoom:
     )
 
     def __init__(
-        self, name: str, channels: list[SimulatedChannel], limits: LimitsPlan, hosts: Sequence[MessageManagerRoom] = ()
+        self,
+        name: str,
+        channels: list[SimulatedChannel],
+        limits: LimitsPlan,
+        hosts: Sequence[MessageManagerRoom] = (),
+        *,
+        knows_signet: bool = True,
     ) -> None:
-        """`hosts` are the Message Managers of its process, one of each channel; without any it has members."""
+        """`hosts` are the Message Managers of its process, one of each channel; without any it has members.
+
+        Where it does not know the signet, it asks for it at each start.
+        """
+        self._knows_signet = knows_signet
         self._channel_names = tuple(channel.name for channel in channels)
         self._limits = limits
         self._schedule: Schedule = channels[0].simulation.schedule
@@ -135,7 +148,11 @@ class ClientManagerRoom:
             entry_work=1 if self._limits.is_tight else ENTRY_WORK,
             under_way_max=1 if self._limits.is_tight else UNDER_WAY_MAX,
         )
-        self.machine = ClientManager(settings, ids, origins=[seat.origin for seat in self._seats])
+        draft = Random(f"{node.name}/{node.run}/signet").randbytes(SIGNET_BYTES)
+        self.machine = ClientManager(settings, ids, origins=[seat.origin for seat in self._seats], signet=draft)
+        if self._knows_signet:
+            machine: Any = self.machine
+            machine._entering.identity.know(SIGNET)
         self.turns = Turns(node, self.machine, self._perform)
         self._clients: dict[int, StreamEnd] = {}
         self._unheard: dict[int, list[bytes]] = {}

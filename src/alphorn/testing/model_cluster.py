@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from alphorn.client_manager import machine as cm
 from alphorn.client_manager.core import ClientManager
@@ -9,6 +10,7 @@ from alphorn.client_manager.desk import Settings
 from alphorn.doors import native
 from alphorn.message_manager import machine as mm
 from alphorn.model import link
+from alphorn.model.commands import SIGNET_BYTES
 from alphorn.model.conversation import Delivered
 from alphorn.model.ids import IdSource
 from alphorn.testing.model_channels import LEFT_S, Cursor, ModelChannel, Process, Replica, StepReached, Tell
@@ -20,6 +22,7 @@ from alphorn.testing.streams import SimulatedStreams, StreamEnd
 REPLICAS = 2
 RELINK_S = (0.02, 0.3)
 CHANNEL_NAMES = ("first", "second", "third")
+SIGNET = b"s" * SIGNET_BYTES
 CACHE_BYTES = 10_000  # so little that bodies are often fetched
 
 
@@ -40,7 +43,9 @@ class Manager(Process):
         settings = Settings(
             name=self.name, channels=count, channel_names=CHANNEL_NAMES[:count], cache_bytes=CACHE_BYTES
         )
-        self.machine = ClientManager(settings, ids, origins=[self.origin for _ in self._channels])
+        self.machine = ClientManager(settings, ids, origins=[self.origin for _ in self._channels], signet=SIGNET)
+        machine: Any = self.machine
+        machine._entering.identity.know(SIGNET)
         self.machine.watch_steps(self._on_step)
         self._clients: dict[int, StreamEnd] = {}
         self._links: dict[str, StreamEnd] = {}
