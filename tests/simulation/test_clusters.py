@@ -17,6 +17,7 @@ from alphorn.testing.cluster_plan import (
     make_cluster_plan,
 )
 from alphorn.testing.cluster_run import ClusterRun, run_cluster
+from alphorn.testing.strangers import FAULT
 from alphorn.testing.timeline import Timeline
 
 SEEDS = range(1, 13)
@@ -85,6 +86,17 @@ def test_cluster_plans_are_valid_and_use_every_class_of_faults() -> None:
         }
     assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)
     assert {fault for plan in plans for fault in plan.faults} == set(CLUSTER_FAULTS) >= set(STREAM_FAULTS)
+
+
+@pytest.mark.requirement("API-18")
+def test_strangers_come_in_some_runs_and_client_managers_ask_for_the_signet_there() -> None:
+    plans = [make_cluster_plan(seed) for seed in range(1, 200)]
+    assert {plan.has_strangers for plan in plans} == {True, False}
+    run = ClusterRun(next(plan for plan in plans if plan.has_strangers))
+    result = run.finish()
+    assert not result.failure
+    assert result.faults[FAULT]
+    assert {bool(engine.signet) for engine in run.cluster.engines()} == {True}
 
 
 def test_a_client_manager_that_starts_twice_at_once_has_two_names() -> None:

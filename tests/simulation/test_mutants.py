@@ -86,6 +86,9 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "delayed-overtaken": {"what came back is not overtaken in its group"},
     "earlier-primary-heard": {"what an earlier primary wanted is not done"},
     "replaced-is-gone": {"a value that was received can be consumed"},
+    "any-secret": {"nobody is taken over by a stranger", "clients are served"},
+    "signet-not-kept": {"engines are equal", "clients are served"},
+    "newest-signet": {"clients are served"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }
 

@@ -38,6 +38,7 @@ DRAIN = "drain"  # a channel is drained, or opened again
 NAME = "name"  # a destination that no program uses is wanted or deleted
 NAMES = ("queue:n1", "queue:n2", "topic:n3", "queue:n4")
 DEAD_LETTER = "dead"
+STRANGERS_SHARE = 0.3  # of the runs
 RETAIN_S_WHOLE = 1e7  # longer than any run, and than any clock is wrong
 
 
@@ -85,6 +86,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     leaves_hard: bool = False  # whoever receives from a destination may stop just as it leaves, and the primary ends
     policies: dict[str, Policy] = {}  # of queues whose consumers share by key, or take turns
     retained: dict[str, Policy] = {}  # of queues: what else is decided for them, where they retain anything
+    # Some say that others' connections are theirs (strangers.py). The other runs draw what they drew before there were
+    # any: their Client Managers know the signet without asking.
+    has_strangers: bool = False
     together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
 
     @property
@@ -108,7 +112,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
             f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
             f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
-            f"{' leave' * self.leaves_hard}"
+            f"{' leave' * self.leaves_hard}{' strangers' * self.has_strangers}"
         )
 
 
@@ -155,6 +159,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         units=bank.randint(3, 12),
         jobs=jobs.choice((0, 1, 2)),
         together=Random(f"{seed}/together").random() < 0.4,
+        has_strangers=Random(f"{seed}/has strangers").random() < STRANGERS_SHARE,
     )
 
 

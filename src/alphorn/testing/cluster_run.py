@@ -23,6 +23,7 @@ from alphorn.testing.move_faults import HardLeaving, LateMoves
 from alphorn.testing.plan import CALM_START_S
 from alphorn.testing.run import POLL_S, Result, judged
 from alphorn.testing.simulated_cluster import SimulatedCluster
+from alphorn.testing.strangers import Strangers
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfers import Told
 from alphorn.testing.watch import Violation
@@ -94,6 +95,8 @@ class ClusterRun:
             nemesis.start()
         if self.plan.leaves_hard:
             LateMoves(self.cluster, self.nemeses[0]).start()
+        if self.plan.has_strangers:
+            Strangers(self.cluster, self.nemeses[0]).start()
         simulation.run_until(CALM_START_S + self.plan.safety_s)
 
     def _fund(self) -> None:

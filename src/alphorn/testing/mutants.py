@@ -2,6 +2,7 @@
 
 from alphorn.testing.agreement_mutants import AGREEMENT_MUTANTS
 from alphorn.testing.flow_mutants import FLOW_MUTANTS
+from alphorn.testing.identity_mutants import IDENTITY_MUTANTS
 from alphorn.testing.message_mutants import MESSAGE_MUTANTS
 from alphorn.testing.moving_mutants import MOVING_MUTANTS
 from alphorn.testing.mutation import Mutant
@@ -15,6 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *MESSAGE_MUTANTS,
     *MOVING_MUTANTS,
     *TRANSACTION_MUTANTS,
+    *IDENTITY_MUTANTS,
 )
 
 

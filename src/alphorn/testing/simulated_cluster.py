@@ -75,7 +75,8 @@ class SimulatedCluster:
         """In a process of its own, or beside the so-manieth Message Manager of each channel where there is one."""
         beside = [channel.message_managers[number : number + 1] for channel in self.channels]
         hosts = [room for rooms in beside for room in rooms] if self.plan.together else []
-        return ClientManagerRoom(f"M{number + 1}", self.channels, self.plan.limits, hosts)
+        knows = not self.plan.has_strangers
+        return ClientManagerRoom(f"M{number + 1}", self.channels, self.plan.limits, hosts, knows_signet=knows)
 
     def _make_client(self, client: ClientPlan) -> SimulatedClient:
         made = SimulatedClient(
