@@ -12,8 +12,10 @@ from alphorn.client.lane import Lane
 from alphorn.client.message import Message
 from alphorn.client.packing import flags_of, pack_message
 from alphorn.client.reading import Reading
+from alphorn.client.refusals import error_of
 from alphorn.message_manager.streams import IDLE_MS_MAX
 from alphorn.model.commands import key_of
+from alphorn.model.conversation import Refused
 from alphorn.model.errors import Error, Unavailable
 from alphorn.model.messages import Packed
 from alphorn.testing.book import Book
@@ -122,12 +124,24 @@ class Pouring:
         for read in list(self._reads):
             self._read_more(read)
 
+    def hear(self, refused: Refused) -> None:
+        """A message may be refused when the next body is on its way already; then the lane says nothing of it."""
+        if self._lane is not None and refused.producer == self._lane.number:
+            through = refused.counter + refused.count - 1
+            left = [counter for counter in self._awaited if not refused.counter <= counter <= through]
+            if left != self._awaited:
+                self._check(error_of(refused.error, refused.reason))
+                self._awaited = left
+
     def _on_refused(self, refusal: Error) -> None:
+        self._check(refusal)
+        self._is_over, self._destination, self._awaited = True, "", []
+
+    def _check(self, refusal: Error) -> None:
         """A body that was idle for an hour is given up, and by a wrong clock that hour may pass in a moment."""
         ticks = self._book.ticks
         if not isinstance(refusal, Unavailable) or not ticks or max(ticks) - min(ticks) < IDLE_MS_MAX:
             raise Violation("clients are served", f"{self._name} has a stream refused: {refusal}")
-        self._is_over, self._destination, self._awaited = True, "", []
 
     # --- reading ---
 

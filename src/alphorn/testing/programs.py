@@ -20,7 +20,7 @@ from alphorn.client.pattern_inbox import PatternInbox
 from alphorn.client.requests import Answer
 from alphorn.doors import native
 from alphorn.model.commands import key_of
-from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, ConsumePattern, Done, Resolve
+from alphorn.model.conversation import Acknowledge, AnyClientFrame, Consume, ConsumePattern, Done, Refused, Resolve
 from alphorn.model.destinations import Policy
 from alphorn.model.errors import Error, Misuse
 from alphorn.model.messages import Packed
@@ -39,7 +39,7 @@ TAKE_MAX = 8
 BURST_MAX = 4
 KEYS = ("k", "l", "m")  # of messages to queues with a policy
 LATE_SHARE = 0.05  # of steps in which a program first uses a destination that nobody had before
-ACKNOWLEDGE_TAG, DONE_TAG = 7, 103
+ACKNOWLEDGE_TAG, DONE_TAG, REFUSED_TAG = 7, 103, 106
 TAG_PLACE = native.LENGTH_BYTES + 1  # of a frame's kind
 
 
@@ -194,6 +194,10 @@ class SimulatedClient(ClientLife):
             done = native.decode_server(body)
             if isinstance(done, Done) and done.request in self._requests:
                 self._book.acknowledge(*self._requests.pop(done.request))
+        elif data[TAG_PLACE] == REFUSED_TAG:
+            refused = native.decode_server(body)
+            assert isinstance(refused, Refused)
+            self._pouring.hear(refused)
         self.core.receive([memoryview(body)], self._now)
         if self.core.failure is not None:
             self._on_failed(self.core.failure)
