@@ -81,7 +81,8 @@ def test_a_cluster_says_that_it_is_ready_and_stops_in_good_order(tmp_path):
     assert started.said[-1].endswith("stopped; the data is kept, the next `alphorn up` continues")
     assert "only this machine reaches them" in "".join(started.said)
     assert not any(is_alive(pid) for pid in pids)
-    assert sorted((tmp_path / "data" / "stops").read_text().split()[:2]) == ["cm1", "cm2"]
+    stopped = (tmp_path / "data" / "stops").read_text().split()
+    assert sorted(stopped[:4]) == ["cm1", "cm2", "ms1", "ms2"], "message servers are in the same processes"
 
 
 def test_the_next_start_continues_and_founds_nobody(tmp_path):
@@ -204,7 +205,7 @@ def test_a_single_server_is_one_process_and_continues(tmp_path):
         started.until("try: alphorn send")
         code, output = started.stop()
         assert (code, output) == (0, f"ready alphorn://127.0.0.1:{PORT}\n")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cm1", "mm1"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cm1", "mm1", "ms1"]
     assert (tmp_path / "mm1" / "starts").read_text().split() == ["founding", "continuing"]
 
 

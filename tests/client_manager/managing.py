@@ -6,6 +6,7 @@ from alphorn.client_manager.core import ClientManager
 from alphorn.client_manager.desk import Settings
 from alphorn.client_manager.machine import (
     Ask,
+    AskServers,
     Closed,
     Committed,
     Hang,
@@ -45,7 +46,7 @@ encode = msgspec.msgpack.encode
 class Managing:
     """One Client Manager with the link to `mm1`, its primary, up."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: object) -> None:
         ids = IdSource(b"\x7f\x00\x00\x01", 7700, unix_s=1_800_000_000.0)
         self.manager = ClientManager(
             Settings(name="cm1", **settings),  # type: ignore[arg-type]
@@ -63,6 +64,7 @@ class Managing:
         self.hung: dict[int, str] = {}
         self.unheard: set[int] = set()
         self.streams = 0
+        self.servers_asked: list[int] = []
         self.link_up("mm1", is_primary=True, epoch=1)
         self.tell(link.Answered(self.entries[-1].requests[0], signet=SIGNET))
         self.entries.clear()
@@ -84,6 +86,8 @@ class Managing:
                     self.said.setdefault(stream, []).append(frame)
                 case Ask(_, name, frame):
                     self.asked.append((name, frame))
+                case AskServers(request):
+                    self.servers_asked.append(request)
                 case Heed(stream, is_heard):
                     (self.unheard.discard if is_heard else self.unheard.add)(stream)
                 case Hang(stream, reason):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from alphorn.client_manager.desk import KnownNode
-from alphorn.client_manager.machine import Linked, Told
+from alphorn.client_manager.machine import Linked, ServersStand, Told
 from alphorn.client_manager.picturing import PATIENCE_S, Part, merge_status
 from alphorn.model import link
 from alphorn.model.conversation import Failed, Goodbye, Ping, Pong, Status, StatusAnswer, place_of
@@ -216,6 +216,49 @@ def test_the_client_manager_that_answers_is_not_unreachable_though_no_primary_sp
         ("cm1", 7, ""),
         ("cm2", None, "unreachable"),
     ]
+
+
+SERVERS = (KnownNode("ms1", "message_server", "host:5"), KnownNode("ms2", "message_server", "host:6"))
+
+
+class Looking:
+    """A client of a cluster with message servers that has asked for the state, and the primary has answered."""
+
+    def __init__(self) -> None:
+        self.managing = Managing(nodes=SERVERS, channel_names=("one",))
+        self.client = self.managing.connect()
+        self.client.say(Status(4))
+        [(_, frame)] = [asked for asked in self.managing.asked if isinstance(asked[1], link.Describe)]
+        self.managing.tell(described(frame, "one", [1]))
+        [self.request] = self.managing.servers_asked
+
+    def seen(self) -> dict[str, str]:
+        """The roles of the nodes in the answer, if there is one."""
+        answers = [msgspec.json.decode(answer.data) for answer in self.client.take(StatusAnswer)]
+        return {node["name"]: node["role"] for answer in answers for node in answer["nodes"]}
+
+
+def test_message_servers_and_programs_are_told_of_as_they_stand() -> None:
+    looking = Looking()
+    assert looking.seen() == {}, "message servers are asked too"
+    rows = [{"name": "ms2", "kind": "message_server", "role": "primary"}, {"name": "worker", "role": ""}]
+    looking.managing.receive(ServersStand(looking.request, rows))
+    assert looking.seen() == {"mm1": "primary", "cm1": "", "ms1": "unreachable", "ms2": "primary", "worker": ""}
+
+
+def test_message_servers_that_say_nothing_keep_nobody_waiting() -> None:
+    looking = Looking()
+    looking.managing.manager.on_time(PATIENCE_S)
+    looking.managing.turn()
+    assert looking.seen() == {"mm1": "primary", "cm1": "", "ms1": "unreachable", "ms2": "unreachable"}
+    looking.managing.receive(ServersStand(looking.request, []))
+    assert looking.seen() == {}, "too late"
+
+
+def test_without_message_servers_nobody_asks_for_them() -> None:
+    managing = Managing()
+    managing.connect().say(Status(4))
+    assert managing.servers_asked == []
 
 
 def test_one_that_says_nothing_for_too_long_is_not_waited_for(two: Two) -> None:

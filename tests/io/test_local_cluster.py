@@ -36,6 +36,8 @@ def test_a_new_directory_gets_one_client_manager_a_primary_and_a_backup(tmp_path
         ("mm1", "message_manager"),
         ("mm2", "message_manager"),
         ("cm1", "client_manager"),
+        ("ms1", "message_server"),
+        ("ms2", "message_server"),
     ]
     assert url_of(file) == f"alphorn://{HOST}:7700"
     assert file.directory == str(tmp_path)
@@ -55,11 +57,13 @@ def test_every_channel_has_an_odd_number_of_voters(tmp_path, backups, client_man
 
 def test_no_two_uses_share_a_port_and_all_move_with_the_base_port(tmp_path):
     file = lay_out(tmp_path, LocalShape(client_managers=20, backups=1, channels=10, base_port=9000))
-    addresses = [getattr(node, field) for node in file.nodes for field in ("bus", "link", "clients")]
+    addresses = [
+        getattr(node, field) for node in file.nodes for field in ("bus", "link", "clients", "http", "internal")
+    ]
     addresses = [address for address in addresses if address]
     addresses += [member.address for number in range(10) for member in file.group(number).members[2:]]
     assert len(set(addresses)) == len(addresses)
-    assert {int(address.rpartition(":")[2]) // 100 for address in addresses} == {90}
+    assert {int(address.rpartition(":")[2]) // 200 for address in addresses} == {45}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,7 @@ def test_the_written_file_is_plain_toml_with_a_comment(tmp_path):
         "clients": f"{HOST}:7700",
         "http": f"{HOST}:7800",
         "witness": f"{HOST}:7760",
+        "process": "cm1",
     }
 
 
@@ -199,8 +204,8 @@ def test_the_example_is_a_cluster_file_with_an_odd_number_of_voters():
 def test_together_a_client_manager_is_beside_each_message_manager_as_far_as_they_go_and_the_witness_apart(tmp_path):
     file = made(tmp_path, client_managers=3, channels=2, together=True)
     assert [[node.name for node in file.beside(name)] for name in ("cm1", "mm4", "cm3", "w1")] == [
-        ["mm1", "mm3", "cm1"],
-        ["mm2", "mm4", "cm2"],
+        ["ms1", "mm1", "mm3", "cm1"],
+        ["ms2", "mm2", "mm4", "cm2"],
         ["cm3"],
         ["w1"],
     ]
@@ -217,13 +222,60 @@ def test_together_a_client_manager_is_beside_each_message_manager_as_far_as_they
         "cm1",
         "cm2",
         "cm3",
+        "ms1",
+        "ms2",
     ]
     check_ports(file)
 
 
 def test_together_an_odd_number_of_message_managers_needs_no_witness(tmp_path):
     file = made(tmp_path, backups=2, together=True)
-    assert [node.name for node in file.nodes] == ["mm1", "mm2", "mm3", "cm1"]
+    assert [node.name for node in file.nodes] == ["mm1", "mm2", "mm3", "cm1", "ms1", "ms2"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "hosts"),
+    [
+        ({}, {"ms1": ["cm1"], "ms2": ["mm2"]}),
+        ({"backups": 0}, {"ms1": ["cm1"], "ms2": ["mm1"]}),
+        ({"client_managers": 3, "channels": 2}, {"ms1": ["cm1"], "ms2": ["cm2"]}),
+        ({"together": True}, {"ms1": ["mm1", "cm1"], "ms2": ["mm2"]}),
+        ({"together": True, "client_managers": 2}, {"ms1": ["mm1", "cm1"], "ms2": ["mm2", "cm2"]}),
+        ({"together": True, "backups": 0}, {"ms1": ["mm1", "cm1"]}),
+    ],
+)
+def test_message_servers_are_in_processes_that_there_are_anyway_and_two_where_there_are_two(tmp_path, shape, hosts):
+    file = made(tmp_path, **shape)
+    assert {
+        server.name: [node.name for node in file.beside(server.name) if node is not server]
+        for server in file.message_servers
+    } == hosts
+    assert [server.internal for server in file.message_servers] == [f"{HOST}:{7820 + n}" for n in range(len(hosts))]
+    assert shape_of(file).together is shape.get("together", False)
+
+
+def without_message_servers(file):
+    nodes = tuple(msgspec.structs.replace(node, process="") for node in file.nodes if node.kind != "message_server")
+    return msgspec.structs.replace(file, directory=".", nodes=nodes)
+
+
+def test_a_directory_of_an_earlier_version_gets_message_servers_and_keeps_all_else(tmp_path):
+    made(tmp_path)
+    before = without_message_servers(read_cluster_file(tmp_path / FILE_NAME))
+    before = msgspec.structs.replace(before, destinations_max=7)
+    write_cluster_file(tmp_path / FILE_NAME, before)
+    after = made(tmp_path)
+    assert [(node.name, node.process) for node in after.message_servers] == [("ms1", "cm1"), ("ms2", "mm2")]
+    assert after.destinations_max == 7
+    assert without_message_servers(after) == before
+    assert [after.group(0)] == [before.group(0)]
+    assert made(tmp_path) == after
+
+
+def test_where_message_servers_have_no_ports_a_cluster_goes_without(tmp_path):
+    file = made(tmp_path, base_port=65_410)
+    assert file.message_servers == []
+    assert made(tmp_path) == file
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -50,7 +50,8 @@ class FakeNode:
         if self._does == "hang":
             await loop.create_future()
         host, _, port = (self._me.clients or self._me.link or self._me.witness).rpartition(":")
-        self._server = await loop.create_server(self._accept, host, int(port))
+        if port:  # a message server keeps no port: nobody joins it
+            self._server = await loop.create_server(self._accept, host, int(port))
         if self._does == "fall":
             loop.call_soon(self.stopped.set_result, "fsync failed")
 
@@ -61,6 +62,9 @@ class FakeNode:
             await asyncio.get_running_loop().create_future()
         with (Path(self._file.directory) / "stops").open("a") as stops:
             stops.write(f"{self._me.name}\n")
+
+    def meet(self, half: object) -> None:
+        pass
 
     def die_at(self, step: str, count: int) -> None:
         (Path(self._file.directory) / f"{self._me.name}.dies").write_text(f"{step} {count}")

@@ -170,24 +170,24 @@ def test_a_second_process_of_a_node_is_refused(path):
 @pytest.mark.requirement("MM-15")
 def test_several_nodes_share_a_process_and_stop_client_managers_first(path):
     process = start(path, "mm1", "cm1", "mm2")
-    assert until_started(process) == ["mm1", "cm1", "mm2"]
+    assert until_started(process) == ["mm1", "ms1", "cm1", "mm2"]
     state = say(process, '{"type":"node_describe"}')["state"]
     assert isinstance(state, dict)
     assert [state[name]["name"] for name in ("mm1", "mm2", "cm1")] == ["mm1", "mm2", "cm1"]
     assert stop(process)[0] == 0
-    assert (path.parent / "stops").read_text().split() == ["cm1", "mm1", "mm2"]
-    for name in ("mm1", "mm2", "cm1"):
+    assert (path.parent / "stops").read_text().split() == ["cm1", "mm1", "mm2", "ms1"]
+    for name in ("mm1", "mm2", "cm1", "ms1"):
         assert {line["node"] for line in log_of(path, name)} == {name}
 
 
 @pytest.mark.parametrize("name", ["mm1", "cm1"])
-def test_to_name_one_node_of_a_process_starts_all_of_it_with_the_message_manager_first(tmp_path, name):
+def test_to_name_one_node_of_a_process_starts_all_of_it_and_client_managers_last(tmp_path, name):
     path = tmp_path / FILE_NAME
     write_cluster_file(path, lay_out(tmp_path, LocalShape(together=True), host=HOST))
     process = start(path, name)
-    assert until_started(process) == ["mm1", "cm1"]
+    assert until_started(process) == ["ms1", "mm1", "cm1"]
     assert stop(process) == (0, b"")
-    assert (tmp_path / "stops").read_text() == "cm1\nmm1\n"
+    assert (tmp_path / "stops").read_text() == "cm1\nmm1\nms1\n"
 
 
 def test_a_taken_port_is_one_sentence(path):
@@ -219,7 +219,7 @@ def test_two_equal_ranks_are_refused_at_the_founding_and_never_after_it(path):
 def test_an_unknown_name_is_one_sentence(path, capsys):
     assert main(["--config", str(path), "--name", "mm9"], find=find_fake) == 1
     assert capsys.readouterr().err == (
-        f"alphorn: the cluster {path.parent.name} has no node named 'mm9'; it has mm1, mm2, cm1, cm2\n"
+        f"alphorn: the cluster {path.parent.name} has no node named 'mm9'; it has mm1, mm2, cm1, cm2, ms1, ms2\n"
     )
 
 

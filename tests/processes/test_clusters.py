@@ -31,7 +31,8 @@ def is_alive(pid: int) -> bool:
 def test_a_cluster_lives_as_long_as_the_block():
     with alphorn.testing.cluster(client_managers=2) as cluster:
         pids = cluster.nodes
-        assert sorted(pids) == ["cm1", "cm2", "mm1", "mm2"]
+        assert sorted(pids) == ["cm1", "cm2", "mm1", "mm2", "ms1", "ms2"]
+        assert (pids["ms1"], pids["ms2"]) == (pids["cm1"], pids["cm2"])
         assert all(is_alive(pid) for pid in pids.values())
         assert cluster.url.count(":7700") == 1
         assert cluster.url.count(":7701") == 1
@@ -54,7 +55,7 @@ def test_everything_ends_when_the_body_raises():
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert sorted(pids) == ["cm1", "mm1"]
+    assert sorted(pids) == ["cm1", "mm1", "ms1", "ms2"]
     assert not any(is_alive(pid) for pid in pids.values())
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import alphorn
 import alphorn.testing
+from alphorn.io.cluster_file import read_cluster_file
+from alphorn.io.local_cluster import FILE_NAME
 from alphorn.testing.clusters import Cluster
 from alphorn.testing.spreading import spread
 from alphorn.testing.traffic import Shape, Traffic
@@ -32,13 +34,16 @@ def sockets_of(pid: int) -> Iterator[str]:
                     yield target[8:-1]
 
 
-def joined(running: Cluster) -> Pairs:
-    """The nodes that have a connection with each other now."""
+def joined(running: Cluster, *, internal: bool = False) -> Pairs:
+    """The nodes that have a connection with each other now: an internal one, or another. One name for each process."""
+    file = read_cluster_file(running.directory / FILE_NAME)
+    ports = {f":{int(server.internal.rpartition(':')[2]):04X}" for server in file.message_servers}
     node_of = {inode: name for name, pid in running.nodes.items() if pid for inode in sockets_of(pid)}
     ends: dict[tuple[str, str], str] = {}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, *_, inode = line.split()[:10]
-        if state == ESTABLISHED and inode in node_of:
+        is_internal = local[-5:] in ports or remote[-5:] in ports
+        if state == ESTABLISHED and inode in node_of and is_internal is internal:
             ends[local, remote] = node_of[inode]
     return {frozenset((name, ends[there, here])) for (here, there), name in ends.items() if (there, here) in ends}
 
@@ -50,18 +55,23 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._running, self._is_over = running, threading.Event()
         self.seen: Pairs = set()
+        self.internal: Pairs = set()
 
     def run(self) -> None:
         while not self._is_over.wait(LOOK_S):
-            self.seen |= joined(self._running)
+            self._look()
 
-    def finish(self) -> Pairs:
+    def _look(self) -> None:
+        self.seen |= joined(self._running)
+        self.internal |= joined(self._running, internal=True)
+
+    def finish(self) -> None:
         self._is_over.set()
         self.join()
-        return self.seen | joined(self._running)
+        self._look()
 
 
-@pytest.mark.requirement("CM-27")
+@pytest.mark.requirement("CCM-2", "CM-27")
 def test_client_managers_have_no_connection_with_each_other_whatever_their_clients_do():
     """Everything for which two Client Managers would have something to say to each other."""
     with alphorn.testing.cluster(client_managers=3, channels=2, backups=0) as running:
@@ -76,18 +86,21 @@ def test_client_managers_have_no_connection_with_each_other_whatever_their_clien
             commit_over_channels(two, three)
             one.destinations.move("queue:traffic.queue.1", "channel-2")
             two.destinations.move("queue:traffic.queue.1", "channel-1")
-            assert len(three.status()["nodes"]) == 5
+            assert len(three.status()["nodes"]) == 7
         take_over_subscription(hosts)
         running.kill("cm3")
         traffic.until_all_receive()
         running.restart("cm3")
         running.wait()
         result = traffic.finish()
-        seen = watch.finish()
+        watch.finish()
     assert (result.faults, result.lost) == ([], 0)
     managers, stores = set(running.client_managers), set(running.message_managers)
-    assert {frozenset((manager, store)) for manager in managers for store in stores} <= seen
-    assert [pair for pair in seen if pair <= managers] == []
+    assert {frozenset((manager, store)) for manager in managers for store in stores} <= watch.seen
+    assert [pair for pair in watch.seen if pair <= managers] == []
+    hosts_of_servers = {"cm1", "cm2"}
+    assert {frozenset((name, host)) for name in managers | stores for host in hosts_of_servers} <= watch.internal
+    assert [pair for pair in watch.internal if not pair & hosts_of_servers] == [], "nobody else is spoken to"
 
 
 def pass_messages(one: alphorn.Connection, two: alphorn.Connection) -> None:

@@ -46,7 +46,7 @@ def single(
     port: Annotated[
         int | None,
         typer.Option(
-            help="For clients; the server also uses those 20, 40 and, for HTTP, 100 above it.",
+            help="For clients; the server also uses those 20, 40, 120 and, for HTTP, 100 above it.",
             show_default=str(BASE_PORT),
         ),
     ] = None,

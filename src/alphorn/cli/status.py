@@ -89,8 +89,12 @@ def add_rates(before: Rows, rows: Rows, seconds: float) -> None:
 def _node_for_people(node: dict[str, Any]) -> dict[str, Any]:
     """A node's row in few columns: who has no role is what it is, and only Message Managers are behind or store."""
     is_replica = node.get("kind") == "message_manager"
+    kind = str(node.get("kind", "")).replace("_", " ")
+    role = node.get("role") or kind
+    if node.get("kind") == "message_server" and role in ("primary", "backup"):
+        role = f"{kind}, {role}"
     return node | {
-        "role": node.get("role") or str(node.get("kind", "")).replace("_", " "),
+        "role": role,
         "lag": node.get("lag") if is_replica else None,
         "clients": node.get("connections"),
         "store": node.get("store_bytes"),

@@ -12,9 +12,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-RATES = ("in_per_s", "out_per_s")  # columns that are there only where somebody asked for them
+RATES = ("in_per_s", "out_per_s")  # columns that are there only where somebody asked for them,
+OPTIONAL = (*RATES, "queued")  # or where there is what they are about
 COLUMNS = {
-    "nodes": ("name", "role", "channel", "lag", "clients", "store", "address", "pid"),
+    "nodes": ("name", "role", "channel", "lag", "clients", "queued", "store", "address", "pid"),
     "channels": ("name", "primary", "epoch", "sequence", "copies", "copies_wanted", "destinations", "closed"),
     "destinations": ("name", "channel", "depth", "held", "consumers", "subscriptions", *RATES),
     "readers": ("name", "channel", "sequence", "lag"),
@@ -37,7 +38,7 @@ def open_console() -> Console:
 
 def show_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
     """Prints the rows of one of `COLUMNS`; where there is no terminal always as a table, however wide."""
-    columns = [name for name in COLUMNS[title] if name not in RATES or any(name in row for row in rows)]
+    columns = [name for name in COLUMNS[title] if name not in OPTIONAL or any(name in row for row in rows)]
     cells = [[_text(column, row.get(column)) for column in columns] for row in rows]
     widths = [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
     numbers = [any(_is_number(row.get(column)) for row in rows) for column in columns]

@@ -76,7 +76,7 @@ def up(
     base_port: Annotated[
         int | None,
         typer.Option(
-            help="Moves all ports: clients from here on, bus +20, link +40, witness +60, HTTP +100.",
+            help="Moves all ports: clients from here on, bus +20, link +40, witness +60, HTTP +100, internal +120.",
             show_default=str(BASE_PORT),
         ),
     ] = None,
@@ -95,7 +95,7 @@ def up(
         bool, typer.Option("--console/--no-console", help="The web console; not there yet.", show_default=False)
     ] = False,
 ) -> None:
-    """Run a whole cluster on this machine, each node its own process; Ctrl-C stops it, twice kills it.
+    """Run a whole cluster on this machine, each manager its own process; Ctrl-C stops it, twice kills it.
 
     Prints one line that begins with `ready` and has the URL for clients once it serves. Everything binds to the
     loopback interface. What is not given is as the directory has it, or the default of a new cluster.

@@ -33,6 +33,7 @@ from alphorn.client_manager.machine import (
     Order,
     Output,
     Said,
+    ServersStand,
     Told,
     Window,
     Writable,
@@ -141,6 +142,8 @@ class ClientManager:
                 self._on_joined(item)
             case Hung():
                 self._on_hung(item)
+            case ServersStand():
+                self._picturing.on_servers(item)
 
     def on_time(self, now: float) -> None:
         """Fetches are asked of others, patterns compared, frozen clients cut off, late transactions rolled back."""

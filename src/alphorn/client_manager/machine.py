@@ -4,6 +4,8 @@ Its owner (node/client_manager.py) performs outputs in order, at the end of each
 as the owner numbers them; channels and Message Managers are known by their place in the cluster's configuration.
 """
 
+from typing import Any
+
 import msgspec
 
 from alphorn.model.conversation import AnyClientFrame
@@ -103,6 +105,13 @@ class Logged(Input, frozen=True, gc=False):
     now_ms: int
 
 
+class ServersStand(Input, frozen=True, gc=False):
+    """Rows of the cluster's state: message servers that can be reached, and programs that have joined."""
+
+    request: int  # of `AskServers`
+    rows: list[dict[str, Any]]
+
+
 class Output(msgspec.Struct, frozen=True, gc=False):
     """Something to do."""
 
@@ -149,6 +158,12 @@ class Ask(Output, frozen=True, gc=False):
     channel: int
     name: str
     frame: Asked
+
+
+class AskServers(Output, frozen=True, gc=False):
+    """How message servers stand is wanted; `ServersStand` answers."""
+
+    request: int
 
 
 class Log(Output, frozen=True, gc=False):

@@ -13,6 +13,7 @@ import msgspec
 
 from alphorn.client_manager.connection import Connection
 from alphorn.client_manager.desk import Desk, KnownNode
+from alphorn.client_manager.machine import AskServers, ServersStand
 from alphorn.model import link
 from alphorn.model.conversation import Status, StatusAnswer, parts_of, place_of
 from alphorn.model.errors import PeerViolation, Unavailable
@@ -21,6 +22,7 @@ from alphorn.model.status_pages import client_manager_row
 UNREACHABLE = "unreachable"
 PATIENCE_S = 1.0  # one that says nothing for so long, be it frozen or cut off, is not waited for any more
 NO_DESTINATIONS = b'{"destinations":[]}'
+SERVERS = -1  # in place of a channel: the message servers
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -35,10 +37,11 @@ class Part(msgspec.Struct, frozen=True):
 class Picturing:
     """Requests for the state."""
 
-    __slots__ = ("_desk", "_first", "_later")
+    __slots__ = ("_asked", "_desk", "_first", "_later")
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._asked = 0  # how often message servers were
         self._first: dict[tuple[int, int], _Gathering] = {}  # by channel and number of a question
         self._later: dict[tuple[int, int], _Page] = {}
 
@@ -64,6 +67,11 @@ class Picturing:
         if not gathering.waiting:
             error = Unavailable("no Message Manager can be reached at the moment; try again")
             desk.fail(connection.stream, frame.request, error)
+        elif any(node.kind == "message_server" for node in desk.settings.nodes):
+            self._asked += 1
+            self._first[(SERVERS, self._asked)] = gathering
+            gathering.waiting[(SERVERS, self._asked)] = ""
+            desk.outbox.append(AskServers(self._asked))
 
     def _ask_primary(self, connection: Connection, frame: Status) -> None:
         desk = self._desk
@@ -111,6 +119,14 @@ class Picturing:
         else:
             self._on_nobody(page.connection, page.frame)
 
+    def on_servers(self, stand: ServersStand) -> None:
+        """How message servers stand, and who has joined them."""
+        key = (SERVERS, stand.request)
+        gathering = self._first.pop(key, None)
+        if gathering is not None:
+            gathering.others = stand.rows
+            self._gathered(gathering, key)
+
     def on_primary(self, channel: int) -> None:
         """Another Message Manager serves now: it is asked what the one before has not answered."""
         for key, page in list(self._later.items()):
@@ -154,7 +170,9 @@ class Picturing:
         settings = self._desk.settings
         own = client_manager_row(settings.name, settings.pid, settings.address, len(self._desk.connections))
         if not gathering.waiting and self._desk.is_there(gathering.connection):
-            status, cursor = merge_status(gathering.parts, settings.channel_names, settings.nodes, own)
+            status, cursor = merge_status(
+                gathering.parts, settings.channel_names, settings.nodes, own, gathering.others
+            )
             answer = StatusAnswer(gathering.request, msgspec.json.encode(status), cursor)
             self._desk.reply(gathering.connection.stream, answer)
 
@@ -171,7 +189,7 @@ class _Page(msgspec.Struct, frozen=True, gc=False):
 class _Gathering:
     """A first page that waits for Message Managers."""
 
-    __slots__ = ("connection", "parts", "request", "until", "waiting")
+    __slots__ = ("connection", "others", "parts", "request", "until", "waiting")
 
     def __init__(self, connection: Connection, request: int, until: float) -> None:
         self.connection = connection
@@ -179,6 +197,7 @@ class _Gathering:
         self.until = until
         self.waiting: dict[tuple[int, int], str] = {}
         self.parts: list[Part] = []
+        self.others: list[dict[str, Any]] = []  # rows of message servers and programs
 
 
 def merge_status(
@@ -186,12 +205,14 @@ def merge_status(
     names: Sequence[str] = (),
     known: Sequence[KnownNode] = (),
     own: Mapping[str, Any] | None = None,
+    others: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[dict[str, Any], int]:
     """One picture of the cluster: each Message Manager speaks for itself, the primary for clients and destinations.
 
-    This Client Manager has its `own` row where no primary spoke of it: whoever reads it has reached it. Nodes that the
-    cluster file has and nobody spoke of are there too, as unreachable. With it comes the cursor: destinations are told
-    channel by channel, to the end of the first page of one that has more.
+    This Client Manager has its `own` row where no primary spoke of it: whoever reads it has reached it. `others` are
+    rows of message servers and programs. Nodes that the cluster file has and nobody spoke of are there too, as
+    unreachable. With it comes the cursor: destinations are told channel by channel, to the end of the first page of one
+    that has more.
     """
     primaries = _primaries(parts)
     nodes: dict[str, dict[str, Any]] = {}
@@ -222,6 +243,8 @@ def merge_status(
             node["lag"] = max(0, newest.get(node["channel"], node["applied"]) - node["applied"])
     if own is not None:
         nodes.setdefault(own["name"], dict(own))
+    for other in others:
+        nodes.setdefault(other["name"], dict(other))
     for absent in known:
         nodes.setdefault(absent.name, _unreachable(absent))
     picture = {

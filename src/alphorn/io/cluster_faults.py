@@ -11,8 +11,8 @@ GROUP_MAX: Final = 0xFFFF_FFFF
 PORT_MAX: Final = 0xFFFF
 NAME_BYTES_MAX: Final = 200  # what file systems allow, less the endings of a node's files
 
-_ADDRESS_FIELDS = ("bus", "link", "clients", "http", "witness")
-_SOUGHT_FIELDS = ("bus", "link", "witness")  # other nodes know these from the file alone
+_ADDRESS_FIELDS = ("bus", "link", "clients", "http", "witness", "internal")
+_SOUGHT_FIELDS = ("bus", "link", "witness", "internal")  # other nodes know these from the file alone
 
 
 def faults_of_names(file: "ClusterFile") -> list[str]:
@@ -150,7 +150,7 @@ def _is_numeric(host: str) -> bool:
 def _uses(file: "ClusterFile") -> Iterator[tuple[str, str]]:
     """Every address that somebody listens at, with what for; a witness has a port for each channel."""
     for node in file.nodes:
-        listening = {field: getattr(node, field) for field in ("bus", "link", "clients", "http")}
+        listening = {field: getattr(node, field) for field in ("bus", "link", "clients", "http", "internal")}
         for field, address in listening.items():
             if address and not address.endswith(":0"):
                 yield address, f"{field} of {node.name}"

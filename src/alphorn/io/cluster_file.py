@@ -59,6 +59,7 @@ CLIENT_MANAGER_TAG = "client_manager"
 SHARED_TAG = "message_manager+client_manager"  # of a member that both stand on
 WITNESS_TAG = "witness"  # a running one adds its process, as "witness:4711"
 LIMIT_BYTES_MIN = 64 << 10
+MESSAGE_SERVERS_MAX = 2  # the second goes on where the first dies
 STORE_BYTES_MOST = 1 << 46  # of address space, which a process has twice as much of
 CHANNEL_BYTES_MAX = 16 << 20
 
@@ -288,6 +289,10 @@ class ClusterFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 faults.append(f"process {process} has a message_manager and a witness: both would be lost at once")
             if sum(node.kind == "client_manager" for node in nodes) > 1:
                 faults.append(f"process {process} has two client_managers: one of them is enough")
+            if sum(node.kind == "message_server" for node in nodes) > 1:
+                faults.append(f"process {process} has two message_servers: both would be lost at once")
+        if len(self.message_servers) > MESSAGE_SERVERS_MAX:
+            faults.append(f"there are {len(self.message_servers)} message_servers; write {MESSAGE_SERVERS_MAX} at most")
         return faults
 
     def _limit_faults(self, node: NodeTable) -> list[str]:

@@ -9,6 +9,7 @@ layout of ports, from the base port on:
     +60 ... 79   the witness of each channel (UDP and TCP)
     +80 ... 99   nothing yet
    +100 ...119   HTTP port of each Client Manager
+   +120 ...139   internal connections of each message server
 
 All of it binds to the loopback interface. Every channel gets a group id derived from the directory and the base port:
 clusters on one machine do not hear each other.
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from alphorn.io.cluster_file import ChannelTable, ClusterFile, NodeTable, read_cluster_file
+from alphorn.io.cluster_file import MESSAGE_SERVERS_MAX, ChannelTable, ClusterFile, NodeTable, read_cluster_file
 from alphorn.io.store_files import sync_directory
 from alphorn.model.errors import Misuse, Unavailable
 
@@ -33,7 +34,8 @@ HOST = "127.0.0.1"
 BASE_PORT = 7700
 PORT_OPTION = "--base-port"
 NODES_MAX = 20  # of each kind; the distance of the ranges of ports
-BUS_PORTS, LINK_PORTS, WITNESS_PORTS, HTTP_PORTS, END_OF_PORTS = 20, 40, 60, 100, 120
+BUS_PORTS, LINK_PORTS, WITNESS_PORTS, HTTP_PORTS, INTERNAL_PORTS, END_OF_PORTS = 20, 40, 60, 100, 120, 140
+PORT_MAX = 65_535
 
 Kinds = tuple[socket.SocketKind, ...]
 PortUse = tuple[str, str, Kinds]  # address, what for, TCP and UDP
@@ -64,8 +66,8 @@ class LocalShape(msgspec.Struct, frozen=True, kw_only=True):
             count = (1 + self.backups) * self.channels
             faults.append(f"{self.channels} channels with {self.backups} backups each are {count} Message Managers")
             faults.append(f"at most {NODES_MAX} fit on one machine")
-        if not 1 <= self.base_port <= 65_535 - END_OF_PORTS:
-            faults.append(f"the base port is 1 to {65_535 - END_OF_PORTS}, not {self.base_port}")
+        if not 1 <= self.base_port <= PORT_MAX - INTERNAL_PORTS:
+            faults.append(f"the base port is 1 to {PORT_MAX - INTERNAL_PORTS}, not {self.base_port}")
         if faults:
             raise Misuse(f"such a cluster cannot be: {'; '.join(faults)}")
 
@@ -93,7 +95,14 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
 
     Together, the first Client Manager shares a process with the first Message Manager of each channel, the second with
     the second, and so on. A witness must not die with one of those, so it is a node of its own.
+
+    Message servers share the processes of others (`with_message_servers`).
     """
+    return with_message_servers(_lay_out(directory, shape, host), host=host, base_port=shape.base_port)
+
+
+def _lay_out(directory: Path, shape: LocalShape, host: str) -> ClusterFile:
+    """The same without message servers."""
     shape.check()
     channels = tuple(
         ChannelTable(name=f"channel-{number}", group=_group(directory, shape.base_port, number))
@@ -133,6 +142,36 @@ def lay_out(directory: Path, shape: LocalShape, *, host: str = HOST) -> ClusterF
     return ClusterFile(name=directory.name or "local", directory=".", channels=channels, nodes=tuple(nodes))
 
 
+def with_message_servers(file: ClusterFile, *, host: str, base_port: int) -> ClusterFile:
+    """The same cluster, which has none, with message servers in the processes of its first two Client Managers.
+
+    With one Client Manager the second is beside the last Message Manager, a backup where there is one; where all is in
+    one process there is one message server. They cost no process, and no process takes both of them along. A base port
+    so high that they would have no ports leaves the cluster without.
+    """
+    if base_port + END_OF_PORTS > PORT_MAX:
+        return file
+    hosts: dict[str, NodeTable] = {}  # by the word for the process
+    servers = [node for node in file.nodes if node.kind == "message_manager"]
+    for node in [*file.client_managers, *reversed(servers)]:
+        if len(hosts) < MESSAGE_SERVERS_MAX:
+            hosts.setdefault(node.process or node.name, node)
+    names = {node.name: word for word, node in hosts.items()}
+    nodes = [
+        msgspec.structs.replace(node, process=names[node.name]) if node.name in names else node for node in file.nodes
+    ]
+    nodes += [
+        NodeTable(
+            name=f"ms{place + 1}",
+            kind="message_server",
+            process=word,
+            internal=f"{host}:{base_port + INTERNAL_PORTS + place}",
+        )
+        for place, word in enumerate(hosts)
+    ]
+    return msgspec.structs.replace(file, nodes=tuple(nodes))
+
+
 def shape_of(file: ClusterFile) -> LocalShape:
     """The shape of a cluster that `lay_out` made."""
     return LocalShape(
@@ -140,7 +179,7 @@ def shape_of(file: ClusterFile) -> LocalShape:
         backups=len(file.message_managers(file.channels[0].name)) - 1,
         channels=len(file.channels),
         base_port=int(file.client_managers[0].clients.rpartition(":")[2]),
-        together=any(node.process for node in file.nodes),
+        together=any(file.has_guest(node) for node in file.nodes if node.kind == "message_manager"),
     )
 
 
@@ -150,8 +189,8 @@ def open_local_cluster(
     """The path of the directory's cluster file, and whether it is new; raises `Misuse`, or `Unavailable`.
 
     A new one is written only where its ports are free, because they cannot be changed afterwards. A cluster that exists
-    may get more or fewer Client Managers, which keep nothing. Its other parts are as they were founded: a wish that
-    differs is refused. `port_option` is what the user calls the base port.
+    may get more or fewer Client Managers, which keep nothing, and gets message servers where it has none. Its other
+    parts are as they were founded: a wish that differs is refused. `port_option` is what the user calls the base port.
     """
     path = directory / FILE_NAME
     if not path.exists():
@@ -171,8 +210,13 @@ def open_local_cluster(
                 f"the cluster in {directory} was made with {option} {has}, which cannot become {wants}; "
                 f"leave {option} out, or choose another --dir"
             )
+    changed = file
     if wanted.client_managers != found.client_managers:
-        write_cluster_file(path, _with_client_managers(file, wanted))
+        changed = _with_client_managers(file, wanted)
+    elif not file.message_servers:  # an earlier version made it
+        changed = with_message_servers(file, host=_host_of(file), base_port=found.base_port)
+    if changed is not file:
+        write_cluster_file(path, msgspec.structs.replace(changed, directory="."))
     return path, False
 
 
@@ -235,8 +279,8 @@ def write_cluster_file(path: Path, file: ClusterFile) -> None:
 
 def _with_client_managers(file: ClusterFile, shape: LocalShape) -> ClusterFile:
     """The same cluster with more or fewer Client Managers; whatever else its file says of a node stays."""
-    host = file.client_managers[0].clients.rpartition(":")[0]
-    made = lay_out(Path(file.directory), shape, host=host)
+    host = _host_of(file)
+    made = _lay_out(Path(file.directory), shape, host)
     removed = {channel.name for channel in file.channels if channel.removed}
     there = {node.name: node for node in file.nodes}
     nodes = tuple(
@@ -244,7 +288,18 @@ def _with_client_managers(file: ClusterFile, shape: LocalShape) -> ClusterFile:
         for node in made.nodes
         if node.channel not in removed
     )
-    return msgspec.structs.replace(file, directory=".", nodes=nodes)
+    changed = with_message_servers(msgspec.structs.replace(file, nodes=nodes), host=host, base_port=shape.base_port)
+    nodes = tuple(
+        msgspec.structs.replace(there[node.name], process=node.process)
+        if node.kind == "message_server" and node.name in there
+        else node
+        for node in changed.nodes
+    )
+    return msgspec.structs.replace(changed, nodes=nodes)
+
+
+def _host_of(file: ClusterFile) -> str:
+    return file.client_managers[0].clients.rpartition(":")[0]
 
 
 def _group(directory: Path, base_port: int, channel: int) -> int:
@@ -277,8 +332,9 @@ def _ports_of(file: ClusterFile) -> list[PortUse]:
     stream: Kinds = (socket.SOCK_STREAM,)
     both: Kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM)
     found: list[PortUse] = []
+    fields = (("clients", stream), ("http", stream), ("internal", stream), ("bus", both), ("link", stream))
     for node in file.nodes:
-        for field, kinds in (("clients", stream), ("http", stream), ("bus", both), ("link", stream)):
+        for field, kinds in fields:
             if getattr(node, field):
                 found.append((getattr(node, field), f"{field} of {node.name}", kinds))
         if node.witness:

@@ -59,7 +59,10 @@ class NodeProcess:
     ) -> None:
         self.tables = tables
         self.directories = directories
-        self.directory = directories[0]
+        # A message server shares the process of another, which is why there is the process.
+        own = [(t, d) for t, d in zip(tables, directories, strict=True) if t.kind != "message_server"]
+        self.own_tables = [table for table, _ in own] or list(tables)
+        self.directory = own[0][1] if own else directories[0]
         self.starts = 0
         self._has_started = asyncio.Event()  # the newest process takes part, or has ended
         self.reason = ""  # why it fell silent, if it said, or why there is no process
@@ -72,8 +75,8 @@ class NodeProcess:
 
     @property
     def name(self) -> str:
-        """As the cluster file has it."""
-        return "+".join(table.name for table in self.tables)
+        """As the cluster file has it; a message server that shares the process of others is not named."""
+        return "+".join(table.name for table in self.own_tables)
 
     @property
     def pid(self) -> int:
@@ -282,8 +285,8 @@ class Supervisor:
     async def stop(self) -> None:
         """Stops all in good order, Client Managers first."""
         self._is_stopping = True
-        for kind in ("client_manager", "message_manager", "witness"):
-            nodes = [node for node in self.processes if node.tables[0].kind == kind]
+        for kind in ("client_manager", "message_manager", "witness", "message_server"):
+            nodes = [node for node in self.processes if node.own_tables[0].kind == kind]
             outcomes = await asyncio.gather(*(node.stop() for node in nodes))
             for node, was_orderly in zip(nodes, outcomes, strict=True):
                 if not was_orderly:

@@ -20,6 +20,7 @@ from alphorn.client_manager.desk import KnownNode, Settings
 from alphorn.client_manager.hanging import LOOK_S, Wakefulness
 from alphorn.client_manager.machine import (
     Ask,
+    AskServers,
     Closed,
     Gauge,
     Hang,
@@ -33,6 +34,7 @@ from alphorn.client_manager.machine import (
     Output,
     Reply,
     Said,
+    ServersStand,
     Writable,
 )
 from alphorn.client_manager.outflow import STUCK_S
@@ -54,6 +56,7 @@ from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead,
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
+from alphorn.node.client_half import ClientHalf
 from alphorn.node.links import Link
 from alphorn.node.message_manager import MessageManagerNode
 from alphorn.node.reader import Guest, Reader, make_witness, start_all
@@ -84,6 +87,7 @@ class ClientManagerNode:
         self._servers: list[asyncio.Server] = []
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
+        self._half: ClientHalf | None = None
         hosts = [node for node in beside if isinstance(node, MessageManagerNode)]
         self._hosts = {host.table.name: host for host in hosts}
         used = [number for number, channel in enumerate(file.channels) if not channel.removed]
@@ -147,6 +151,10 @@ class ClientManagerNode:
         """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
         self.receive(Logged(lines, int(time.time() * 1000)))
 
+    def meet(self, half: ClientHalf) -> None:
+        """It has an internal connection from now on."""
+        self._half = half
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
         return {
@@ -196,7 +204,9 @@ class ClientManagerNode:
                 for channel in self._file.channels
             ),
             nodes=tuple(
-                KnownNode(node.name, node.kind, node.clients or node.link or node.witness, node.channel)
+                KnownNode(
+                    node.name, node.kind, node.clients or node.link or node.internal or node.witness, node.channel
+                )
                 for node in self._file.nodes
             ),
             message_servers=tuple((node.name, node.internal) for node in self._file.message_servers),
@@ -324,6 +334,8 @@ class ClientManagerNode:
                 self._by_number[number].links[name].send(asked)
             case Gauge(number):
                 self._gauged.append(number)
+            case AskServers(number):
+                self._tasks.start(self._ask_servers(number), name="how message servers stand")
             case Heed(number, is_heard):
                 self._heed(number, is_heard=is_heard)
             case Hang(number, reason, at_once):
@@ -337,6 +349,10 @@ class ClientManagerNode:
                 _log.log(_LEVELS[level], "event=%s node=%s %s", event, self._me.name, details)
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
+
+    async def _ask_servers(self, number: int) -> None:
+        rows = await self._half.look() if self._half is not None else []
+        self.receive(ServersStand(number, rows))
 
     def _heed(self, number: int, *, is_heard: bool) -> None:
         stream = self._streams.get(number)

@@ -31,6 +31,7 @@ from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Plac
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.process import raise_file_limit
 from alphorn.model.errors import Error, Misuse, Unavailable
+from alphorn.node.client_half import ClientHalf
 from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, SWITCH_S, write_whole
 
 KINDS = {  # imported when a process runs one
@@ -63,6 +64,9 @@ class Node(Protocol):
 
     def publish_log(self, lines: list[str]) -> None:
         """Puts its log lines onto the `_LOG` topic."""
+
+    def meet(self, half: ClientHalf) -> None:
+        """It has an internal connection from now on."""
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -97,6 +101,7 @@ class NodeRunner:
         self._files: list[LogFile] = []
         self._handler: LogHandler | None = None
         self._running: dict[str, Node] = {}
+        self._halves: dict[str, ClientHalf] = {}  # none where the cluster has no message server
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def start(self, *, found: bool) -> None:
@@ -113,9 +118,12 @@ class NodeRunner:
         kinds = {table.name: table.kind for table in self.tables}
         for name in sorted(self._running, key=lambda name: STOP_ORDER.index(kinds[name])):
             with _speaking_as(name):
+                if name in self._halves:
+                    await self._halves[name].close()
                 await self._running[name].stop()
                 _log.info("event=node_stopped")
         self._running.clear()
+        self._halves.clear()
         if self._handler is not None:
             logging.getLogger().removeHandler(self._handler)
         are_written = [log.close() for log in self.logs.values()]
@@ -128,7 +136,9 @@ class NodeRunner:
     def describe(self) -> dict[str, object]:
         """The printable state of every node, by its name."""
         state: dict[str, object] = {name: node.describe() for name, node in self._running.items()}
-        return {**state, "logs": {name: log.describe() for name, log in self.logs.items()}}
+        halves = {name: half.describe() for name, half in self._halves.items()}
+        logs = {name: log.describe() for name, log in self.logs.items()}
+        return {**state, "internal_connections": halves, "logs": logs}
 
     def die_at(self, step: str, count: int) -> None:
         """Arms every node."""
@@ -163,6 +173,11 @@ class NodeRunner:
             ) from error
         self.logs[table.name].publish = self._publisher(node)
         node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
+        if self._file.message_servers:
+            half = ClientHalf(self._file, table)
+            await half.start()
+            self._halves[table.name] = half
+            node.meet(half)
         _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), founding)
 
     @staticmethod

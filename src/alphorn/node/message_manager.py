@@ -161,6 +161,9 @@ class MessageManagerNode:
         """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
         self._driver.receive(Logged(self.bus.origin, lines))
 
+    def meet(self, half: object) -> None:
+        """It has an internal connection from now on."""
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
         return {"message_manager": self._machine.describe(), "bus": self.bus.describe()}

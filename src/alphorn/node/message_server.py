@@ -102,6 +102,9 @@ class MessageServerNode:
     def publish_log(self, lines: list[str]) -> None:
         """Nowhere: it orders nothing. They are in its log file."""
 
+    def meet(self, half: object) -> None:
+        """It has nothing to tell of its own."""
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
         return {"message_server": self._machine.describe(), "streams": len(self._streams)}

@@ -30,6 +30,9 @@ class WitnessNode:
     def publish_log(self, lines: list[str]) -> None:
         """Nowhere: it orders nothing. They are in its log file."""
 
+    def meet(self, half: object) -> None:
+        """It has nothing to tell of its own."""
+
     def describe(self) -> dict[str, object]:
         """The one printable state."""
         return {"channels": [member.describe() for member in self._members]}

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 def test_a_job_and_a_client_have_the_same_lines_of_all_channels(
     spark: SparkSession, cluster: alphorn.testing.Cluster, connection: alphorn.Connection
 ) -> None:
-    nodes = {node["name"] for node in cluster.status()["nodes"] if node["kind"] != "witness"}
+    nodes = {node["name"] for node in cluster.status()["nodes"] if node["kind"].endswith("_manager")}
     received: Counter[tuple[str, str, str]] = Counter()
     with connection.session() as session:
         consumer = session.consumer("topic:_LOG", start="earliest")

@@ -1,0 +1,144 @@
+"""A node's internal connection: it joins the message servers of its cluster, logs what it is told, and tells events.
+
+Every node has one of its own, also where nodes share a process. A node needs none of it to serve: without a message
+server, or without any in the cluster file, it goes on as it is.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from alphorn.io.cluster_file import ClusterFile, NodeTable
+from alphorn.io.internal_stream import pass_of_node
+from alphorn.io.sealing import load_cluster_key
+from alphorn.io.work_process import Given, WorkProcessRunner
+from alphorn.message_server.process_machine import Told
+from alphorn.model.errors import Error
+from alphorn.model.events import Event
+from alphorn.model.internal import PROGRAM, RUN_BYTES, Row
+
+ANSWER_S = 0.5  # so long a message server may take to say how it stands
+LOGGED_CHARACTERS_MAX = 200  # of a message that a node logs
+
+_log = logging.getLogger(__name__)
+_decode_standing = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class ClientHalf:
+    """One node's. `start`, then anything, then `close`."""
+
+    def __init__(self, file: ClusterFile, table: NodeTable) -> None:
+        self._table = table
+        self._addresses = {server.name: server.internal for server in file.message_servers}
+        address = table.clients or table.link or table.internal or table.witness
+        run = time.time_ns().to_bytes(8, "big") + os.urandom(RUN_BYTES - 8)
+        key = load_cluster_key(file.key_path) if file.key_path is not None else None
+        self._runner = WorkProcessRunner(
+            Row(table.name, run, table.kind, os.getpid(), address),
+            list(self._addresses.items()),
+            on_given=self._on_given,
+            on_refused=self._on_refused,
+            on_joined=self._on_joined,
+            on_standing=self._on_standing,
+            admission=pass_of_node(key) if key is not None else None,
+        )
+        self._standing: dict[str, dict[str, Any]] = {}  # what each message server said last of itself
+        self._looking: list[tuple[set[str], asyncio.Future[None]]] = []  # servers that are waited for
+
+    async def start(self) -> None:
+        """Begins to connect, and waits for nobody."""
+        await self._runner.start()
+
+    async def close(self) -> None:
+        """Leaves in good order."""
+        await self._runner.close()
+
+    def describe(self) -> dict[str, object]:
+        """The one printable state."""
+        return self._runner.describe()
+
+    async def look(self) -> list[dict[str, Any]]:
+        """Rows of the cluster's state: message servers that answer, and programs that have joined."""
+        joined = set(self._runner.half.joined)
+        if joined:
+            answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            looking = (joined.copy(), answered)
+            self._looking.append(looking)
+            self._runner.ask_servers()
+            await asyncio.wait((answered,), timeout=ANSWER_S)
+            self._looking.remove(looking)
+            joined -= looking[0]
+        rows = [self._runner.row, *self._runner.half.others]
+        pids = {row.name: row.pid for row in rows}
+        servers = [self._server_row(name, pids.get(name, 0)) for name in self._addresses if name in joined]
+        return servers + [_plain_row(row.name, PROGRAM, row.pid, row.address) for row in rows if row.kind == PROGRAM]
+
+    def _server_row(self, name: str, pid: int) -> dict[str, Any]:
+        standing = self._standing[name]
+        counts = {field: standing.get(field, 0) for field in ("connections", "queued", "queued_bytes")}
+        row = _plain_row(name, "message_server", pid, self._addresses[name])
+        return {**row, "role": str(standing.get("role", "")), **counts}
+
+    def _on_standing(self, server: str, data: bytes) -> None:
+        try:
+            self._standing[server] = _decode_standing(data)
+        except msgspec.MsgspecError:
+            return  # it is waited for in vain, and found unreachable
+        for waiting, answered in self._looking:
+            waiting.discard(server)
+            if not waiting and not answered.done():
+                answered.set_result(None)
+
+    def _on_given(self, given: Given) -> None:
+        self._runner.take(given)
+        if isinstance(given, Told):
+            _log_event(given.event)
+        else:
+            _log.info("event=message_told sender=%s bytes=%d text=%s", given.sender, len(given.body), shown(given.body))
+
+    def _on_refused(self, error: Error) -> None:
+        _log.warning("event=internal_connection_refused reason=%s", error)
+
+    def _on_joined(self, server: str) -> None:
+        _log.info("event=internal_connection_joined server=%s", server)
+
+
+def shown(body: bytes) -> str:
+    """A message as one piece of a log line: its text as far as it goes, whatever is not plain text being escaped."""
+    text = body[: 4 * LOGGED_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
+    escaped = "".join(
+        character if character.isprintable() and character != "\\" else ascii(character)[1:-1]
+        for character in text[:LOGGED_CHARACTERS_MAX]
+    )
+    is_whole = len(text) <= LOGGED_CHARACTERS_MAX and len(body) <= 4 * LOGGED_CHARACTERS_MAX
+    return escaped if is_whole else escaped + "…"
+
+
+def _log_event(event: Event) -> None:
+    details = " ".join(f"{key}={value}" for key, value in event.details.items())
+    _log.info(
+        "event=cluster_event kind=%s of=%s channel=%s epoch=%d number=%d details=%s",
+        event.kind,
+        event.node,
+        event.channel,
+        event.epoch,
+        event.number,
+        shown(details.encode()),
+    )
+
+
+def _plain_row(name: str, kind: str, pid: int, address: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": kind,
+        "pid": pid,
+        "address": address,
+        "channel": "",
+        "role": "",
+        "epoch": 0,
+        "lag": 0,
+    }
