@@ -19,7 +19,7 @@ def create(name: str, owner: bytes = b"", policy: Policy | None = None) -> Creat
 def test_a_destination_is_created_once_and_announced() -> None:
     bench = Bench()
     first = bench.apply(create("queue:q"))
-    assert first == [Created(1, parse_destination("queue:q"), Policy()), Answer(0, 1)]
+    assert first == [Created(1, parse_destination("queue:q"), Policy(), is_new=True), Answer(0, 1)]
     assert bench.apply(create("queue:q", policy=Policy(ttl=1.0))) == [Answer(0, 1)]
     assert bench.queue(1).policy == Policy(), "one that exists keeps its policy"
 
@@ -85,7 +85,7 @@ def test_a_temporary_destination_ends_with_its_connection() -> None:
     assert bench.answer(create("queue:temporary.a", BOB)).error == "InvalidDestination"
     assert bench.answer(create("queue:lasting", BOB)).error == "InvalidDestination"
     effects = bench.apply(Forget(ALICE))
-    assert effects == [Deleted(mine, parse_destination("queue:temporary.a"))]
+    assert effects == [Deleted(mine, parse_destination("queue:temporary.a"), is_temporary=True)]
     assert list(bench.engine.destinations) == [other]
     assert bench.engine.connections() == set()
     assert bench.answer(create("queue:temporary.a")).error == "InvalidDestination"

@@ -84,7 +84,7 @@ def witness_of(running: Cluster) -> tuple[str, int | None]:
 @pytest.mark.requirement("HA-5")
 def test_a_witness_that_is_a_node_of_its_own_votes_and_may_be_lost():
     with alphorn.testing.cluster(together=True) as running:
-        assert running.beside("cm1") == ["mm1", "cm1"]
+        assert running.beside("cm1") == ["ms1", "mm1", "cm1"]
         assert running.nodes["mm1"] == running.nodes["cm1"] != running.nodes["w1"]
         here, gone = ("witness", running.nodes["w1"]), ("unreachable", None)
         while (seen := witness_of(running)) != here:

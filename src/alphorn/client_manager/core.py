@@ -40,6 +40,7 @@ from alphorn.client_manager.machine import (
 )
 from alphorn.client_manager.moving import Moving
 from alphorn.client_manager.naming import Naming
+from alphorn.client_manager.news import News
 from alphorn.client_manager.picturing import Picturing
 from alphorn.client_manager.placing import Placing
 from alphorn.client_manager.publishing import Publishing
@@ -81,6 +82,7 @@ class ClientManager:
         self._wildcards = Wildcards(self._desk, self._consuming, self._moving, finding, naming)
         self._administration = Administration(self._desk, naming, finding, self._consuming, self._flow, self._moving)
         self._picturing = Picturing(self._desk)
+        self._news = News(self._desk)
         self._placing = Placing(self._desk, self._moving, naming)
         self._transactions = Transactions(self._desk, self._publishing, self._consuming, finding, self._moving)
         self._entering = Entering(self._desk, self._hang_up, signet)
@@ -154,6 +156,7 @@ class ClientManager:
         self._wildcards.on_time(now)
         self._transactions.on_time(now)
         self._picturing.on_time(now)
+        self._news.on_time(now)
         for connection in self._consuming.outflow.on_time(now):
             self._hang_up(connection.stream, "the client took nothing of what it was sent for too long", at_once=True)
 
@@ -166,6 +169,7 @@ class ClientManager:
             self._consuming.outflow.next_deadline(),
             self._transactions.next_deadline(),
             self._picturing.next_deadline(),
+            self._news.next_deadline(),
             self._desk.next_deadline(),
             *(channel.next_deadline() for channel in self._desk.channels),
         )
@@ -389,6 +393,7 @@ class ClientManager:
         if channel.primary == item.name:
             channel.primary = ""
             self._moving.on_primary_gone(item.channel)
+            self._news.on_primary_gone(item.channel)
         self._consuming.awaiting.fetching.on_link_lost(item.channel, item.name)
         self._streaming.fetching.on_link_lost(item.channel, item.name)
         self._picturing.on_link_lost(item.channel, item.name)
@@ -459,12 +464,14 @@ class ClientManager:
             if channel.primary == name:
                 channel.primary = ""
                 self._moving.on_primary_gone(number)
+                self._news.on_primary_gone(number)
             return
         if frame.epoch < channel.epoch:
             return
         if channel.primary != name or channel.epoch != frame.epoch:
             self._moving.on_primary_gone(number)
         channel.primary, channel.epoch = name, frame.epoch
+        self._news.on_primary(number)
         self._desk.log("info", "primary", f"channel={number} name={name}")
         self._greet(number)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from alphorn.model.conversation import AnyClientFrame
+from alphorn.model.events import Event
 from alphorn.model.frame_kinds import Asked, ServerFrame
 from alphorn.model.link import AnyTold
 
@@ -164,6 +165,12 @@ class AskServers(Output, frozen=True, gc=False):
     """How message servers stand is wanted; `ServersStand` answers."""
 
     request: int
+
+
+class Happen(Output, frozen=True, gc=False):
+    """Tell the cluster of this event; its time is still to be filled in."""
+
+    event: Event
 
 
 class Log(Output, frozen=True, gc=False):

@@ -30,6 +30,7 @@ from alphorn.message_manager.machine import (
     ClientManagerLeft,
     Committed,
     Demoted,
+    Following,
     Input,
     LinkClosed,
     LinkOpened,
@@ -44,20 +45,17 @@ from alphorn.message_manager.machine import (
     WitnessesChanged,
 )
 from alphorn.message_manager.orders import OWN_REQUESTS, Orders
-from alphorn.message_manager.own_log import OwnLog
 from alphorn.message_manager.presence import Presence
 from alphorn.message_manager.questions import Wish, answer_question, refusal
 from alphorn.message_manager.reading import Reading
+from alphorn.message_manager.speaking import Speaking
 from alphorn.message_manager.status import About, Picture
-from alphorn.message_manager.testimony import Testimony
 from alphorn.message_manager.travelling import Travelling, owners_away
 from alphorn.message_manager.untold import Untold
 from alphorn.model import frame_kinds, link, moving_link
 from alphorn.model.commands import Entry, Forget, Tick, connection_of, decode_entry, decode_heeded
 from alphorn.model.errors import Error, Misuse, PeerViolation
 from alphorn.model.ranges import RangeSet
-
-_NEVER = float("inf")
 
 
 class MessageManager:
@@ -95,7 +93,7 @@ class MessageManager:
         self._orders = Orders()
         self._order = self._orders.want
         self._travelling = Travelling(self._link_of, tell=self._tell, order=self._order)
-        self._own_log, self._testimony = OwnLog(), Testimony(about)
+        self._speaking = Speaking(about)
         self._farewells = Farewells()
 
     @property
@@ -112,8 +110,7 @@ class MessageManager:
                 self._on_committed(item, now)
                 self._serve_early(now)
                 self._doubts.look(self.engine.unresolved, now)
-                if self._own_log.is_waiting or self._testimony.is_waiting:
-                    self._publish_log(now)
+                self._speak(now)
             case Asked():
                 self._on_asked(item.link, item.frame, now)
                 self._untold.settle(item.link)
@@ -124,18 +121,23 @@ class MessageManager:
                 self.flow.on_link(item.link)
             case Measured():
                 self.flow.measure(item.space, self._links)
+                self._speaking.news.on_disk(is_full=self.flow.is_disk_full)
             case LinkClosed():
                 self._on_link_closed(item.link, now)
             case Promoted():
+                self._speaking.news.on_primary(item.epoch, self._about.name, is_self=True)
                 self._on_promoted(item, now)
             case Demoted():
+                self._speaking.news.on_primary(item.epoch, item.primary, is_self=False)
                 self._on_demoted(item.epoch)
+            case Following():
+                self._speaking.news.on_following(now, is_synchronised=item.is_synchronised)
             case WitnessesChanged():
                 self._picture.witnesses = item.witnesses
             case Logged():
-                self._own_log.add(item.run, item.lines)
+                self._speaking.add(item.run, item.lines)
                 if self._epoch:  # while nobody is primary they wait
-                    self._publish_log(now)
+                    self._speak(now)
             case ClientManagerJoined():
                 self._advertising.on_joined(item.origin)
             case ClientManagerLeft():
@@ -158,6 +160,7 @@ class MessageManager:
 
     def on_time(self, now: float) -> None:
         """The primary puts the time into the log when something is due, and ends what did not come back."""
+        self._speaking.news.on_time(now)
         if self._dispatcher is None:
             return
         self._advertising.on_time(now)
@@ -180,8 +183,9 @@ class MessageManager:
         if self._lengthy or (self._dispatcher is not None and self._dispatcher.has_more):
             return 0.0
         if self._dispatcher is None:
-            return _NEVER
-        deadline = min(each.next_deadline() for each in (self._absent, self._advertising, self._awaited, self._doubts))
+            return self._speaking.news.next_deadline()
+        waiting = (self._absent, self._advertising, self._awaited, self._doubts, self._speaking.news)
+        deadline = min(each.next_deadline() for each in waiting)
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
         return min(deadline, self._clock.next_deadline(self.engine.next_due()))
@@ -200,6 +204,7 @@ class MessageManager:
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
         self._outbox += map(Order, self._orders.take_entries(self._epoch))
+        self._outbox += self._speaking.take()
         outputs, self._outbox = self._outbox, []
         return outputs
 
@@ -212,7 +217,7 @@ class MessageManager:
             self._log("error", "unreadable_entry", f"sequence={item.sequence} reason={error}")
             entry = Entry([])
         effects = self.engine.apply(item.sequence, entry)
-        self._testimony.hear(self.engine, self._epoch, entry, effects)
+        self._speaking.hear(self.engine, self._epoch, item, entry, effects, now)
         self._travelling.note(effects, is_doubtful=self._farewells.is_recent(now))
         if self._dispatcher is None:
             return
@@ -239,13 +244,9 @@ class MessageManager:
         if number is not None:
             self._tell(number, answer)
 
-    def _publish_log(self, now: float) -> None:
-        if self.flow.is_disk_full:
-            return  # they wait, as far as there is room for them
-        for speaker in (self._own_log, self._testimony):
-            if speaker.is_waiting:
-                for command in speaker.commands(self.engine.numbers, self._clock.wall_ms(now)):
-                    self._orders.say(command)
+    def _speak(self, now: float) -> None:
+        if self._speaking.is_waiting and not self.flow.is_disk_full:  # else it waits, as far as there is room for it
+            self._speaking.order(self.engine, self._orders, self._clock.wall_ms(now))
 
     # --- being primary ---
 

@@ -80,6 +80,8 @@ class Created(Effect, frozen=True, gc=False):
     number: int
     destination: Destination
     policy: Policy
+    is_new: bool = False  # it was on no channel before
+    is_temporary: bool = False
 
 
 class Deleted(Effect, frozen=True, gc=False):
@@ -87,6 +89,7 @@ class Deleted(Effect, frozen=True, gc=False):
 
     number: int
     destination: Destination
+    is_temporary: bool = False
 
 
 class Subscribed(Effect, frozen=True, gc=False):

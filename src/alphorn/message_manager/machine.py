@@ -7,6 +7,7 @@ connections as the owner numbers them.
 import msgspec
 
 from alphorn.message_manager.fullness import Space
+from alphorn.model.events import Event
 from alphorn.model.frame_kinds import Told as ToldFrame
 from alphorn.model.link import AnyAsked
 
@@ -36,6 +37,13 @@ class Demoted(Input, frozen=True, gc=False):
     """Another replica is primary, or none."""
 
     epoch: int
+    primary: str = ""  # by name, where it is known
+
+
+class Following(Input, frozen=True, gc=False):
+    """Whether this replica follows the log closely."""
+
+    is_synchronised: bool
 
 
 class ClientManagerJoined(Input, frozen=True, gc=False):
@@ -127,6 +135,12 @@ class Break(Output, frozen=True, gc=False):
 
     link: int
     reason: str
+
+
+class Happen(Output, frozen=True, gc=False):
+    """Tell the cluster of this event; its time is still to be filled in."""
+
+    event: Event
 
 
 class Log(Output, frozen=True, gc=False):

@@ -143,7 +143,7 @@ class State:
         is_queue = destination.kind is DestinationKind.QUEUE
         made = (Queue if is_queue else Topic)(number, destination, policy, owner)
         self.add(made)
-        effects.append(Created(number, destination, policy))
+        effects.append(Created(number, destination, policy, is_new=True, is_temporary=bool(owner)))
         return made
 
     def add(self, made: Queue | Topic) -> None:
@@ -183,7 +183,7 @@ class State:
         self.moves.forget(destination.number, destination.destination)
         if destination.owner:
             self.disown(destination.owner, destination.number, 0)
-        effects.append(Deleted(destination.number, destination.destination))
+        effects.append(Deleted(destination.number, destination.destination, is_temporary=bool(destination.owner)))
 
     def subscribe(self, topic: Topic, subscription: Subscription, consumer: bytes) -> None:
         """A consumer has this subscription, which may be new."""

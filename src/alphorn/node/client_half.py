@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -18,14 +19,31 @@ from alphorn.io.sealing import load_cluster_key
 from alphorn.io.work_process import Given, WorkProcessRunner
 from alphorn.message_server.process_machine import Told
 from alphorn.model.errors import Error
-from alphorn.model.events import Event
+from alphorn.model.events import EVERYTHING, Event
 from alphorn.model.internal import PROGRAM, RUN_BYTES, Row
 
 ANSWER_S = 0.5  # so long a message server may take to say how it stands
+EARLY_MAX = 100
 LOGGED_CHARACTERS_MAX = 200  # of a message that a node logs
 
 _log = logging.getLogger(__name__)
 _decode_standing = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Early:
+    """What happens before a node has its internal connection; the latest of it."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=EARLY_MAX)
+
+    def happen(self, event: Event) -> None:
+        """Keeps an event."""
+        self._events.append(event)
+
+    def pass_on(self, half: "ClientHalf") -> None:
+        """Tells the cluster of all of them."""
+        while self._events:
+            half.happen(self._events.popleft())
 
 
 class ClientHalf:
@@ -34,11 +52,13 @@ class ClientHalf:
     def __init__(self, file: ClusterFile, table: NodeTable) -> None:
         self._table = table
         self._addresses = {server.name: server.internal for server in file.message_servers}
+        # Client Managers log events, so that each is on `_LOG` and not once for every node.
+        wants = [EVERYTHING] if table.kind == "client_manager" else []
         address = table.clients or table.link or table.internal or table.witness
         run = time.time_ns().to_bytes(8, "big") + os.urandom(RUN_BYTES - 8)
         key = load_cluster_key(file.key_path) if file.key_path is not None else None
         self._runner = WorkProcessRunner(
-            Row(table.name, run, table.kind, os.getpid(), address),
+            Row(table.name, run, table.kind, os.getpid(), address, wants),
             list(self._addresses.items()),
             on_given=self._on_given,
             on_refused=self._on_refused,
@@ -56,6 +76,10 @@ class ClientHalf:
     async def close(self) -> None:
         """Leaves in good order."""
         await self._runner.close()
+
+    def happen(self, event: Event) -> None:
+        """Tells the cluster of an event, now."""
+        self._runner.happen(msgspec.structs.replace(event, time=time.time()))
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""

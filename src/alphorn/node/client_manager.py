@@ -24,6 +24,7 @@ from alphorn.client_manager.machine import (
     Closed,
     Gauge,
     Hang,
+    Happen,
     Heed,
     Hung,
     Input,
@@ -56,7 +57,7 @@ from alphorn.model.conversation import FRAME_BYTES_MAX, Delivered, FragmentRead,
 from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import IdSource, host_bytes
 from alphorn.model.messages import BATCH_BYTES_MAX
-from alphorn.node.client_half import ClientHalf
+from alphorn.node.client_half import ClientHalf, Early
 from alphorn.node.links import Link
 from alphorn.node.message_manager import MessageManagerNode
 from alphorn.node.reader import Guest, Reader, make_witness, start_all
@@ -88,6 +89,8 @@ class ClientManagerNode:
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
         self._half: ClientHalf | None = None
+        self._early = Early()
+        self._happen = self._early.happen
         hosts = [node for node in beside if isinstance(node, MessageManagerNode)]
         self._hosts = {host.table.name: host for host in hosts}
         used = [number for number, channel in enumerate(file.channels) if not channel.removed]
@@ -154,6 +157,8 @@ class ClientManagerNode:
     def meet(self, half: ClientHalf) -> None:
         """It has an internal connection from now on."""
         self._half = half
+        self._happen = half.happen
+        self._early.pass_on(half)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -345,6 +350,8 @@ class ClientManagerNode:
                     stream.abort(reason)
                 elif stream is not None:
                     stream.close(reason)
+            case Happen(event):
+                self._happen(event)
             case Log(level, event, details):
                 _log.log(_LEVELS[level], "event=%s node=%s %s", event, self._me.name, details)
             case _:

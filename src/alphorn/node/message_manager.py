@@ -35,6 +35,8 @@ from alphorn.message_manager.machine import (
     ClientManagerLeft,
     Committed,
     Demoted,
+    Following,
+    Happen,
     Input,
     LinkClosed,
     LinkOpened,
@@ -56,6 +58,7 @@ from alphorn.model.errors import PeerViolation, Unavailable
 from alphorn.model.ids import origin_of
 from alphorn.model.ranges import RangeSet
 from alphorn.node.bus import BusNode, BusSettings
+from alphorn.node.client_half import ClientHalf, Early
 from alphorn.node.completing import complete
 from alphorn.node.fetching import fetch_entries
 from alphorn.node.links import MakeStream
@@ -86,6 +89,8 @@ class MessageManagerNode:
         self._is_synchronised = False
         self._tasks = Tasks()
         self._crash_points = CrashPoints()
+        self._early = Early()
+        self._happen = self._early.happen
         self._witness_names = {node.name for node in file.nodes if node.kind == "witness"}
         self._witnesses: dict[str, Witness] = {}
         config = file.group(self._channel)
@@ -161,8 +166,10 @@ class MessageManagerNode:
         """Puts this node's log lines onto the `_LOG` topic, when the channel works."""
         self._driver.receive(Logged(self.bus.origin, lines))
 
-    def meet(self, half: object) -> None:
+    def meet(self, half: ClientHalf) -> None:
         """It has an internal connection from now on."""
+        self._happen = half.happen
+        self._early.pass_on(half)
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
@@ -223,7 +230,8 @@ class MessageManagerNode:
             origins = tuple(m.origin for m in members if m.tag in _CLIENT_MANAGERS and m.is_live)
             self._driver.receive(Promoted(epoch, self.bus.origin, origins))
         else:
-            self._driver.receive(Demoted(epoch))
+            primary = next((member.name for member in members if member.number == number), "")
+            self._driver.receive(Demoted(epoch, primary))
 
     def _note_witnesses(self, *members: Member) -> None:
         """Those that are nodes of their own; of one within a Client Manager that one's row tells."""
@@ -235,6 +243,7 @@ class MessageManagerNode:
     def on_synchronised(self, *, is_synchronised: bool) -> None:
         """See `Upper`."""
         self._is_synchronised = is_synchronised
+        self._driver.receive(Following(is_synchronised))
         if self._guest is not None:
             self._guest.on_synchronised(is_synchronised=is_synchronised)
 
@@ -357,6 +366,8 @@ class MessageManagerNode:
                 stream = self._streams.get(number)
                 if stream is not None:
                     stream.abort(reason)
+            case Happen(event):
+                self._happen(event)
             case Log(level, event, details):
                 _log.log(_LEVELS[level], "event=%s %s", event, details)
             case _:
