@@ -167,6 +167,6 @@ def test_several_message_managers_share_a_process(tmp_path):
             producer.send("x")
             producer.flush(timeout=DEADLINE_S)
             # The backup is about to be linked.
-            until(lambda: [node["pid"] for node in connection.status()["nodes"]] == [process.pid] * 3)
+            until(lambda: [node["pid"] for node in connection.status()["nodes"]] == [process.pid] * 5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
