@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from alphorn.cli.demonstration import run_traffic
+from alphorn.cli.happenings import tell_happenings
 from alphorn.cli.pipeline import run_pipeline
 from alphorn.io.cluster_file import ClusterFile, read_cluster_file
 from alphorn.io.local_cluster import (
@@ -187,6 +188,8 @@ async def _run(path: Path, file: ClusterFile, *, has_demo: bool) -> None:
             if tunnel := tunnel_url_of(file):
                 say(f"for clients whose way leads through HTTP: {tunnel}")
             async with Tasks() as tasks:
+                if file.message_servers:
+                    tasks.start(tell_happenings(url_of(file), say), name="what happens")
                 if has_demo:
                     tasks.start(run_traffic(url_of(file), say), name="demonstration traffic")
                     tasks.start(run_pipeline(url_of(file), path.parent / "spark", say), name="demonstration pipeline")

@@ -21,6 +21,7 @@ from alphorn.message_server.process_machine import Told
 from alphorn.model.errors import Error
 from alphorn.model.events import EVERYTHING, Event
 from alphorn.model.internal import PROGRAM, RUN_BYTES, Row
+from alphorn.model.process_conversation import COMMAND, read_body
 
 ANSWER_S = 0.5  # so long a message server may take to say how it stands
 EARLY_MAX = 100
@@ -99,7 +100,7 @@ class ClientHalf:
         rows = [self._runner.row, *self._runner.half.others]
         pids = {row.name: row.pid for row in rows}
         servers = [self._server_row(name, pids.get(name, 0)) for name in self._addresses if name in joined]
-        return servers + [_plain_row(row.name, PROGRAM, row.pid, row.address) for row in rows if row.kind == PROGRAM]
+        return servers + [_plain_row(row.name, PROGRAM, row.pid, row.address) for row in rows if _is_program(row)]
 
     def _server_row(self, name: str, pid: int) -> dict[str, Any]:
         standing = self._standing[name]
@@ -122,7 +123,9 @@ class ClientHalf:
         if isinstance(given, Told):
             _log_event(given.event)
         else:
-            _log.info("event=message_told sender=%s bytes=%d text=%s", given.sender, len(given.body), shown(given.body))
+            _log.info(
+                "event=message_told sender=%s bytes=%d text=%s", given.sender, len(given.body), _shown(given.body)
+            )
 
     def _on_refused(self, error: Error) -> None:
         _log.warning("event=internal_connection_refused reason=%s", error)
@@ -131,18 +134,26 @@ class ClientHalf:
         _log.info("event=internal_connection_joined server=%s", server)
 
 
-def shown(body: bytes) -> str:
-    """A message as one piece of a log line: its text as far as it goes, whatever is not plain text being escaped."""
-    text = body[: 4 * LOGGED_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
+def one_line(text: str) -> str:
+    """What somebody else wrote, as one piece of a log line: cut, and whatever is not plain text escaped."""
     escaped = "".join(
         character if character.isprintable() and character != "\\" else ascii(character)[1:-1]
         for character in text[:LOGGED_CHARACTERS_MAX]
     )
-    is_whole = len(text) <= LOGGED_CHARACTERS_MAX and len(body) <= 4 * LOGGED_CHARACTERS_MAX
-    return escaped if is_whole else escaped + "…"
+    return escaped if len(text) <= LOGGED_CHARACTERS_MAX else escaped + "…"
+
+
+def _shown(data: bytes) -> str:
+    try:
+        body = read_body(data)
+    except Error:
+        body = data[:LOGGED_CHARACTERS_MAX]
+    return one_line(body if isinstance(body, str) else repr(body))
 
 
 def _log_event(event: Event) -> None:
+    if event.node.startswith(COMMAND) and event.kind.startswith("node_"):
+        return  # of an operator who looks
     details = " ".join(f"{key}={value}" for key, value in event.details.items())
     _log.info(
         "event=cluster_event kind=%s of=%s channel=%s epoch=%d number=%d details=%s",
@@ -151,8 +162,12 @@ def _log_event(event: Event) -> None:
         event.channel,
         event.epoch,
         event.number,
-        shown(details.encode()),
+        one_line(details),
     )
+
+
+def _is_program(row: Row) -> bool:
+    return row.kind == PROGRAM and not row.name.startswith(COMMAND)
 
 
 def _plain_row(name: str, kind: str, pid: int, address: str) -> dict[str, Any]:
