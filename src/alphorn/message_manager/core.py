@@ -203,8 +203,7 @@ class MessageManager:
                 self._tell_client_manager(number, notice)
             for refused in self._dispatcher.take_refused():
                 self._order(refused)
-        self._outbox += map(Order, self._orders.take_entries(self._epoch))
-        self._outbox += self._speaking.take()
+        self._outbox += [*map(Order, self._orders.take_entries(self._epoch)), *self._speaking.take()]
         outputs, self._outbox = self._outbox, []
         return outputs
 
