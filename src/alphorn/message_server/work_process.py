@@ -255,6 +255,8 @@ class WorkProcess:
             raise PeerViolation("a server welcomes once")
         state.is_joined, state.run = True, frame.run
         self._outputs.append(Turned(server))
+        if self._row.wants:  # perhaps since it asked to join
+            self._say(server, internal.Want(self._row.wants))
         if not self._has_joined:
             self._has_joined, self._alone_since = True, NEVER
             self._missed_from = ""
