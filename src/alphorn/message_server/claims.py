@@ -2,7 +2,7 @@
 
 The first that claims it is to do it, and says when it is done. Where it is gone before, those that claimed it too are
 told that it is free. A process claims at every server that it reaches, in one order, so that a server that dies gives
-nothing away twice.
+nothing away twice. Servers tell each other what was claimed and done.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ class _Claim:
     def __init__(self, run: bytes) -> None:
         self.run = run
         self.is_done = False
-        self.waiting: list[bytes] = []
+        self.waiting: dict[bytes, None] = {}
 
 
 class Claims:
@@ -30,23 +30,27 @@ class Claims:
         """Whether this process is to do it."""
         claim = self._claims.get(key)
         if claim is None:
-            self._claims[key] = _Claim(run)
-            if len(self._claims) > self._maximum:
-                self._claims.popitem(last=False)
+            self._add(key, run)
             return True
         if claim.run == run:
             return not claim.is_done
-        if not claim.is_done and run not in claim.waiting:
-            claim.waiting.append(run)
+        if not claim.is_done:
+            claim.waiting[run] = None
         return False
 
     def finish(self, run: bytes, key: bytes) -> None:
         """It is done, and stays so; said of what is not known here too."""
-        claim = self._claims.setdefault(key, _Claim(run))
+        claim = self._claims.get(key) or self._add(key, run)
         claim.is_done = True
         claim.waiting.clear()
-        if len(self._claims) > self._maximum:
-            self._claims.popitem(last=False)
+
+    def withdraw(self, run: bytes, key: bytes) -> list[bytes]:
+        """This process does not do it after all: who else wants to."""
+        claim = self._claims.get(key)
+        if claim is None or claim.run != run or claim.is_done:
+            return []
+        del self._claims[key]
+        return list(claim.waiting)
 
     def free(self, run: bytes) -> list[tuple[bytes, bytes]]:
         """This process is gone: who else wants to do what, each with the key, that it has not done."""
@@ -54,10 +58,20 @@ class Claims:
         for key, claim in list(self._claims.items()):
             if claim.run == run and not claim.is_done:
                 del self._claims[key]
-                found += [(waiting, key) for waiting in claim.waiting if waiting != run]
-            elif run in claim.waiting:
-                claim.waiting.remove(run)
+                found += [(waiting, key) for waiting in claim.waiting]
+            else:
+                claim.waiting.pop(run, None)
         return found
+
+    def every(self) -> list[tuple[bytes, bytes, bool]]:
+        """Each with the process that does it, and whether it is done."""
+        return [(key, claim.run, claim.is_done) for key, claim in self._claims.items()]
 
     def __len__(self) -> int:
         return len(self._claims)
+
+    def _add(self, key: bytes, run: bytes) -> _Claim:
+        claim = self._claims[key] = _Claim(run)
+        if len(self._claims) > self._maximum:
+            self._claims.popitem(last=False)
+        return claim

@@ -33,6 +33,12 @@ class Closed(Input, frozen=True, gc=False):
     connection: int
 
 
+class Clogged(Input, frozen=True, gc=False):
+    """So much waits to be written to a connection that its process does not read. Nothing more is kept for it."""
+
+    connection: int
+
+
 class Met(Input, frozen=True, gc=False):
     """There is a link to the peer; an older one is over."""
 

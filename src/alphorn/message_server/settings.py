@@ -2,6 +2,8 @@
 
 import msgspec
 
+from alphorn.model.internal import MESSAGE_BYTES_MAX
+
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds. A connection says something every `beat_s`, so that its silence means something."""
@@ -10,20 +12,25 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     suspect_s: float = 2.5  # silence after which a process is suspected, and its name may be taken
     silent_s: float = 5.0  # silence after which a connection is closed
     down_s: float = 3.0  # so long a process is away before it is called down
-    keep_s: float = 60.0  # so long what a process misses is kept for it
+    known_s: float = 3600.0  # so long it is known after that
+    keep_s: float = 65.0  # so long what is for all is kept for whoever is away
     alone_s: float = 1.0  # so long a server that has started waits for what the other one knows
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """More is refused, or counted and not kept."""
 
-    processes: int = 2_000
-    mailbox_bytes: int = 8 << 20  # that wait for one process
-    mailbox_items: int = 10_000
-    total_bytes: int = 256 << 20  # that wait here
+    processes: int = 2_000  # that are there; as many more that are away are known
+    names: int = 4_000  # of processes that have ended
+    ring_bytes: int = 64 << 20
+    ring_entries: int = 50_000
+    reader_bytes: int = 1 << 20  # of the ring that one process was given and has not confirmed
     events: int = 1_000  # of the past, for whoever asks; four times as many are told from new ones
     claims: int = 10_000
-    lapsed: int = 1_000  # processes for which what they miss is counted
+
+    def __post_init__(self) -> None:
+        assert self.ring_bytes > self.reader_bytes
+        assert self.ring_bytes > MESSAGE_BYTES_MAX
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

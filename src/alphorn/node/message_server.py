@@ -21,6 +21,7 @@ from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.message_server.core import MessageServer
 from alphorn.message_server.machine import (
+    Clogged,
     Closed,
     Hang,
     Input,
@@ -40,7 +41,12 @@ from alphorn.model import internal
 from alphorn.model.errors import Error, Unavailable
 
 RECONNECT_S = 0.2
-BUFFERED_BYTES_MAX = 4 << 20  # written to a connection and not taken; more waits in the machine's mailbox
+BUFFERED_BYTES_MAX = 4 << 20
+UNREAD_BYTES_MAX = 16 << 20  # written to a connection and not taken: what can be said again is dropped above that,
+CLOGGED_BYTES = 32 << 20  # and a process that lets this pile up does not read
+CLOSE_S = 5.0  # so long the last words to a process have to leave
+
+FOR_MANY = (internal.RelayAll, internal.Notify, internal.Arrived, internal.Departed)
 
 _log = logging.getLogger(__name__)
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -61,7 +67,7 @@ class MessageServerNode:
         self._peer_stream: FrameStream | None = None
         self._peer_seal: Knocking | None = None
         self._dirty: set[FrameStream] = set()
-        self._last: tuple[object, bytes] = (None, b"")  # a frame that is for many is encoded once
+        self._encoded: dict[int, tuple[object, bytes]] = {}  # frames of this turn that are for many, by id
         self._next_connection = 0
         self._shared = read_buffer()
         self._tasks = Tasks()
@@ -139,7 +145,7 @@ class MessageServerNode:
             heard = [internal.decode_heard(frame) for frame in opened]
         except Error as error:
             _log.warning("event=stranger_dismissed node=%s peer=%s reason=%s", self.table.name, stream.peer, error)
-            stream.abort(str(error))
+            self._dismiss(number, stream, error)
             return
         if heard and isinstance(heard[0], internal.Meet):
             self._become_peer(number, stream)
@@ -166,6 +172,20 @@ class MessageServerNode:
             frames = frames[1:]
             self._driver.receive(Opened(number, name))
         return [seal.open(frame) for frame in frames]
+
+    def _dismiss(self, number: int, stream: FrameStream, error: Error) -> None:
+        """Nobody can read what it says: it hears why, where it can, and that is all."""
+        seal = self._seals.get(number)
+        if stream is not self._peer_stream and (seal is None or seal.is_done):
+            data = internal.encode(internal.Refused(type(error).__name__, str(error)))
+            stream.send(data if seal is None else seal.seal(data))
+        self._close(stream, str(error))
+
+    @staticmethod
+    def _close(stream: FrameStream, reason: str) -> None:
+        """Closes when everything is written, and then in any case."""
+        stream.close(reason)
+        asyncio.get_running_loop().call_later(CLOSE_S, stream.abort, reason)
 
     def _on_closed(self, number: int, stream: FrameStream) -> None:
         self._seals.pop(number, None)
@@ -249,15 +269,18 @@ class MessageServerNode:
         match output:
             case Tell(number, frame):
                 stream = self._streams.get(number)
-                if stream is not None:
-                    self._write(stream, self._seals.get(number), self._encoded(frame))
+                if stream is not None and not self._is_unread(number, stream, frame):
+                    self._write(stream, self._seals.get(number), self._encode(frame))
             case TellPeer(frame):
-                if self._peer_stream is not None:
-                    self._write(self._peer_stream, self._peer_seal, internal.encode(frame))
+                stream = self._peer_stream
+                if stream is not None and not (
+                    isinstance(frame, internal.Carry) and stream.unsent_bytes > UNREAD_BYTES_MAX
+                ):
+                    self._write(stream, self._peer_seal, internal.encode(frame))
             case Hang(number, reason):
                 stream = self._streams.pop(number, None)
                 if stream is not None:
-                    stream.close(reason)
+                    self._close(stream, reason)
             case Part(reason):
                 if self._peer_stream is not None:
                     self._peer_stream.abort(reason)
@@ -266,10 +289,21 @@ class MessageServerNode:
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
 
-    def _encoded(self, frame: internal.ServerFrame) -> bytes:
-        if self._last[0] is not frame:
-            self._last = frame, internal.encode(frame)
-        return self._last[1]
+    def _is_unread(self, number: int, stream: FrameStream, frame: internal.ServerFrame) -> bool:
+        """Whether a frame is dropped, because so much waits already. The sender of a message says it again."""
+        unsent = stream.unsent_bytes
+        if unsent > CLOGGED_BYTES and not isinstance(frame, internal.Refused):
+            self._driver.receive(Clogged(number))
+            return True
+        return unsent > UNREAD_BYTES_MAX and isinstance(frame, internal.Relay)
+
+    def _encode(self, frame: internal.ServerFrame) -> bytes:
+        if not isinstance(frame, FOR_MANY):
+            return internal.encode(frame)
+        found = self._encoded.get(id(frame))
+        if found is None:
+            found = self._encoded[id(frame)] = frame, internal.encode(frame)
+        return found[1]
 
     def _write(self, stream: FrameStream, seal: Knocking | None, data: bytes) -> None:
         stream.send(data if seal is None else seal.seal(data))
@@ -279,6 +313,7 @@ class MessageServerNode:
         for stream in self._dirty:
             stream.flush()
         self._dirty.clear()
+        self._encoded.clear()
 
     def _on_failure(self, error: BaseException) -> None:
         _log.error("event=machine_failed node=%s", self.table.name, exc_info=error)
