@@ -2,8 +2,8 @@
 
 import pytest
 
-from alphorn.bus.config import Timing
-from alphorn.bus.entries import Assignment
+from alphorn.bus.config import CHANNEL_BUDGET, Budget, Timing
+from alphorn.bus.entries import Assignment, MemberLeft, encode_system
 from alphorn.bus.frames import Data, Join, Status, Welcome
 from alphorn.bus.machine import CONTROL_GROUP, Goodbye, MemberChanged, PrimaryChanged, Refused, Stop
 from alphorn.bus.membership import Membership
@@ -161,8 +161,8 @@ def test_a_sequencer_tells_of_batches_that_others_must_report_first() -> None:
 class Joining:
     """Member 2 of three in its first run, with nothing sent; the log knows this run."""
 
-    def __init__(self, *, founding: bool = True) -> None:
-        self.bench = Bench(number=2, founding=founding)
+    def __init__(self, *, founding: bool = True, budget: Budget | None = None) -> None:
+        self.bench = Bench(number=2, founding=founding, budget=budget)
         self.bench.join(1, 2, 3)
         self.sender = Sender(self.bench.station)
         self.membership = Membership(self.bench.station, self.sender, lambda: STATUS, now=0.0)
@@ -327,3 +327,64 @@ def test_a_run_that_has_sent_something_asks_with_the_same_whatever_it_is_told() 
     joining.membership.join_again(1.0)
     joining.welcome(0, 9)
     assert joining.asks(1.0) == [(joining.bench.station.origin, 3)]
+
+
+def final() -> Joining:
+    """Where no departed senders are remembered."""
+    joining = Joining(budget=CHANNEL_BUDGET)
+    joining.welcome(2, 3)
+    assert joining.may_send()
+    return joining
+
+
+def refused(joining: Joining) -> list[tuple[int, bool]]:
+    return [(out.handle, out.is_unknown) for out in joining.bench.outputs(Refused)]
+
+
+@pytest.mark.parametrize("has_sent", [True, False])
+def test_who_is_given_up_for_good_sends_nothing_of_what_it_had_in_hand(has_sent: bool) -> None:
+    joining = final()
+    if has_sent:
+        joining.send_first()
+    joining.sender.order(b"y", 8)
+    joining.bench.fold(Assignment(EPOCH, b"", system=encode_system(MemberLeft(2, joining.bench.station.origin, True))))
+    assert not joining.may_send()
+    assert refused(joining) == [(8, True)] + [(7, True)] * has_sent
+    joining.bench.join(2)
+    joining.welcome(2, joining.bench.ledger.committed)
+    joining.sender.order(b"z", 9)
+    joining.sender.flush(1.0, may_send=joining.may_send())
+    assert [bytes(data.payload) for _, data in joining.bench.sent(Data)][-1:] == [b"z"]
+
+
+def test_who_stood_still_for_as_long_as_the_group_waits_sends_nothing_from_before() -> None:
+    """It was no member yet, so that nobody gave it up: whoever asked for it has not waited either."""
+    joining = Joining(budget=CHANNEL_BUDGET)
+    joining.sender.order(b"y", 8)
+    assert not joining.membership.may_send(Timing().evict_s)
+    assert refused(joining) == []
+    assert not joining.membership.may_send(2.1 * Timing().evict_s)
+    assert refused(joining) == [(8, True)]
+
+
+def test_where_departed_senders_are_remembered_who_stood_still_goes_on() -> None:
+    joining = Joining()
+    joining.sender.order(b"y", 8)
+    joining.welcome(2, 3)
+    joining.sender.flush(9.0, may_send=joining.membership.may_send(9.0))
+    assert len(joining.bench.sent(Data)) == 1
+
+
+def test_a_batch_of_a_member_that_was_given_up_for_good_is_never_ordered_and_its_next_one_is() -> None:
+    group = Group(budget=CHANNEL_BUDGET).found()
+    group.client("C")
+    group.run(0.5)
+    group.order_and_wait("C", b"before")
+    heal = group.cut("C")
+    group.order("C", b"meanwhile")
+    group.run(Timing().evict_s + 1.0)
+    heal()
+    group.run_until(lambda: [out.is_unknown for out in group["C"].of(Refused)] == [True])
+    group.order_and_wait("C", b"after")
+    group.run(1.0)
+    assert group["S1"].state == [b"before", b"after"] == group["C"].state

@@ -109,6 +109,6 @@ def test_refusals_the_window_a_new_origin_and_the_end_are_told() -> None:
     seated.guest.on_window(is_open=False)
     seated.bus.origin = b"p" * 10
     seated.guest.on_window(is_open=True)
-    assert seated.heard == [Lost(3, 71, "no"), Window(3, False), Joined(3, b"p" * 10), Window(3, True)]
+    assert seated.heard == [Lost(3, 71, "no", True), Window(3, False), Joined(3, b"p" * 10), Window(3, True)]
     seated.guest.on_stop("the disk failed")
     assert seated.halted == ["the disk failed"]

@@ -143,3 +143,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     range_bytes: int = 1 << 20  # one answer of a catch-up
     chunk_bytes: int = 1 << 20  # one piece of a checkpoint
     departed_senders_max: int = 4096  # senders remembered after they left, so that a late resend is stored once
+
+
+# Of the groups of message channels: what a run had in hand when it was given up is never ordered. Whoever waits for
+# what a Client Manager has in hand turns to another one and says it there again, so it must not come later.
+CHANNEL_BUDGET = Budget(departed_senders_max=0)

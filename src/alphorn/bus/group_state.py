@@ -197,7 +197,7 @@ class GroupState:
         if origin in self._departed:
             return
         self._departed.append(origin)
-        if len(self._departed) > self._departed_max:
+        while len(self._departed) > self._departed_max:
             self.senders.pop(self._departed.pop(0), None)
             self.forgotten = self.sequence
 

@@ -116,7 +116,11 @@ class Ordered(Output, frozen=True, gc=False):
 
 
 class Refused(Output, frozen=True, gc=False):
-    """This member's batch was not taken, or (`is_unknown`) its outcome cannot be known any more."""
+    """This member's batch was not taken, or (`is_unknown`) its outcome cannot be known any more.
+
+    Where no departed senders are remembered the latter means that the group has given this member up, and that the
+    batch is never ordered, unless the member learned of that from a checkpoint.
+    """
 
     handle: int
     reason: str

@@ -20,7 +20,9 @@ class Membership:
     """Joins until the log says so, and reports at intervals, more often while batches are under way."""
 
     __slots__ = (
+        "_awake_at",
         "_heard_of",
+        "_is_known",
         "_join_at",
         "_sender",
         "_soon_at",
@@ -45,6 +47,8 @@ class Membership:
         self._station = station
         self._sender = sender
         self._standing = standing
+        self._awake_at = now
+        self._is_known = False  # whether the log has known this run as live since it was last given up
         self._heard_of = 0  # a committed number that the sequencer told of
         self._join_at = now
         self._status_at = now + station.random.uniform(0, station.timing.status_s)
@@ -77,6 +81,8 @@ class Membership:
         And so does a run that the group has forgotten, as soon as it notices: it is not admitted under that name again.
         """
         station, sender = self._station, self._sender
+        if not station.budget.departed_senders_max and self._may_be_given_up(now):
+            sender.drop("the group has given this member up, or may have; the batch is not ordered")
         counter = station.ledger.state.senders.get(station.origin)
         is_forgotten = counter is None and sender.sent > 0
         if not is_forgotten and not self.is_past_welcome:
@@ -87,6 +93,15 @@ class Membership:
             self.join_again(now)
             return False
         return self.is_joined
+
+    def _may_be_given_up(self, now: float) -> bool:
+        """Whether the group has given this run up, or it stood still for so long that this is to be expected.
+
+        One that is no member yet is given up by nobody, and what it was asked to send is as old.
+        """
+        stood_still_s, self._awake_at = now - self._awake_at, now
+        was_known, self._is_known = self._is_known, self.is_joined
+        return stood_still_s > self._station.timing.evict_s or (was_known and not self._is_known)
 
     @property
     def _unused(self) -> int:

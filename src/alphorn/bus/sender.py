@@ -143,6 +143,13 @@ class Sender:
         self.sent = 0
         self._station.take_new_start()
 
+    def drop(self, reason: str) -> None:
+        """What has not been sent never will be: whoever wanted it may have gone on without it."""
+        for pending in self._waiting:
+            self._station.outbox.append(Refused(pending.handle, reason, True))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
     def _tell_window(self) -> None:
         is_open = self._waiting_bytes < self._station.budget.window_bytes
         if is_open != self._is_open:

@@ -20,8 +20,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from alphorn.client_manager.cache import ReceiveCache
+from alphorn.client_manager.forsaking import Forsaking, Owned
 from alphorn.client_manager.turns import Turns
-from alphorn.client_manager.wishes import Pending, Then, Wish, always, owner_of, speaker_of
+from alphorn.client_manager.wishes import Pending, Then, Wish, always, is_own, owner_of, speaker_of
 from alphorn.model.commands import (
     Abandon,
     Acknowledge,
@@ -62,11 +63,13 @@ class Channel:
         "_bulk_in_flight",
         "_commands",
         "_entry_work",
+        "_forsaking",
         "_goes_first",
         "_handle",
         "_is_full",
         "_lines",
         "_little_at",
+        "_own",
         "_refused",
         "_request",
         "_requests",
@@ -111,6 +114,7 @@ class Channel:
         self.pending: dict[int, Pending] = {}
         self._refused: list[tuple[Pending, Answered]] = []  # to be told at the end of the turn
         self.in_flight: dict[int, list[Then]] = {}
+        self._forsaking = Forsaking()
         self._under_way: dict[int, int] = {}  # by handle, of what is no bulk: work
         self._lines: Turns[Wish] = Turns()  # what does not fit into the next entry
         self._bulk: Turns[tuple[bytes, Wish]] = Turns()  # as entries; a Forget is none yet
@@ -127,6 +131,7 @@ class Channel:
         self._commands: list[AnyCommand] = []
         self._requests: list[int] = []
         self._then: list[Then] = []
+        self._own: list[Owned] = []
         self._size = 0
         self._work = 0
         self._shares: dict[bytes, int] = {}  # whose bytes these are
@@ -236,6 +241,9 @@ class Channel:
     def _add(self, wish: Wish, whose: bytes) -> None:
         if self.is_removed:
             return
+        if self._forsaking.is_under_way:
+            self._forsaking.keep(wish, whose)
+            return
         command = wish.command
         whose = whose or speaker_of(command)
         if isinstance(command, Forget):
@@ -270,6 +278,8 @@ class Channel:
             self._sealed = len(self._commands)
         if wish.then is not None:
             self._then.append(wish.then)
+        if is_own(wish, whose):
+            self._own.append((wish, whose))
         self._size += wish.size
         self._work += wish.work
         self._shares[whose] = self._shares.get(whose, 0) + wish.size
@@ -332,12 +342,14 @@ class Channel:
         refused, self._refused = self._refused, []
         for pending, answer in refused:
             pending.answer(answer)
+        for wish, whose in self._forsaking.take(self.pending) if self._forsaking.is_under_way else ():
+            self._add(wish, whose)
         taken = self._take_little(now) if self._commands else []
         has_ended = False
         while self._bulk and self._has_room_for_bulk(now):
             _, (payload, wish) = self._bulk.take()
             if payload:
-                taken.append(self._depart(payload, [wish.request], [] if wish.then is None else [wish.then]))
+                taken.append(self._depart(payload, [wish.request], [] if wish.then is None else [wish.then], []))
                 self._bulk_in_flight[self._handle] = len(payload)
             else:  # a connection has ended, and this comes after all that it wanted
                 self._add(wish, b"")
@@ -356,23 +368,24 @@ class Channel:
     def _leave(self, now: float) -> tuple[int, bytes]:
         requests = self._requests if any(self._requests) else []
         payload = encode_entry(Entry(self._commands, requests))
-        taken = self._depart(payload, requests, self._then)
+        taken = self._depart(payload, requests, self._then, self._own)
         self._under_way[self._handle] = self._work
         self._little_at = now
         self._begin_entry()
         return taken
 
-    def _depart(self, payload: bytes, requests: list[int], then: list[Then]) -> tuple[int, bytes]:
+    def _depart(self, payload: bytes, requests: list[int], then: list[Then], own: list[Owned]) -> tuple[int, bytes]:
         for request in requests:
             if request and (pending := self.pending.get(request)) is not None:
                 pending.has_left = True
         self._handle += 1
         self.in_flight[self._handle] = then
+        self._forsaking.depart(self._handle, requests, own)
         return self._handle, payload
 
     def next_deadline(self) -> float:
         """When what waits for others has waited long enough, or somebody is to be told of a refusal."""
-        if self._refused:
+        if self._refused or self._forsaking.is_under_way:
             return 0.0
         return self._leaves_at if self._may_leave(is_alone=not self._under_way) else math.inf
 
@@ -433,7 +446,31 @@ class Channel:
         """Nobody knows what became of an own entry."""
         self._landed(handle)
 
+    def forsake(self, handle: int, reason: str) -> None:
+        """An own entry is never ordered (forsaking.py), nor is what waits here for clients; these must be gone."""
+        over = self._forsaking.lose(handle)
+        self._landed(handle)
+        if not self._forsaking.is_under_way:
+            over += [
+                request for request, each in self.pending.items() if each.command is not None and not each.has_left
+            ]
+            self._forsaking.begin(self._take_waiting())
+        self._forsaking.settle(self.pending, over, reason)
+
+    def _take_waiting(self) -> list[Owned]:
+        """Lets go of all that has not left; gives what of it could be wanted again."""
+        waiting = self._own
+        self._begin_entry()
+        while self._lines:
+            whose, wish = self._lines.take()
+            waiting.append((wish, whose))
+        while self._bulk:
+            whose, (_, wish) = self._bulk.take()
+            waiting.append((wish, whose))
+        return waiting
+
     def _landed(self, handle: int) -> list[Then]:
+        self._forsaking.landed(handle)
         self._under_way.pop(handle, None)
         self._goes_first.discard(handle)
         if self._bulk_in_flight.pop(handle, None) is not None and sum(self._under_way.values()) < BULK_BYTES_SHARED:

@@ -374,11 +374,15 @@ class ClientManager:
 
     def _on_lost(self, item: Lost) -> None:
         """The bus does not know what became of an own entry: every client starts over, and repeats what it must."""
-        self._desk.channels[item.channel].lost(item.handle)
+        channel = self._desk.channels[item.channel]
         self._desk.log("warning", "order_lost", f"channel={item.channel} reason={item.reason}")
         self._start_over("the log was interrupted; come back")
-        if item.channel == 0:
-            self._entering.identity.on_lost()
+        if item.is_given_up:
+            channel.forsake(item.handle, item.reason)
+        else:
+            channel.lost(item.handle)
+            if item.channel == 0:
+                self._entering.identity.on_lost()
         self._moving.on_lost(item.channel)  # now that nobody is there whose later messages could overtake the lost ones
 
     # --- Message Managers ---

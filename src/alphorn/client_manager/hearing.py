@@ -44,9 +44,9 @@ class Hearing:
             return []
         return [Committed(self._channel, sequence if self.has_begun else 0, mine, b"")]
 
-    def on_refused(self, handle: int, reason: str) -> list[Input]:
-        """An own entry was not taken, or nobody knows."""
-        return [Lost(self._channel, self._handles.pop(handle), reason)]
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> list[Input]:
+        """An own entry was not taken, or the group has given the member up that had it."""
+        return [Lost(self._channel, self._handles.pop(handle), reason, is_unknown)]
 
     def pass_over(self, through: int) -> list[Input]:
         """Everything through this number goes by unheard."""

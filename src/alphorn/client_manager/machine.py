@@ -61,6 +61,7 @@ class Lost(Input, frozen=True, gc=False):
     channel: int
     handle: int
     reason: str
+    is_given_up: bool = False  # it is never ordered, because the group has given this node's member up
 
 
 class Window(Input, frozen=True, gc=False):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from alphorn.model.commands import (
+    NOBODY,
     Abandon,
     Acknowledge,
     AnyCommand,
@@ -76,6 +77,25 @@ def speaker_of(command: AnyCommand) -> bytes:
     """The connection that a command names as the one that wants it; nothing where it names none."""
     key = _KEYS.get(type(command))
     return connection_of(key(command)) if key is not None else b""
+
+
+# What nobody else says again, or whoever does says it under the same number.
+_ALWAYS_OWN = (
+    Forget,
+    TransactionCommit,
+    TransactionPrepare,
+    TransactionDecide,
+    TransactionFinish,
+    TransactionSettle,
+)
+
+
+def is_own(wish: "Wish", whose: bytes) -> bool:
+    """Whether a Client Manager wants this itself; what it wants for a client, that one wants again where it goes on."""
+    if isinstance(wish.command, _ALWAYS_OWN):
+        return True
+    speaker = speaker_of(wish.command)
+    return speaker == NOBODY or not (speaker or (wish.request and whose))
 
 
 class Pending(msgspec.Struct, gc=False):

@@ -3,14 +3,18 @@
 The program that started a process arms it (io/control.py, `NodeDieAt`); a process that nobody armed takes no notice.
 Client Managers name their steps themselves: those of a transaction (client_manager/transactions.py), and those of
 publishing what is staged (client_manager/log_clients.py). A primary has taken one when it has applied the command and
-told nobody yet.
+told nobody yet. At one step the process does not die, but stands still: its Client Manager has handed a purge to its
+member of the group, which has told nobody yet.
 """
 
 import os
 import signal
+from collections.abc import Mapping
+from typing import Any
 
 from alphorn.model.commands import (
     PublishStaged,
+    Purge,
     TransactionCommit,
     TransactionDecide,
     TransactionFinish,
@@ -27,6 +31,9 @@ _TRANSACTION_APPLIED = {
 }
 PRIMARY_STEPS = tuple(_TRANSACTION_APPLIED.values())
 PUBLISH_APPLIED = "publish-applied"
+PURGE_HANDED = "purge-handed"
+_HANDED = {Purge: PURGE_HANDED}
+_STANDS_STILL = (PURGE_HANDED,)
 _APPLIED = {**_TRANSACTION_APPLIED, PublishStaged: PUBLISH_APPLIED}
 
 
@@ -53,15 +60,22 @@ class CrashPoints:
         if self._left and step == self._step:
             self._left -= 1
             if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGSTOP if step in _STANDS_STILL else signal.SIGKILL)
+
+    def reach_handed(self, payload: bytes | memoryview) -> None:
+        """A Client Manager has ordered this entry."""
+        self._reach_entry(payload, _HANDED)
 
     def reach_applied(self, payload: bytes | memoryview) -> None:
         """A primary has applied this entry."""
+        self._reach_entry(payload, _APPLIED)
+
+    def _reach_entry(self, payload: bytes | memoryview, steps: Mapping[Any, str]) -> None:
         try:
             entry = decode_entry(payload)
         except PeerViolation:
             return
         for command in entry.commands:
-            step = _APPLIED.get(type(command))
+            step = steps.get(type(command))
             if step is not None:
                 self.reach(step)

@@ -335,6 +335,8 @@ class ClientManagerNode:
                 self._dirty.add(stream)
             case Order(number, handle, payload):
                 self._by_number[number].order(handle, payload)
+                if self._crash_points.is_armed:
+                    self._crash_points.reach_handed(payload)
             case Ask(number, name, asked):
                 self._by_number[number].links[name].send(asked)
             case Gauge(number):

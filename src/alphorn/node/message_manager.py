@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from alphorn.bus.config import Role, Timing
+from alphorn.bus.config import CHANNEL_BUDGET, Role, Timing
 from alphorn.bus.entries import Assignment, Member
 from alphorn.bus.machine import ChangeInterval
 from alphorn.io.addresses import why_not_bound
@@ -51,6 +51,7 @@ from alphorn.message_manager.machine import (
     Witness,
     WitnessesChanged,
 )
+from alphorn.message_manager.own_orders import OwnOrders
 from alphorn.message_manager.snapshot import Snapshot
 from alphorn.message_manager.status import About
 from alphorn.model import frame_kinds, link
@@ -91,6 +92,7 @@ class MessageManagerNode:
         self._crash_points = CrashPoints()
         self._early = Early()
         self._happen = self._early.happen
+        self._own_orders = OwnOrders()
         self._witness_names = {node.name for node in file.nodes if node.kind == "witness"}
         self._witnesses: dict[str, Witness] = {}
         config = file.group(self._channel)
@@ -113,6 +115,7 @@ class MessageManagerNode:
                 further=seat.further,
                 cluster_key=Path(file.cluster_key) if file.cluster_key else None,
                 timing=Timing(report_delay_s=REPORT_DELAY_S),
+                budget=CHANNEL_BUDGET,
             ),
             self,
         )
@@ -202,13 +205,18 @@ class MessageManagerNode:
         """See `Upper`. The machine hears of its own entries as of all others."""
         if self._guest is not None and self._guest.is_mine(handle):
             self._guest.on_ordered(handle, sequence)
+        else:
+            self._own_orders.landed(handle)
 
     def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
-        """See `Upper`. Whoever is primary next orders what must be."""
+        """See `Upper`."""
         if self._guest is not None and self._guest.is_mine(handle):
             self._guest.on_refused(handle, reason, is_unknown=is_unknown)
             return
         _log.warning("event=order_refused node=%s reason=%s", self.table.name, reason)
+        payload = self._own_orders.refused(handle, is_unknown=is_unknown)
+        if payload is not None:
+            self._order(payload)
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`. What the primary orders is little."""
@@ -359,7 +367,7 @@ class MessageManagerNode:
             case Tell(number, frame):
                 self._say(number, frame)
             case Order(payload):
-                self.bus.order(payload)
+                self._order(payload)
             case Supply(number, request, sequences):
                 self._supply(number, request, sequences)
             case Break(number, reason):
@@ -372,6 +380,9 @@ class MessageManagerNode:
                 _log.log(_LEVELS[level], "event=%s %s", event, details)
             case _:
                 raise AssertionError(f"the node does not know the output {output!r}")
+
+    def _order(self, payload: bytes) -> None:
+        self._own_orders.ordered(self.bus.order(payload), payload)
 
     def _say(self, number: int, frame: frame_kinds.Told) -> None:
         stream = self._streams.get(number)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from alphorn.bus.config import MemberConfig, Role
+from alphorn.bus.config import CHANNEL_BUDGET, MemberConfig, Role
 from alphorn.bus.entries import Assignment, Member
 from alphorn.client_manager.hearing import Hearing
 from alphorn.client_manager.machine import Input, Joined, Window
@@ -122,6 +122,7 @@ class Reader(Voter):
                 aliases=seat.aliases,
                 history=False,
                 cluster_key=file.key_path,
+                budget=CHANNEL_BUDGET,
             ),
             self,
         )
@@ -160,7 +161,7 @@ class Reader(Voter):
 
     def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`."""
-        self._tell(*self._hearing.on_refused(handle, reason))
+        self._tell(*self._hearing.on_refused(handle, reason, is_unknown=is_unknown))
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
@@ -248,6 +249,7 @@ def make_witness(node: Halting, file: ClusterFile, me: NodeTable, number: int, *
             control_address=seat.home.control,
             aliases=seat.aliases,
             cluster_key=file.key_path,
+            budget=CHANNEL_BUDGET,
         ),
         Voter(node),
     )

@@ -4,7 +4,7 @@ A seat is a member of its own, or that of a Message Manager in the same process.
 parts of one process do. Each has links to the Message Managers of its channel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -46,6 +46,7 @@ class ClientManagerRoom:
         "_schedule",
         "_seats",
         "_unheard",
+        "handing",
         "largest_frame_bytes",
         "machine",
         "turns",
@@ -74,6 +75,7 @@ class ClientManagerRoom:
         else:
             self._seats = [Seat(self, channel, _add_member(channel, name)) for channel in channels]
         self.turns: Turns | None = None
+        self.handing: list[Callable[[int, int, bytes], None]] = []  # hear of channel, handle and bytes of its entries
         self.largest_frame_bytes = 0  # of all that clients have said
 
     @property
@@ -87,9 +89,19 @@ class ClientManagerRoom:
         return self.node.name
 
     @property
+    def members(self) -> list[Any]:
+        """The machines of its members."""
+        return [seat.node.machine for seat in self._seats]
+
+    @property
     def place(self) -> int:
         """In the network."""
         return self.node.index
+
+    @property
+    def places(self) -> list[int]:
+        """Of its members, each in its group's network."""
+        return [seat.node.index for seat in self._seats]
 
     @property
     def held(self) -> int:
@@ -297,9 +309,9 @@ class Seat(GuestUpper):
         """See `Upper`."""
         self._receive(*self._hearing.on_ordered(handle, sequence))
 
-    def on_refused(self, handle: int, reason: str) -> None:
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`."""
-        self._receive(*self._hearing.on_refused(handle, reason))
+        self._receive(*self._hearing.on_refused(handle, reason, is_unknown=is_unknown))
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
@@ -308,6 +320,8 @@ class Seat(GuestUpper):
     def order(self, handle: int, payload: bytes) -> None:
         """Puts an entry into the log."""
         workload = self._channel.workload
+        for callback in self._room.handing:
+            callback(self.number, workload.next_handle, payload)
         self._hearing.order(workload.next_handle, handle)
         workload.order_payload(self.node, payload)
 

@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from alphorn.bus.config import Budget, GroupConfig
+from alphorn.bus.config import CHANNEL_BUDGET, Budget, GroupConfig
 from alphorn.client.inbox import AckMode
 from alphorn.model.destinations import Policy
 from alphorn.testing.faults import FAULTS
@@ -89,6 +89,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     # Some say that others' connections are theirs (strangers.py). The other runs draw what they drew before there were
     # any: their Client Managers know the signet without asking.
     has_strangers: bool = False
+    hangs: bool = False  # a Client Manager hangs in the end
     together: bool = False  # Client Managers are in the processes of Message Managers, as far as there are so many
 
     @property
@@ -112,7 +113,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             f"{len(self.clients)} clients, {self.tellers} tellers, {self.jobs} jobs, channels {self.channels}, "
             f"copies {self.config.copies}, interval {self.config.checkpoint_interval}, "
             f"at most {self.limits.max_lengths} messages, {self.safety_s:.0f} s of {' '.join(self.faults)}"
-            f"{' leave' * self.leaves_hard}{' strangers' * self.has_strangers}"
+            f"{' leave' * self.leaves_hard}{' strangers' * self.has_strangers}{' hang' * self.hangs}"
         )
 
 
@@ -143,6 +144,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
             repair_bytes_per_s=1 << 20,
             chunk_bytes=stream.choice((500, 4_000)),
             batch_bytes_max=1 << 20,
+            departed_senders_max=CHANNEL_BUDGET.departed_senders_max,
         ),
         client_managers=managers,
         clients=_with_staged(clients, jobs, STAGED_QUEUE),
@@ -158,6 +160,7 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
         tellers=bank.choice((0, 1, 2)),
         units=bank.randint(3, 12),
         jobs=jobs.choice((0, 1, 2)),
+        hangs=Random(f"{seed}/hangs").random() < 0.6,
         together=Random(f"{seed}/together").random() < 0.4,
         has_strangers=Random(f"{seed}/has strangers").random() < STRANGERS_SHARE,
     )

@@ -437,7 +437,7 @@ class SimulatedNode:
     def _refused(self, output: Refused) -> None:
         for callback in self.around.watch.refused:
             callback(self, output.handle, output.reason, output.is_unknown)
-        self.upper.on_refused(output.handle, output.reason)
+        self.upper.on_refused(output.handle, output.reason, is_unknown=output.is_unknown)
 
     def _window_changed(self, output: WindowChanged) -> None:
         self.is_window_open = output.is_open

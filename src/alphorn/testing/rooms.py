@@ -17,6 +17,7 @@ from alphorn.io.cluster_file import CLIENT_MANAGER_TAG, SHARED_TAG
 from alphorn.message_manager import machine as mm
 from alphorn.message_manager.core import MessageManager
 from alphorn.message_manager.engine import Engine
+from alphorn.message_manager.own_orders import OwnOrders
 from alphorn.message_manager.status import About
 from alphorn.model import frame_kinds, link
 from alphorn.model.ids import origin_of
@@ -71,7 +72,18 @@ class GuestUpper(Upper, ABC):
 class MessageManagerRoom(Upper):
     """One Message Manager on its member, alone or with a guest."""
 
-    __slots__ = ("_ends", "_guest", "_next_link", "_workload", "giving", "hearing", "machine", "node", "turns")
+    __slots__ = (
+        "_ends",
+        "_guest",
+        "_next_link",
+        "_own_orders",
+        "_workload",
+        "giving",
+        "hearing",
+        "machine",
+        "node",
+        "turns",
+    )
 
     def __init__(self, node: SimulatedNode, workload: Workload) -> None:
         self.node = node
@@ -144,11 +156,21 @@ class MessageManagerRoom(Upper):
         """See `Upper`."""
         if self._guest is not None and self._guest.is_mine(handle):
             self._guest.on_ordered(handle, sequence)
+        else:
+            self._own_orders.landed(handle)
 
-    def on_refused(self, handle: int, reason: str) -> None:
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """See `Upper`."""
         if self._guest is not None and self._guest.is_mine(handle):
-            self._guest.on_refused(handle, reason)
+            self._guest.on_refused(handle, reason, is_unknown=is_unknown)
+            return
+        payload = self._own_orders.refused(handle, is_unknown=is_unknown)
+        if payload is not None:
+            self._order(payload)
+
+    def _order(self, payload: bytes) -> None:
+        self._own_orders.ordered(self._workload.next_handle, payload)
+        self._workload.order_payload(self.node, payload)
 
     def on_window(self, *, is_open: bool) -> None:
         """See `Upper`."""
@@ -190,6 +212,7 @@ class MessageManagerRoom(Upper):
         )
         self.turns = Turns(node, self.machine, self._perform)
         self._ends: dict[int, StreamEnd] = {}
+        self._own_orders = OwnOrders()
         self._next_link = 0
 
     def read(self, sequence: int) -> bytes | None:
@@ -212,7 +235,7 @@ class MessageManagerRoom(Upper):
                         callback(self, frame)
                 self._say(number, frame)
             case mm.Order(payload):
-                self._workload.order_payload(self.node, payload)
+                self._order(payload)
             case mm.Supply(number, request, sequences):
                 self._say(number, link.Entries(request, self._supply(sequences)))
             case mm.Break(number, _):

@@ -40,7 +40,7 @@ class Upper:
     def on_ordered(self, handle: int, sequence: int) -> None:
         """An own batch is committed."""
 
-    def on_refused(self, handle: int, reason: str) -> None:
+    def on_refused(self, handle: int, reason: str, *, is_unknown: bool) -> None:
         """An own batch is not, or nobody knows."""
 
     def on_window(self, *, is_open: bool) -> None:
