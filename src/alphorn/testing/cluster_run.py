@@ -18,6 +18,7 @@ from alphorn.testing.checkers.staged import StagedIsSeenOnce
 from alphorn.testing.cluster_plan import DRAIN, ClusterPlan, make_channel_plan, make_cluster_plan
 from alphorn.testing.dead_letters import NAME, DeadLetters
 from alphorn.testing.faults import FAULTS, Nemesis
+from alphorn.testing.hanging import HANG, Hanging
 from alphorn.testing.leaving_staged import leave_staged
 from alphorn.testing.move_faults import HardLeaving, LateMoves
 from alphorn.testing.plan import CALM_START_S
@@ -45,10 +46,11 @@ def run_channels(seed: int, *, timeline: Timeline | None = None) -> Result:
 class ClusterRun:
     """A cluster with a nemesis and checkers of the log for each channel, and checkers of messages for all."""
 
-    __slots__ = ("checkers", "cluster", "facts", "message_checkers", "nemeses", "plan", "result")
+    __slots__ = ("checkers", "cluster", "facts", "hanging", "message_checkers", "nemeses", "plan", "result")
 
     def __init__(self, plan: ClusterPlan, *, timeline: Timeline | None = None) -> None:
         self.plan = plan
+        self.hanging: Hanging | None = None
         self.result = Result(seed=plan.seed, kind="cluster" if plan.channels == 1 else "channels")
         self.cluster = cluster = SimulatedCluster(plan, is_tracing=timeline is not None)
         if timeline is not None:
@@ -136,6 +138,19 @@ class ClusterRun:
         if self.plan.channels > 1:
             leave_staged(self.cluster.jobs)
             self._wait_for_drains()
+        if self.plan.hangs:
+            self._hang()
+
+    def _hang(self) -> None:
+        """A Client Manager hangs when all is well, and all is well again."""
+        self.hanging = Hanging(self.cluster)
+        simulation = self.cluster.simulation
+        deadline = simulation.now + self.plan.liveness_s
+        self.hanging.begin()
+        while missing := self._find_missing(0) or ("" if self.hanging.is_over else "a Client Manager hangs"):
+            if simulation.now >= deadline:
+                raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
+            simulation.run_until(simulation.now + POLL_S)
 
     def _do_last_acts(self) -> None:
         """Whatever was drained and opened before, all is moved once more, and all but the first channel drained."""
@@ -194,6 +209,7 @@ class ClusterRun:
             "leaving-staged": cluster.staging_book.wanted,
         }
         faults = Counter(moves if self.plan.channels > 1 else {})
+        faults[HANG] = self.hanging.times if self.hanging is not None else 0
         for nemesis in self.nemeses:
             faults.update(nemesis.counts)
         result.faults = dict(sorted(faults.items()))

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from alphorn.bus.group_state import GroupState
+from alphorn.bus.sender import Sender
 from alphorn.client.outbox import Outbox
 from alphorn.client_manager.channel import Channel
 from alphorn.client_manager.connection import Connection, Consumer
@@ -229,6 +231,22 @@ def _held_still_parked() -> list[Patch]:
     return [(Outlet, "attach", attach_only), (Supply, "withdraw_parked", withdraw_later)]
 
 
+def _given_up_goes_on() -> list[Patch]:
+    def depart(self: GroupState, origin: bytes) -> None:
+        if origin not in self._departed:
+            self._departed.append(origin)
+
+    return [(GroupState, "_depart", depart)]
+
+
+def _forsaken_ordered() -> list[Patch]:
+    return [(Channel, "_take_waiting", lambda self: [])]
+
+
+def _waiting_goes_on() -> list[Patch]:
+    return [(Sender, "drop", lambda self, reason: None)]
+
+
 MESSAGE_MUTANTS = tuple(
     Mutant(name=name, description=description, kind="cluster", patch=patch)
     for name, description, patch in (
@@ -264,6 +282,9 @@ MESSAGE_MUTANTS = tuple(
         ("waiting-not-told", "Who gives back what waits already has it still.", _waiting_not_told),
         ("time-not-followed", "Time stands still until the own clock is where the log is.", _time_not_followed),
         ("earlier-primary-heard", "What an earlier primary wanted is done in a later epoch.", _earlier_primary_heard),
+        ("given-up-goes-on", "A member that was given up goes on with what it had sent.", _given_up_goes_on),
+        ("forsaken-ordered", "What waited for clients that are elsewhere is ordered.", _forsaken_ordered),
+        ("waiting-goes-on", "A member that stood still sends what it had in hand.", _waiting_goes_on),
         ("not-sent-again", "Producers do not send again what was postponed.", _postponed_not_sent_again),
     )
 )
