@@ -70,7 +70,7 @@ class MessageManager:
     ) -> None:
         self.engine = Engine().read_with(self._entry)
         self._about = about
-        self._clock = Clock(wall_ms)
+        self.clock = Clock(wall_ms)
         self._read = read
         self._origin = b""
         self._epoch = 0
@@ -175,7 +175,7 @@ class MessageManager:
         self._doubts.ask(self.engine.unresolved, now, list(self._link_of.values()), self._tell)
         if self._claims:
             self._decide_claims(now)
-        if (wall := self._clock.tick(self.engine.next_due(), now)) is not None:
+        if (wall := self.clock.tick(self.engine.next_due(), now)) is not None:
             self._order(Tick(wall, *self._dispatcher.names_of(self.engine.expiring(wall))))
 
     def next_deadline(self) -> float:
@@ -188,7 +188,7 @@ class MessageManager:
         deadline = min(each.next_deadline() for each in waiting)
         if not self._dispatcher.missing:
             deadline = min(deadline, self._claims.next_deadline())
-        return min(deadline, self._clock.next_deadline(self.engine.next_due()))
+        return min(deadline, self.clock.next_deadline(self.engine.next_due()))
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
@@ -245,13 +245,13 @@ class MessageManager:
 
     def _speak(self, now: float) -> None:
         if self._speaking.is_waiting and not self.flow.is_disk_full:  # else it waits, as far as there is room for it
-            self._speaking.order(self.engine, self._orders, self._clock.wall_ms(now))
+            self._speaking.order(self.engine, self._orders, self.clock.wall_ms(now))
 
     # --- being primary ---
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
-        self._clock.follow(self.engine.now_ms, now)
+        self.clock.follow(self.engine.now_ms, now)
         self._orders.forget_all()
         self._link_of.clear()
         self._untold.forget_all()

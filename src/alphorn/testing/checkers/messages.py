@@ -16,6 +16,7 @@ from alphorn.testing.checkers.heeding import EarlierPrimariesAreNotHeeded
 from alphorn.testing.checkers.limits import LimitsHold
 from alphorn.testing.checkers.retained import RetainedIsRead
 from alphorn.testing.checkers.staged import StagedIsSeenOnce
+from alphorn.testing.checkers.time import TimeGoesOn
 from alphorn.testing.cluster_plan import ACCOUNTS
 from alphorn.testing.node import SimulatedNode
 from alphorn.testing.rooms import MessageManagerRoom
@@ -313,6 +314,7 @@ MESSAGE_CHECKERS = (
     BodiesAreWhole,
     GroupsKeepOrder,
     EarlierPrimariesAreNotHeeded,
+    TimeGoesOn,
 )
 
 
