@@ -14,7 +14,7 @@ import alphorn.testing
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Those for Spark have a test of their own in tests/spark.
 PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "start.py" and path.stem[:6] != "spark_")
-PAGES = ("README.md", "docs/client.md")
+PAGES = ("README.md", "docs/client.md", "docs/cluster.md")
 LOCAL = "alphorn://127.0.0.1:7700"  # in blocks that are whole programs, for a reader to paste
 
 
