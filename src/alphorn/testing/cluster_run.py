@@ -151,6 +151,7 @@ class ClusterRun:
             if simulation.now >= deadline:
                 raise Violation("progress after healing", f"after {self.plan.liveness_s:.0f} s {missing}")
             simulation.run_until(simulation.now + POLL_S)
+            self.cluster.start_again()  # who shares a member with a Message Manager, and missed too much, has ended
 
     def _do_last_acts(self) -> None:
         """Whatever was drained and opened before, all is moved once more, and all but the first channel drained."""

@@ -153,7 +153,11 @@ class StagingClient(ClientLife):
         self._said: dict[str, deque[Make]] = {}  # by kind: what may be heard once more
 
     def stage_whole(self, meanwhile: Meanwhile) -> None:
-        """Begins a batch now, in which nothing goes wrong but what is done meanwhile."""
+        """Begins another batch now, in which nothing goes wrong but what is done meanwhile.
+
+        To begin the last one anew would mend what went wrong with that.
+        """
+        self._go_on()
         while self._publication is None:
             self._stage()
         self._publication.is_hasty, self._publication.meanwhile = False, meanwhile
