@@ -169,7 +169,8 @@ def make_cluster_plan(seed: int) -> ClusterPlan:
 def make_channel_plan(seed: int) -> ClusterPlan:
     """Draws the plan of a seed for several channels. Tellers stay away: what they use is on one.
 
-    So does what is together: a process of several members would end by the faults of several groups.
+    So does what is together: a process of several members would end by the faults of several groups. So do strangers:
+    the first channel alone has the signet.
     """
     plan = make_cluster_plan(seed)
     clients = _with_staged(plan.clients, Random(f"{seed}/second queue"), SECOND_STAGED_QUEUE)
@@ -189,6 +190,7 @@ def make_channel_plan(seed: int) -> ClusterPlan:
         units=0,
         jobs=max(1, plan.jobs),
         together=False,
+        has_strangers=False,
     )
 
 
