@@ -241,9 +241,9 @@ class Looking:
 def test_message_servers_and_programs_are_told_of_as_they_stand() -> None:
     looking = Looking()
     assert looking.seen() == {}, "message servers are asked too"
-    rows = [{"name": "ms2", "kind": "message_server", "role": "primary"}, {"name": "worker", "role": ""}]
+    rows = [{"name": "ms2", "kind": "message_server", "role": "active"}, {"name": "worker", "role": ""}]
     looking.managing.receive(ServersStand(looking.request, rows))
-    assert looking.seen() == {"mm1": "primary", "cm1": "", "ms1": "unreachable", "ms2": "primary", "worker": ""}
+    assert looking.seen() == {"mm1": "primary", "cm1": "", "ms1": "unreachable", "ms2": "active", "worker": ""}
 
 
 def test_message_servers_that_say_nothing_keep_nobody_waiting() -> None:

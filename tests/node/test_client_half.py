@@ -98,7 +98,7 @@ def test_message_servers_and_programs_are_seen_and_commands_are_not(tmp_path):
         return await half.look()
 
     server, worker = asyncio.run(test())
-    assert (server["name"], server["kind"], server["role"]) == ("ms1", "message_server", "primary")
+    assert (server["name"], server["kind"], server["role"]) == ("ms1", "message_server", "active")
     assert (worker["name"], worker["kind"], worker["pid"], worker["address"]) == ("w", PROGRAM, 77, "here")
 
 

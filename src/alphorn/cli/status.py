@@ -91,7 +91,7 @@ def _node_for_people(node: dict[str, Any]) -> dict[str, Any]:
     is_replica = node.get("kind") == "message_manager"
     kind = str(node.get("kind", "")).replace("_", " ")
     role = node.get("role") or kind
-    if node.get("kind") == "message_server" and role in ("primary", "backup"):
+    if node.get("kind") == "message_server" and role in ("active", "standby"):
         role = f"{kind}, {role}"
     return node | {
         "role": role,

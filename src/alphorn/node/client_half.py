@@ -25,6 +25,7 @@ from alphorn.model.process_conversation import COMMAND, read_body
 
 ANSWER_S = 0.5  # so long a message server may take to say how it stands
 EARLY_MAX = 100
+ROLES = {"primary": "active", "backup": "standby"}  # in words that no channel's roles have
 LOGGED_CHARACTERS_MAX = 200  # of a message that a node logs
 
 _log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class ClientHalf:
         standing = self._standing[name]
         counts = {field: standing.get(field, 0) for field in ("connections", "queued", "queued_bytes")}
         row = _plain_row(name, "message_server", pid, self._addresses[name])
-        return {**row, "role": str(standing.get("role", "")), **counts}
+        return {**row, "role": ROLES.get(str(standing.get("role")), ""), **counts}
 
     def _on_standing(self, server: str, data: bytes) -> None:
         try:

@@ -129,6 +129,11 @@ class Cluster:
         """The names of all Message Managers."""
         return [node.name for node in self._file.nodes if node.kind == "message_manager"]
 
+    @property
+    def message_servers(self) -> list[str]:
+        """The names of all message servers, which share the processes of others."""
+        return [node.name for node in self._file.message_servers]
+
     def beside(self, name: str) -> list[str]:
         """The names of the nodes that share a node's process, its own included."""
         return [table.name for table in self._file.beside(name)]

@@ -196,6 +196,6 @@ def _unresolved(running: Cluster) -> int:
     return sum(
         state["message_manager"]["engine"]["transactions"]
         for node in states
-        for name, state in node.items()
-        if name != "logs"
+        for state in node.values()
+        if "message_manager" in state
     )

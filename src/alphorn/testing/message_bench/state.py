@@ -48,7 +48,7 @@ def measure_backlog(cluster: Cluster, scale: Scale, limit: Limit | None) -> Work
     filled = run_clients(cluster, [_produce(cluster, scale.messages, "queue:backlog")])
     drained = run_clients(cluster, [_consume(cluster, scale.messages, "queue:backlog")])
     rate, drain = usual / both.seconds, scale.messages / drained.seconds
-    managers = [pid for name, pid in cluster.nodes.items() if name != CLIENT_MANAGER]
+    managers = [cluster.nodes[name] for name in cluster.message_managers]
     most = max(memory_bytes(pid, "VmHWM") for pid in managers)
     return WorkResult(
         work=scale.work,

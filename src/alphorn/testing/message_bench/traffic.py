@@ -49,5 +49,6 @@ def run_clients(cluster: Cluster, tasks: Sequence[Produce | Consume | Pace]) -> 
 def _look(cluster: Cluster) -> dict[str, float]:
     processes: dict[int, list[str]] = {}
     for name, pid in cluster.nodes.items():
-        processes.setdefault(pid, []).append(name)
+        if name not in cluster.message_servers:  # they are in the processes of others
+            processes.setdefault(pid, []).append(name)
     return {"+".join(names): cpu_s(pid) for pid, names in processes.items()}

@@ -70,5 +70,6 @@ def measure(work: Work, scale: Scale, limit: Limit | None, directory: Path | Non
     temporary = tempfile.TemporaryDirectory(prefix="alphorn-bench-", dir=directory)
     with temporary as folder, cluster(directory=Path(folder), together=scale.together) as made:
         if scale.together:
-            made.make_primary(made.beside(made.client_managers[0])[0])
+            [beside] = set(made.beside(made.client_managers[0])) & set(made.message_managers)
+            made.make_primary(beside)
         return work.measure(made, sized, limit)
