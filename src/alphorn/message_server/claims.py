@@ -38,11 +38,13 @@ class Claims:
             claim.waiting[run] = None
         return False
 
-    def finish(self, run: bytes, key: bytes) -> None:
-        """It is done, and stays so; said of what is not known here too."""
+    def finish(self, run: bytes, key: bytes) -> bytes:
+        """It is done, and stays so; said of what is not known here too. Gives who else was to do it."""
         claim = self._claims.get(key) or self._add(key, run)
+        other = b"" if claim.is_done or claim.run == run else claim.run
         claim.is_done = True
         claim.waiting.clear()
+        return other
 
     def withdraw(self, run: bytes, key: bytes) -> list[bytes]:
         """This process does not do it after all: who else wants to."""

@@ -291,7 +291,7 @@ class MessageServer:
         self._presence.tell_free((run, frame.key) for run in self._claims.withdraw(process.run, frame.key))
 
     def _on_finish(self, process: Process, frame: internal.Finish, now: float) -> None:
-        self._claims.finish(process.run, frame.key)
+        self._presence.finish(process.run, frame.key)
         self._meeting.tell(internal.Assigned([(frame.key, process.run, True)]))
 
     def _on_recent(self, process: Process, frame: internal.Recent, now: float) -> None:

@@ -204,7 +204,7 @@ class Meeting:
         for key, run, is_done in frame.claims:
             process = self._roster.of_run(run)
             if is_done:
-                self._claims.finish(run, key)
+                self._presence.finish(run, key)
             elif process is not None and not process.is_down:
                 self._claims.claim(run, key)
 

@@ -156,6 +156,12 @@ class Presence:
     def _free_claims(self, process: Process) -> None:
         self.tell_free(self._claims.free(process.run))
 
+    def finish(self, run: bytes, key: bytes) -> None:
+        """Something is done. Who was to do it, and may still ask other servers for it, is to do it no more."""
+        other = self._roster.of_run(self._claims.finish(run, key))
+        if other is not None and other.connection is not None:
+            self._say(Tell(other.connection, internal.Claimed(key, False)))
+
     def tell_free(self, free: Iterable[tuple[bytes, bytes]]) -> None:
         """Says to processes that something is free that they wanted to do."""
         for run, key in free:

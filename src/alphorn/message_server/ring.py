@@ -17,6 +17,8 @@ Invariants:
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from alphorn.message_server.happenings import size_of
 from alphorn.model.events import EVERYTHING, Event
 from alphorn.model.internal import LANES_MAX, Dropped, Hold, Notify, RelayAll
@@ -120,6 +122,12 @@ class Cursor:
             self.missed += 1
             self.passed[entry.run] = entry.number
 
+    def count_missed(self, record: Dropped) -> int:
+        """How much of what was dropped the reader would have wanted."""
+        if record.run == self.own or not record.is_given or not self.wants(record.kind):
+            return 0
+        return max(0, record.last - max(record.first - 1, self.has.get(record.run, 0)))
+
     def take_passed(self) -> tuple[Lanes, int]:
         """What the reader is to be told that it does not get, and how much of that it missed."""
         passed, missed, self.passed, self.missed = self.passed, self.missed, {}, 0
@@ -203,10 +211,10 @@ class Ring:
         if first > record.last:
             return
         if lane.last or was_kept:
-            self._record(record.run, first, record.last, record.kind)
+            record = replace(record, first=first)
+            self._record(record)
             for cursor in self._cursors:
-                if cursor.own != record.run:
-                    cursor.missed += cursor.wants(record.kind) * (record.last - first + 1)
+                cursor.missed += cursor.count_missed(record)
         lane.last = record.last
 
     def expire(self, now: float) -> None:
@@ -221,15 +229,13 @@ class Ring:
         cursor = Cursor(own, kinds, has, bytes_max)
         cursor.next = self._begin
         if all(lane.last <= has.get(run, 0) or run == own for run, lane in self._lanes.items()):
-            cursor.next, cursor.has = self.end, {}
+            cursor.next = self.end
         kept: Lanes = {}
         for record in self.lost(has):
             if record.run != own:
                 kept = kept or {entry.run: entry.number for entry in reversed(self._entries)}
                 cursor.passed[record.run] = min(record.last, kept.get(record.run, record.last + 1) - 1)
-                cursor.missed += cursor.wants(record.kind) * (
-                    record.last - max(record.first - 1, has.get(record.run, 0))
-                )
+                cursor.missed += cursor.count_missed(record)
         self._cursors.add(cursor)
         return cursor
 
@@ -243,8 +249,8 @@ class Ring:
             entry = self._entries[cursor.next - self._begin]
             if cursor.step(entry):
                 yield entry
-        if cursor.next >= self.end:
-            cursor.has = {}  # what comes now it does not have, or tells by the number
+        if cursor.has and cursor.next >= self.end:
+            cursor.has = {run: number for run, number in cursor.has.items() if self._last(run) < number}
 
     def lanes(self) -> list[tuple[bytes, int]]:
         """Of each lane the last number."""
@@ -284,6 +290,10 @@ class Ring:
 
     # --- parts ---
 
+    def _last(self, run: bytes) -> int:
+        lane = self._lanes.get(run)
+        return lane.last if lane is not None else 0
+
     def _lane(self, run: bytes) -> _Lane:
         lane = self._lanes.get(run)
         if lane is None:
@@ -294,12 +304,12 @@ class Ring:
             self._lanes.move_to_end(run)
         return lane
 
-    def _record(self, run: bytes, first: int, last: int, kind: str) -> None:
+    def _record(self, record: Dropped) -> None:
         latest = self._records[-1] if self._records else None
-        if latest is not None and (latest.run, latest.kind, latest.last + 1) == (run, kind, first):
+        if latest is not None and latest == replace(record, first=latest.first, last=record.first - 1):
             self._records.pop()
-            first = latest.first
-        self._records.append(Dropped(run, first, last, kind))
+            record = replace(record, first=latest.first)
+        self._records.append(record)
 
     def _drop(self) -> None:
         entry = self._entries.popleft()
@@ -310,8 +320,7 @@ class Ring:
             self._settled = entry.position
             self._make_safe(entry)
             self._lane(entry.run).lost.append(entry.number)
-        if entry.is_given:
-            self._record(entry.run, entry.number, entry.number, entry.kind)
+        self._record(Dropped(entry.run, entry.number, entry.number, entry.kind, entry.is_given))
         for cursor in self._cursors:
             if cursor.next <= entry.position:
                 cursor.lose(entry)

@@ -38,7 +38,7 @@ class Talk(Sequence):
         self.name = name
         self.run = b""  # that is pinned
         self.via = ""  # the server through which it is said; empty where there is no way
-        self.asked = ""  # the server that was asked whether somebody may have this name
+        self.asked: set[str] = set()  # servers that were asked whether somebody may have this name
         self.wait_s = RESAY_S
         self.resay_at = 0.0
 
@@ -151,8 +151,7 @@ class Tells:
     def on_server_lost(self, server: str) -> None:
         """What was said there may be lost, and what was asked is not answered."""
         for talk in self._talks.values():
-            if talk.asked == server:
-                talk.asked = ""
+            talk.asked.discard(server)
             if talk.via == server:
                 talk.via = ""
 

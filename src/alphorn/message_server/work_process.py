@@ -268,21 +268,23 @@ class WorkProcess:
             self._ask_for(talk.name, now)
 
     def _ask_for(self, name: str, now: float) -> None:
-        """Whether somebody may have this name is asked once of a server, where nobody of that name was seen."""
+        """Asks all servers whether somebody may have this name, where nobody of that name was seen."""
         talk = self._tells.find(name)
-        if talk is None or talk.run or talk.asked or not self._servers.home or self._tells.is_known(name, now):
-            return
-        talk.asked = self._servers.home
-        self._say(self._servers.home, internal.Find(name))
+        if talk is not None and not talk.run and not talk.asked and not self._tells.is_known(name, now):
+            for server in self.joined if self._servers.home else []:
+                talk.asked.add(server)
+                self._say(server, internal.Find(name))
 
     def _on_found(self, server: str, frame: internal.Found, now: float) -> None:
         talk = self._tells.find(frame.name)
         if frame.is_known:
             self._tells.see(frame.name, now)
-        elif talk is not None and not talk.run:
-            for message in list(talk.waiting.values()):
-                self._answer(message, Misuse(frame.reason))
-                self._drop(message)
+        elif talk is not None and server in talk.asked:
+            talk.asked.remove(server)
+            if not talk.run and not talk.asked and not self._tells.is_known(frame.name, now):
+                for message in list(talk.waiting.values()):
+                    self._answer(message, Misuse(frame.reason))
+                    self._drop(message)
 
     # --- speaking ---
 

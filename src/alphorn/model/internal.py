@@ -27,7 +27,7 @@ MESSAGE_BYTES_MAX = (1 << 20) + 6  # of a body of 1 MiB, packed
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (64 << 10)
 NAME_CHARACTERS_MAX = 200
 KINDS_MAX = 100  # of events that one process wants
-LANES_MAX = 10_000  # in one frame: that many are remembered
+LANES_MAX = 5_000  # in one frame: that many are remembered
 ROWS_MAX = 50  # in one frame: with all their kinds of events they fit
 ITEMS_MAX = 10_000  # of other lists in one frame
 OTHERS = ""  # in place of a name: every other process
@@ -74,6 +74,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: Number
     last: Number
     kind: EventKind = ""  # of these events; empty for messages, and for what nobody knows
+    is_given: bool = True  # or events that others had reported before
 
 
 class Join(ProcessFrame, frozen=True, array_like=True, gc=False, tag=1):
