@@ -1,4 +1,5 @@
-"""Golden bytes of everything that clients, Client Managers and Message Managers say, and of every command of the log.
+"""Golden bytes of everything that clients, Client Managers and Message Managers say, of every command of the log, and
+of what is said on internal connections.
 
 Samples are made from the types, so a frame that is added has its bytes as soon as they are written: ALPHORN_REWRITE=1
 writes them anew. Read the diff: bytes that change are a change of format.
@@ -15,7 +16,7 @@ import pytest
 from msgspec import inspect
 
 from alphorn.doors import native
-from alphorn.model import commands, conversation, link
+from alphorn.model import commands, conversation, internal, link
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "conversations"
 
@@ -38,6 +39,9 @@ SPEECHES = {
     "server": Speech(conversation.AnyServerFrame, native.encode, of_stream(native.decode_server)),
     "asked": Speech(link.AnyAsked, link.encode, of_stream(link.decode_asked)),
     "told": Speech(link.AnyTold, link.encode, of_stream(link.decode_told)),
+    "process": Speech(internal.AnyProcessFrame, internal.encode, of_stream(internal.decode_heard)),
+    "message_server": Speech(internal.AnyServerFrame, internal.encode, of_stream(internal.decode_server)),
+    "peer": Speech(internal.AnyPeerFrame, internal.encode, of_stream(internal.decode_heard)),
     "command": Speech(
         commands.AnyCommand,
         lambda command: commands.encode_entry(commands.Entry([command], [1])),
@@ -59,7 +63,7 @@ def sample(kind: inspect.Type, number: int = 1) -> Any:
         case inspect.StrType():
             return f"text {number}"
         case inspect.BytesType() | inspect.ByteArrayType() | inspect.MemoryViewType():
-            return bytes([0xB0, number])
+            return bytes([0xB0, number]).ljust(getattr(kind, "min_length", None) or 0, b"\0")
         case inspect.ListType():
             return [sample(kind.item_type, number), sample(kind.item_type, number + 1)]
         case inspect.TupleType():

@@ -160,11 +160,11 @@ class Meeting:
                 if holder is not None and not self._yields(holder, row, now):
                     continue
                 process = self._roster.add(row)
-            process.row = row
-            if not process.is_at_peer:
-                process.is_at_peer = True
-                if process.connection is None:
+            if process.connection is None:  # of who is here itself the other server may say what was before
+                process.row = row
+                if not process.is_at_peer:
                     self._presence.arrive(process)
+            process.is_at_peer = True
 
     def _yields(self, holder: Process, row: internal.Row, now: float) -> bool:
         """Whether who has a name here gives it up to another run that has it there: both servers decide alike."""

@@ -126,6 +126,8 @@ class Cursor:
         """How much of what was dropped the reader would have wanted."""
         if record.run == self.own or not record.is_given or not self.wants(record.kind):
             return 0
+        if record.is_past and record.run not in self.has:
+            return 0
         return max(0, record.last - max(record.first - 1, self.has.get(record.run, 0)))
 
     def take_passed(self) -> tuple[Lanes, int]:
@@ -205,16 +207,16 @@ class Ring:
             self._drop()
 
     def skip(self, record: Dropped, *, was_kept: bool = False) -> None:
-        """These numbers will not come, as far as they are not here. That an unknown lane had a past is no loss."""
+        """These numbers will not come, as far as they are not here."""
         lane = self._lane(record.run)
         first = max(record.first, lane.last + 1)
         if first > record.last:
             return
-        if lane.last or was_kept:
-            record = replace(record, first=first)
-            self._record(record)
-            for cursor in self._cursors:
-                cursor.missed += cursor.count_missed(record)
+        is_past = record.is_past or (not lane.last and not was_kept)
+        record = replace(record, first=first, is_past=is_past)
+        self._record(record)
+        for cursor in self._cursors:
+            cursor.missed += cursor.count_missed(record)
         lane.last = record.last
 
     def expire(self, now: float) -> None:

@@ -75,6 +75,9 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: Number
     kind: EventKind = ""  # of these events; empty for messages, and for what nobody knows
     is_given: bool = True  # or events that others had reported before
+    is_past: bool = (
+        False  # from before the server heard of this lane: missed only by who has been told what came before
+    )
 
 
 class Join(ProcessFrame, frozen=True, array_like=True, gc=False, tag=1):
