@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import alphorn
 from alphorn.model.errors import Misuse
+from alphorn.model.events import Event
 from tests.cluster.conftest import Join
 from tests.cluster.serving import Heard, Serving, is_about
 
@@ -49,6 +51,15 @@ def test_once_per_cluster_one_process_runs_it(join: Join, pair: Serving) -> None
     assert ran.is_empty
 
 
+def test_who_died_and_comes_again_at_once_has_gone_and_come(serving: Serving) -> None:
+    heard = Heard()
+    with alphorn.cluster.join(serving.url, name="listener") as listener:
+        listener.events.on("*", heard)
+        _die(alphorn.cluster.join(serving.url, name="worker"))
+        with alphorn.cluster.join(serving.url, name="worker"):
+            assert [heard.next().kind for _ in range(3)] == ["node_up", "node_down", "node_up"]
+
+
 def test_two_functions_of_one_name_both_run(join: Join, serving: Serving) -> None:
     ran = [Heard(), Heard()]
     process = join(serving.url, name="manager")
@@ -60,8 +71,6 @@ def test_two_functions_of_one_name_both_run(join: Join, serving: Serving) -> Non
 
 @pytest.mark.requirement("CCM-7")
 def test_another_process_does_it_when_the_first_is_gone_before_its_function_returned(pair: Serving) -> None:
-    import alphorn
-
     entered, gate = Heard(), threading.Event()
 
     def work(event: Any) -> None:
@@ -152,7 +161,19 @@ def test_a_function_that_exits_ends_nothing(join: Join, serving: Serving, caplog
 
 def _report(process: Any, kind: str) -> None:
     """What a node tells."""
-    from alphorn.model.events import Event
-
     event = Event(kind=kind, node=process.name, channel="main", number=7, details={"destination": "queue:orders"})
     process._threads.do(lambda: process._membership._runner.happen(event))
+
+
+def _die(process: Any) -> None:
+    """As kill -9 does: its connections are cut, and it says nothing any more."""
+    runner = process._membership._runner
+
+    def cut() -> None:
+        runner._driver.close()
+        runner._tasks.cancel()
+        for stream in runner._streams.values():
+            stream.abort("its process has died")
+
+    process._threads.do(cut)
+    process.__exit__(RuntimeError, None, None)

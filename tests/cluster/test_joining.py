@@ -12,6 +12,7 @@ import alphorn
 from alphorn.client import membership
 from alphorn.io import internal_stream
 from alphorn.model.errors import AccessDenied, Error, Misuse, Unavailable
+from tests.client.shells import Call
 from tests.cluster.conftest import Join
 from tests.cluster.serving import Heard, Serving
 
@@ -25,6 +26,16 @@ def test_a_name_that_is_taken_is_refused(join: Join, pair: Serving) -> None:
 def test_a_name_is_free_again_when_its_process_has_left(join: Join, pair: Serving) -> None:
     for _ in range(3):
         join(pair.url, name="worker").close()
+
+
+def test_who_comes_just_before_the_name_is_free_is_let_in(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    # Servers hear at different moments that a process has left, and the next one of that name may be there before.
+    first = alphorn.cluster.join(serving.url, name="worker")
+    second = Call(lambda: alphorn.cluster.join(serving.url, name="worker"))
+    while "internal_connection_refused" not in caplog.text:
+        first.others()
+    first.close()
+    second.result().close()
 
 
 def test_what_a_client_manager_refuses_is_raised(join: Join, serving: Serving) -> None:

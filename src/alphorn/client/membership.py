@@ -28,6 +28,7 @@ from alphorn.model.internal import MESSAGE_BYTES_MAX, OTHERS, PROGRAM, Row
 from alphorn.model.process_conversation import COMMAND, AskTicket, TicketAnswer, check_process_name
 
 TELL_S = 10.0  # for a message to be acknowledged
+REFUSED_S = 1.0  # after a refusal, for another answer: who had the name may have left a moment ago
 CLOSE_S = 5.0  # for functions to run for what was acknowledged, before a process leaves
 LOOK_S = 5.0  # how often somebody looks whether the way in is to be asked for again
 EVENTS_MAX = 1_000  # that message servers remember
@@ -78,7 +79,8 @@ class Membership:
     async def start(self) -> None:
         """Returns when a message server has let it in; raises why none has."""
         self._stirred = asyncio.Event()  # there is something to run, or to look at
-        self._settled = asyncio.Event()  # it was let in, or refused for good
+        self._is_heard = asyncio.Event()  # it was let in, or refused
+        self._is_let_in = asyncio.Event()
         self._tasks = Tasks()
         way = await self._ask_way()
         self._runner = WorkProcessRunner(
@@ -179,11 +181,12 @@ class Membership:
 
     def _on_joined(self, server: str) -> None:
         self._refusal = None
-        self._settled.set()
+        self._is_let_in.set()
+        self._is_heard.set()
 
     def _on_refused(self, error: Error) -> None:
         self._refusal = error
-        self._settled.set()
+        self._is_heard.set()
 
     async def _run_functions(self) -> None:
         """One after the other; what one raises is logged, and the next one runs."""
@@ -214,12 +217,14 @@ class Membership:
 
     async def _be_let_in(self, servers: str) -> None:
         try:
-            await asyncio.wait_for(self._settled.wait(), self._patience_s)
+            await asyncio.wait_for(self._is_heard.wait(), self._patience_s)
+            if self._refusal is not None:
+                await asyncio.wait_for(self._is_let_in.wait(), REFUSED_S)
         except TimeoutError:
+            if self._refusal is not None:
+                raise again(self._refusal) from None
             reason = f"no message server let {self.name} in within {self._patience_s:g} s ({servers}); try again later"
             raise Unavailable(reason) from None
-        if self._refusal is not None and not self._runner.half.joined:
-            raise again(self._refusal)
 
     async def _keep_way(self) -> None:
         loop = asyncio.get_running_loop()
