@@ -21,13 +21,16 @@ from alphorn.testing.process_bench.measure import free_addresses
 DEADLINE_S = 30.0
 
 
-def laid_out(directory: Path) -> ClusterFile:
+def laid_out(directory: Path, *, is_sealed: bool = False) -> ClusterFile:
     """A cluster whose message servers are nodes of their own, at free ports."""
     file = lay_out(directory, LocalShape())
     others = tuple(node for node in file.nodes if node.kind != "message_server")
     named = zip(("ms1", "ms2"), free_addresses(2), strict=True)
     own = tuple(NodeTable(name=name, kind="message_server", internal=address) for name, (_, address) in named)
-    return msgspec.structs.replace(file, nodes=(*others, *own))
+    key = directory / "cluster.key"
+    key.write_text(bytes(range(32)).hex())
+    key.chmod(0o600)
+    return msgspec.structs.replace(file, nodes=(*others, *own), cluster_key=str(key) if is_sealed else "")
 
 
 async def until(is_so: Any) -> None:
@@ -100,6 +103,26 @@ def test_message_servers_and_programs_are_seen_and_commands_are_not(tmp_path):
     server, worker = asyncio.run(test())
     assert (server["name"], server["kind"], server["role"]) == ("ms1", "message_server", "active")
     assert (worker["name"], worker["kind"], worker["pid"], worker["address"]) == ("w", PROGRAM, 77, "here")
+
+
+def test_with_a_cluster_key_nodes_join_and_what_has_no_key_does_not(tmp_path):
+    async def test() -> dict[str, Any]:
+        file = laid_out(tmp_path, is_sealed=True)
+        servers = [MessageServerNode(file, name, founding=False) for name in ("ms1", "ms2")]
+        half, stranger = ClientHalf(file, file.node("mm1")), program(file, "stranger")
+        for server in servers:
+            await server.start()
+        await stranger.start()
+        await half.start()
+        await until(lambda: half.describe()["joined"] == ["ms1", "ms2"])
+        described = stranger.describe()
+        for end in (half, stranger):
+            await end.close()
+        for server in servers:
+            await server.stop()
+        return described
+
+    assert asyncio.run(test())["joined"] == []
 
 
 def test_what_happens_before_a_node_has_its_internal_connection_is_told_then_as_far_as_it_is_kept():
