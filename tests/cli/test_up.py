@@ -18,7 +18,7 @@ from tests.cli.fake_up import command_line
 pytestmark = pytest.mark.processes
 
 DEADLINE_S = 60
-PORT = 20_000 + os.getpid() % 100 * END_OF_PORTS  # below the ports that the system gives out
+PORT = 20_000 + os.getpid() % 90 * END_OF_PORTS  # below the ports that the system gives out
 
 
 class Started:

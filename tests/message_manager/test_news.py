@@ -86,8 +86,10 @@ def test_two_destinations_of_one_entry_are_two_events() -> None:
 
 def test_what_is_temporary_is_nobodys_news() -> None:
     replica = Replica().follow()
-    replica.apply(create("queue:_TEMP.1", b"c" * 16))
+    replica.apply(create("queue:temporary.a", b"c" * 16))
+    assert len(replica.manager.engine.destinations) == 1
     replica.apply(DeleteDestination(1))
+    assert not replica.manager.engine.destinations
     assert replica.told == []
 
 

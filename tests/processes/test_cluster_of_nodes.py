@@ -18,7 +18,7 @@ from tests.semantics.waiting import until
 pytestmark = pytest.mark.processes
 
 DEADLINE_S = 120
-PORT = 12_000 + os.getpid() % 60 * END_OF_PORTS  # below the ports that the system gives out, and other tests' choice
+PORT = 12_000 + os.getpid() % 57 * END_OF_PORTS  # below the ports that the system gives out, and other tests' choice
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -170,3 +170,27 @@ def test_several_message_managers_share_a_process(tmp_path):
             until(lambda: [node["pid"] for node in connection.status()["nodes"]] == [process.pid] * 5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_up_says_what_happens_in_the_cluster(tmp_path):
+    arguments = ("up", "--dir", str(tmp_path), "--base-port", str(PORT))
+    with subprocess.Popen(command_line(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        assert up.stderr is not None
+        with alphorn.connect(up.stdout.readline().split()[1], connect_timeout=DEADLINE_S) as connection:
+
+            def rows(kind: str) -> list[dict]:
+                return [node for node in connection.status()["nodes"] if node["kind"] == kind]
+
+            nodes = len(connection.status()["nodes"])
+            until(lambda: [row.get("connections") for row in rows("message_server")] == [nodes + 1] * 2)
+            assert len(connection.status()["nodes"]) == nodes, "whoever only looks is not counted"
+            primary = next(row for row in rows("message_manager") if row["role"] == "primary")
+            os.kill(primary["pid"], signal.SIGKILL)
+            backup = {"mm1": "mm2", "mm2": "mm1"}[primary["name"]]
+            said = f"alphorn: {backup} is primary of channel-1 now\n"
+            assert said in iter(up.stderr.readline, "")
+        up.send_signal(signal.SIGTERM)
+        output, errors = up.communicate(timeout=DEADLINE_S)
+    assert (up.returncode, output) == (0, "")
+    assert said not in errors
