@@ -38,7 +38,7 @@ from alphorn.message_server.machine import (
 )
 from alphorn.message_server.settings import Settings
 from alphorn.model import internal
-from alphorn.model.errors import Error, Unavailable
+from alphorn.model.errors import Error, PeerViolation, Unavailable
 
 RECONNECT_S = 0.2
 BUFFERED_BYTES_MAX = 4 << 20
@@ -127,6 +127,7 @@ class MessageServerNode:
             on_open=lambda stream: self._on_open(number, stream),
             on_frames=lambda stream, frames: self._on_frames(number, stream, frames),
             on_closed=lambda stream, reason: self._on_closed(number, stream),
+            on_oversized=lambda stream, reason: self._dismiss(number, stream, PeerViolation(reason)),
             frame_bytes_max=internal.FRAME_BYTES_MAX + TAG_BYTES,
             buffered_bytes_max=BUFFERED_BYTES_MAX,
             shared=self._shared,
