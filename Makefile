@@ -36,6 +36,7 @@ format: $(READY) ## rewrite the sources in the one format
 
 sim: $(READY) ## simulate whole groups under faults: make sim SEEDS=2000
 	@$(BIN)/alphorn sim --seeds $(SEEDS)
+	@$(BIN)/alphorn sim --seeds $(SEEDS) --kind servers
 
 mutants: $(READY) ## prove that the simulator's checkers catch deliberate mistakes
 	@$(BIN)/alphorn sim --mutants

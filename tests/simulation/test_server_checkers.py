@@ -39,7 +39,7 @@ class _World:
 
     def join(self, name: str) -> ProcessRun:
         run = f"{name}{len(self.facts.processes)}".encode().ljust(internal.RUN_BYTES)
-        process = self.facts.process_began(name, run, frozenset("*"))
+        process = self.facts.process_began(name, run, frozenset(("disk_low",)))
         for server in self.facts.servers.values():
             row = internal.Row(name, run, internal.PROGRAM)
             self.facts.server_told(server, len(self.facts.processes), internal.Joined(server.name, run), row)
@@ -51,7 +51,7 @@ class _World:
 
     def say(self, sender: ProcessRun, to: str = internal.OTHERS, timeout_s: float = 10.0) -> Saying:
         saying = self.facts.say(sender, to, timeout_s, 20)
-        saying.has_left = True
+        saying.frames = 1
         return saying
 
     def give(self, saying: Saying, receiver: ProcessRun, *, is_taken: bool = True) -> None:
@@ -62,7 +62,7 @@ class _World:
 
     def hold(self, saying: Saying, *servers: ServerRun) -> None:
         for server in servers:
-            saying.hold(server)
+            saying.hold(server, self.facts.now)
 
     def finish(self) -> None:
         for callback in self.facts.watch.finished:
@@ -160,7 +160,7 @@ def test_an_event_that_a_server_has_heard_is_told_to_all_who_want_it(world: _Wor
     event = Event(kind="disk_low", node="", channel="orders", number=1)
     occurrence = world.facts.report(world.a, event)
     world.facts.server_heard(world.first, internal.Report(1, event))
-    assert occurrence.holders == {world.first}
+    assert set(occurrence.holders) == {world.first}
     world.facts.tell(world.b, event)
     _objects(NothingIsMissed.name, world.finish)
     world.facts.tell(world.c, event)
@@ -238,7 +238,7 @@ def test_a_function_that_nobody_runs_after_its_runner_has_died_is_noticed(world:
     world.facts.process_ended(world.a)
     _objects(RunsOnce.name, world.finish)
     world.facts.win(world.b, KEY)
-    world.facts.complete(world.b, KEY)
+    world.facts.complete(KEY)
     world.finish()
     world.facts.server_heard(world.first, internal.Finish(KEY))
     _objects(RunsOnce.name, lambda: world.facts.win(world.c, KEY))

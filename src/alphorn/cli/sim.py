@@ -1,4 +1,4 @@
-"""`alphorn sim`: groups, clusters, transactions under faults: one seed with its timeline, a campaign, the mutants."""
+"""`alphorn sim`: groups, clusters, transactions, message servers under faults: one seed, a campaign, the mutants."""
 
 import sys
 from typing import Annotated
@@ -36,14 +36,15 @@ def sim(
         Kind,
         typer.Option(
             help="Groups with their log alone, message clusters, those of several channels, transfers over several "
-            "channels, or all: of four seeds one is a cluster, every other time of several channels, and one transfers."
+            "channels, message servers, or all but these: of four seeds one is a cluster, every other time of several "
+            "channels, and one transfers."
         ),
     ] = Kind.ALL,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 uses every core.")] = 0,
     mutants: Annotated[bool, typer.Option("--mutants", help="Prove that each deliberate mistake is caught.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Simulate groups, message clusters and transactions in virtual time; exit code 1 if any promise is broken."""
+    """Simulate groups, clusters, transactions, message servers in virtual time; exit code 1 if a promise is broken."""
     console = Console(stderr=as_json)
     if seed is not None:
         is_well = _run_one(seed, last, kind, as_json=as_json)
@@ -164,6 +165,7 @@ def _table(totals: Totals) -> Table:
     table.add_row("messages confirmed", f"{totals.messages}")
     table.add_row("runs of transfers", f"{totals.transfers}")
     table.add_row("transactions committed", f"{totals.transactions}")
+    table.add_row("runs of message servers", f"{totals.servers}")
     table.add_row("seeds run twice, same trace", f"{totals.replayed}")
     table.add_row("slowest healing", f"{totals.healed_s_max:.1f} s")
     for fault, count in sorted(totals.faults.items()):

@@ -28,6 +28,7 @@ class Totals(msgspec.Struct, kw_only=True):
     seeds: int = 0
     clusters: int = 0  # of these seeds
     transfers: int = 0  # of these seeds
+    servers: int = 0  # of these seeds
     transactions: int = 0
     failures: list[Result] = msgspec.field(default_factory=list)
     virtual_s: float = 0.0
@@ -46,6 +47,7 @@ class Totals(msgspec.Struct, kw_only=True):
         self.seeds += 1
         self.clusters += result.kind in ("cluster", "channels")
         self.transfers += result.kind == "transfers"
+        self.servers += result.kind == "servers"
         self.transactions += result.transactions
         self.messages += result.messages
         self.virtual_s += result.virtual_s

@@ -1,7 +1,9 @@
-"""The kinds of simulation: a group with its log alone, a message cluster on one or on two, or transfers over several.
+"""The kinds of simulation: a group with its log alone, a message cluster on one or on two, transfers over several, or
+message servers.
 
 A seed means another run in each. A campaign of all kinds takes of four seeds one as a cluster and one as transfers;
-every other of these clusters has several channels, and moves between them.
+every other of these clusters has several channels, and moves between them. Message servers stand on no log and have
+campaigns of their own.
 """
 
 import enum
@@ -11,6 +13,8 @@ from alphorn.testing.cluster_run import run_channels, run_cluster
 from alphorn.testing.plan import make_plan
 from alphorn.testing.run import Result
 from alphorn.testing.run import run_seed as run_log
+from alphorn.testing.servers.plan import make_servers_plan
+from alphorn.testing.servers.run import run_servers
 from alphorn.testing.timeline import Timeline
 from alphorn.testing.transfer_run import make_transfer_plan, run_transfers
 
@@ -26,6 +30,7 @@ class Kind(enum.Enum):
     CLUSTER = "cluster"
     CHANNELS = "channels"
     TRANSFERS = "transfers"
+    SERVERS = "servers"
     ALL = "all"
 
     def of(self, seed: int) -> "Kind":
@@ -46,6 +51,8 @@ def run_seed(seed: int, kind: Kind = Kind.ALL, *, timeline: Timeline | None = No
             return run_channels(seed, timeline=timeline)
         case Kind.TRANSFERS:
             return run_transfers(seed, timeline=timeline)
+        case Kind.SERVERS:
+            return run_servers(seed, timeline=timeline)
     return run_log(seed, timeline=timeline)
 
 
@@ -58,4 +65,6 @@ def describe_seed(seed: int, kind: Kind = Kind.ALL) -> str:
             return make_channel_plan(seed).describe()
         case Kind.TRANSFERS:
             return make_transfer_plan(seed).describe()
+        case Kind.SERVERS:
+            return make_servers_plan(seed).describe()
     return make_plan(seed).describe()

@@ -19,7 +19,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    kind: str = "log"  # of the seeds that show it: "log", "cluster" or "transfers"
+    kind: str = "log"  # of the seeds that show it: "log", "cluster", "channels", "transfers" or "servers"
     patch: Callable[[], list[Patch]]  # called when applied: it sees the classes as they are then
 
     @contextmanager

@@ -32,6 +32,7 @@ class StreamEnd:
         "process",
         "stuck",
         "stuck_since",
+        "unread",
     )
 
     def __init__(self, stream: "SimulatedStream", place: int, process: str) -> None:
@@ -44,11 +45,17 @@ class StreamEnd:
         self.busy_until = 0.0  # of what this end sends
         self.stuck: deque[bytes | None] = deque()  # sent from here and held back by a cut; None closes
         self.stuck_since = 0.0
+        self.unread = 0  # bytes sent from here that the other end has not read, where that one says what it reads
 
     def send(self, data: bytes) -> None:
         """Sends one frame; nothing happens where the stream is gone already."""
         if self.is_open:
+            self.unread += len(data)
             self._stream.carry(self, data)
+
+    def read(self, size: int) -> None:
+        """The owner has read so many bytes of what came."""
+        self._stream.other(self).unread -= size
 
     def close(self) -> None:
         """Closes in good order: the other end hears all that was sent, then that it is over."""
@@ -77,8 +84,8 @@ class SimulatedStream:
         owner = self._owner
         owner.record(data or b"\0")
         for callback in owner.said:
-            callback(end.process, self._other(end).process, data)
-        end.busy_until = max(owner.draw_arrival(end.place, self._other(end).place), end.busy_until + _STEP_S)
+            callback(end.process, self.other(end).process, data)
+        end.busy_until = max(owner.draw_arrival(end.place, self.other(end).place), end.busy_until + _STEP_S)
         owner.schedule.at(end.busy_until, self._arrive, end, data)
 
     def break_off(self, reason: str, *, at_once: StreamEnd | None = None) -> None:
@@ -94,7 +101,8 @@ class SimulatedStream:
         if at_once is not None:
             at_once.is_open = False
 
-    def _other(self, end: StreamEnd) -> StreamEnd:
+    def other(self, end: StreamEnd) -> StreamEnd:
+        """The one across from this."""
         return self.ends[1] if end is self.ends[0] else self.ends[0]
 
     def _arrive(self, end: StreamEnd, data: bytes | None) -> None:
@@ -102,7 +110,7 @@ class SimulatedStream:
             return
         if end.stuck:
             end.stuck.append(data)
-        elif self._owner.is_cut(end.place, self._other(end).place):
+        elif self._owner.is_cut(end.place, self.other(end).place):
             end.stuck.append(data)
             end.stuck_since = self._owner.schedule.now
             self._owner.schedule.after(STUCK_POLL_S, self._unstick, end)
@@ -112,7 +120,7 @@ class SimulatedStream:
     def _unstick(self, end: StreamEnd) -> None:
         if self.is_broken:
             return
-        if self._owner.is_cut(end.place, self._other(end).place):
+        if self._owner.is_cut(end.place, self.other(end).place):
             if self._owner.schedule.now - end.stuck_since > self.patience_s:
                 self.break_off("timed out")
             else:
@@ -125,7 +133,7 @@ class SimulatedStream:
                 self._hand_over(end, data)
 
     def _hand_over(self, end: StreamEnd, data: bytes | None) -> None:
-        target = self._other(end)
+        target = self.other(end)
         if data is None:
             self.is_broken = True
             self._owner.forget(self)

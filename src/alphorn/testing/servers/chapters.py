@@ -1,17 +1,20 @@
 """What is tried when all is well: one thing goes wrong at a time, so that what follows can be foretold exactly."""
 
 from collections.abc import Callable
+from functools import partial
 
 from alphorn.model.internal import OTHERS
 from alphorn.testing.servers.cluster import ServersCluster
-from alphorn.testing.servers.facts import Occurrence, Saying, key_of
+from alphorn.testing.servers.facts import NEVER, PRESENCE_KINDS, Occurrence, ProcessRun, Saying, key_of
 from alphorn.testing.servers.program import ONCE, UNKNOWN
+from alphorn.testing.servers.server import Server
 from alphorn.testing.servers.worker import Worker
 from alphorn.testing.watch import Violation
 
 POLL_S = 0.25
 SETTLE_S = 60.0
 SOON_S = 3.0
+CALM_S = 2.0  # in which everybody finds its home
 AWAY_S = (2.0, 50.0)
 AWAY_FOR_LONG_S = (75.0, 100.0)
 TIMEOUT_S = 30.0
@@ -34,6 +37,7 @@ class Chapters:
             "no-server": self._lose_all_servers,
             "next-run": self._tell_the_next_run,
             "server-dies": self._lose_a_server,
+            "servers-in-turn": self._lose_servers_in_turn,
             "function-taken-over": self._lose_a_runner,
         }
         chapters[chapter]()
@@ -47,12 +51,16 @@ class Chapters:
 
     def speak(self) -> None:
         """Everybody says something to everybody, and something happens; all is given and acknowledged soon."""
+        self._run_for(CALM_S)
         sayings, occurrences = [], []
         for _ in range(ROUNDS):
             sayings += self._say_all(self._cluster.workers)
             occurrences += self._happen(self._cluster.workers)
             self._run_for(self._stream.uniform(0.0, 0.3))
         self._expect(sayings, occurrences)
+        for saying in sayings:
+            if saying.is_for_all and len(self._cluster.servers) > 1 and saying.frames != 1:
+                raise Violation("what is for all is one frame", f"{saying} was sent in {saying.frames} frames")
         self._say_to_nobody()
 
     def _say_all(self, speakers: list[Worker]) -> list[Saying]:
@@ -73,7 +81,6 @@ class Chapters:
 
     def _happen(self, workers: list[Worker], kind: str = "") -> list[Occurrence]:
         event = self._cluster.happen(self._stream.sample(workers, 1), kind)
-        self._run_for(0.0)
         found = self._cluster.facts.occurrences.get(event.name)
         return [] if found is None else [found]
 
@@ -116,15 +123,35 @@ class Chapters:
             others = {row.name for row in worker.machine.others}
             if others != set(cluster.kinds) - {worker.row_name}:
                 return f"{worker.name} knows {sorted(others)}"
-            if not worker.program.is_done:
-                return f"{worker.name} waits for answers to {list(worker.program.open.values())[:3]}"
+            if unfinished := worker.program.find_unfinished():
+                return unfinished
             if state["outbox"]:
                 return f"{worker.name} has {state['outbox']} messages in its outbox"
+        for competition in cluster.facts.competitions.values():
+            if competition.completed_at == NEVER and any(process.is_alive for process in competition.competitors):
+                return f"{competition.key[:3].hex()} has not run, of {len(competition.competitors)} competitors"
         return ""
 
     # --- chapters ---
 
-    def _be_away(self, seconds: float) -> None:
+    def _lose_servers_in_turn(self) -> None:
+        """Each server dies as soon as the other one is back, while somebody is away, who gets all the same."""
+        if len(self._cluster.servers) > 1:
+            self._be_away(self._stream.uniform(5.0, 15.0), self._start_in_turn)
+
+    def _start_in_turn(self) -> None:
+        cluster = self._cluster
+        for server in self._stream.sample(cluster.servers, 2):
+            server.crash("is killed")
+            self._run_for(self._stream.uniform(0.0, 3.0))
+            server.start()
+            self._wait_until(partial(self._find_absent, server), SETTLE_S, "progress after healing")
+
+    def _find_absent(self, server: Server) -> str:
+        joined = server.machine.describe()["connections"]
+        return "" if joined == len(self._cluster.workers) - 1 else f"{joined} have joined {server.name}"
+
+    def _be_away(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """A process reaches no server for so long; then it gets all, or is told how much not."""
         cluster = self._cluster
         away = self._stream.choice(cluster.workers)
@@ -136,24 +163,38 @@ class Chapters:
         run = away.facts_run
         before = list(run.missed)
         start = cluster.schedule.now
-        said: list[Saying] = []
-        happened: list[Occurrence] = []
         while cluster.schedule.now < start + seconds:
             self._run_for(self._stream.uniform(0.5, seconds / 4))
-            said += [worker.program.say(OTHERS, TIMEOUT_S, 20) for worker in rest]
-            happened += self._happen(rest)
+            for worker in rest:
+                worker.program.say(OTHERS, TIMEOUT_S, 20)
+            self._happen(rest)
+        meanwhile()
         cluster.tell("--", f"{away.name} comes back")
         cluster.network.mend(places)
         self.settle()
         self._run_for(1.0)
-        wanted = [thing for thing in happened if run.has_wanted(thing.event.kind, start - SOON_S)]
-        lacking = [thing for thing in [*said, *wanted] if run not in thing.given]
+        lacking = [thing for thing in self._find_said(run, start) if run not in thing.given]
         counts = run.missed[len(before) :]
-        if len(counts) > 1 or sum(counts) != len(lacking):
+        more = PRESENCE_KINDS if run.may_get("node_up") else 0  # what was told of this process itself
+        if len(counts) > 1 or not len(lacking) <= sum(counts) <= len(lacking) + more * bool(lacking):
             raise Violation(
                 "nothing is missed that is not counted",
                 f"{run} was away for {seconds:.0f} s, lacks {len(lacking)} and is told of {counts}",
             )
+
+    def _find_said(self, run: ProcessRun, start: float) -> list[Saying | Occurrence]:
+        """What was said to all since then, and happened, that this run is to have."""
+        facts = self._cluster.facts
+        found: list[Saying | Occurrence] = [
+            saying for saying in facts.sayings if saying.is_for_all and saying.sender is not run and saying.at >= start
+        ]
+        found += [
+            occurrence
+            for occurrence in facts.occurrences.values()
+            if occurrence.at >= start and run not in occurrence.reporters
+            if run.has_wanted(occurrence.event.kind, start)
+        ]
+        return found
 
     def _lose_all_servers(self) -> None:
         """Without a server everything fails at once; when one is back all have joined by themselves."""

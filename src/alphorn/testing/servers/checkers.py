@@ -2,7 +2,7 @@
 
 import alphorn.message_server.process_machine as pm
 from alphorn.model.events import Event
-from alphorn.testing.servers.facts import Facts, Occurrence, ProcessRun, Saying, ServerRun
+from alphorn.testing.servers.facts import NEVER, Facts, Occurrence, ProcessRun, Saying, ServerRun
 from alphorn.testing.watch import Violation
 
 KEEP_S = 55.0  # who heard of a server at least so often misses nothing: what it misses is kept for a minute
@@ -47,8 +47,9 @@ class AcknowledgedIsTaken:
 
     name = "acknowledged is taken"
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, is_narrow: bool = False) -> None:
         self._facts = facts
+        self._is_narrow = is_narrow  # what is dropped, because it is too much, is counted and acknowledged
         facts.watch.answered.append(self._on_answered)
 
     def _on_answered(self, saying: Saying) -> None:
@@ -58,7 +59,7 @@ class AcknowledgedIsTaken:
             if not saying.taken:
                 raise Violation(self.name, f"{saying} is acknowledged, and nobody has taken it")
             return
-        if len(saying.heard_by) > 1:
+        if len(saying.heard_by) > 1 or self._is_narrow:
             return
         if not saying.heard_by:
             raise Violation(self.name, f"{saying} is acknowledged, and no server has ever had it")
@@ -79,17 +80,15 @@ class NothingIsMissed:
 
     name = "nothing is missed that is not counted"
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, *, is_narrow: bool = False) -> None:
         self._facts = facts
+        self._is_narrow = is_narrow  # servers keep less than a minute of what is for all
         facts.watch.finished.append(self._judge)
         facts.watch.missed.append(self._on_missed)
 
     def _on_missed(self, receiver: ProcessRun, count: int) -> None:
-        if receiver.silent_s < KEEP_S and not self._was_lost():
+        if receiver.silent_s < KEEP_S and not self._facts.has_lost and not self._is_narrow:
             raise Violation(self.name, f"{receiver} is told that it missed {count}, and was never away for a minute")
-
-    def _was_lost(self) -> bool:
-        return any(thing.is_lost for thing in [*self._facts.sayings, *self._facts.occurrences.values()])
 
     def _judge(self) -> None:
         for receiver in self._facts.processes:
@@ -100,14 +99,14 @@ class NothingIsMissed:
                     self.name,
                     f"{receiver} was not given {lacking[:5]}, {len(lacking)} in all, and was told of {counted} missed",
                 )
-            if counted > possible:
+            if counted > possible and not self._is_narrow:
                 raise Violation(self.name, f"{receiver} was told of {counted} missed, and missed {possible} at most")
 
     def _find_lacking(self, receiver: ProcessRun) -> tuple[list[Saying | Occurrence], int]:
         """What it should have been given, and how many things there were that it was not given."""
         facts = self._facts
         lacking: list[Saying | Occurrence] = []
-        possible = 0
+        possible = facts.count_of_presence(receiver) + receiver.doubtful
         newest: dict[ProcessRun, int] = {}
         oldest: dict[ProcessRun, int] = {}
         for saying in facts.sayings:
@@ -119,22 +118,50 @@ class NothingIsMissed:
                 continue
             if saying.at <= receiver.ended_at and saying.has_left:
                 possible += 1
-            if saying.is_lost or saying.error in NOTHING_SENT:
+            if saying.is_lost or not saying.has_left:
                 continue
             is_between = oldest.get(saying.sender, saying.place) < saying.place < newest.get(saying.sender, 0)
             is_safe = saying.is_acknowledged and receiver.is_alive and receiver.joined_at < saying.at
             if is_between or is_safe:
                 lacking.append(saying)
         for occurrence in facts.occurrences.values():
+            if receiver in occurrence.given:
+                possible += len(occurrence.reporters) > 1  # of two, parted servers may give one each
             if receiver in occurrence.given or receiver in occurrence.reporters:
                 continue
             kind = occurrence.event.kind
-            possible += receiver.may_get(kind)
+            possible += receiver.may_get(kind) or facts.has_lost  # of what only the dead had nobody knows the kind
             if occurrence.is_lost or not occurrence.heard_by or not receiver.is_alive:
                 continue
             if receiver.joined_at < occurrence.at and receiver.has_wanted(kind, occurrence.at - SETTLED_S):
                 lacking.append(occurrence)
         return lacking, possible
+
+
+class SynchronisedHasAll:
+    """A server that was told that this was all has what the other one had when it said so.
+
+    While the two are parted, a process that goes from one to the other leaves behind what was safe with that one alone.
+    """
+
+    name = "a synchronised server has what the other one had"
+
+    def __init__(self, facts: Facts, *, is_narrow: bool = False) -> None:
+        self._facts = facts
+        if not is_narrow:
+            facts.watch.synchronised.append(self._on_synchronised)
+
+    def _on_synchronised(self, server: ServerRun, other: ServerRun) -> None:
+        facts = self._facts
+        things: list[Saying | Occurrence] = [saying for saying in facts.sayings if saying.is_for_all]
+        things += list(facts.occurrences.values())
+        for thing in things:
+            since = thing.holders.get(other, NEVER)
+            if server in thing.holders or not facts.now - KEEP_S < since < other.said_all_at:
+                continue
+            speakers = [thing.sender] if isinstance(thing, Saying) else thing.reporters
+            if all(server.spoken.get(speaker, -1.0) < thing.at for speaker in speakers):
+                raise Violation(self.name, f"{server} is told that this was all, and lacks {thing} of {other}")
 
 
 class EventsAreToldOnce:
@@ -210,7 +237,7 @@ class AnswersAreTrue:
 
     def _has_another_run(self, saying: Saying) -> bool:
         runs = [process for process in self._facts.processes if process.name == saying.to]
-        return any(not process.is_alive for process in runs) or len(runs) > 1
+        return any(process.leaves_at < NEVER or not process.is_alive for process in runs) or len(runs) > 1
 
     def _check_time(self, saying: Saying) -> None:
         sender, now = saying.sender, saying.answered_at

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from alphorn.message_server.settings import Settings
+from alphorn.message_server.settings import Limits, Settings
 from alphorn.model.events import Event
 from alphorn.model.internal import PROGRAM
 from alphorn.testing.model_channels import Tell
@@ -21,6 +21,9 @@ NODE_KIND = "client_manager"
 PATIENCE_S = (0.1, 20.0)  # of streams: some outlast the silence that both sides bear
 NOTICES_MAX = 3  # processes that notice the same thing
 NOTICE_S = (0.0, 0.0, 0.05, 0.5, 8.0)  # mean time until a process notices
+UNREAD_BYTES_MAX = 4 << 20  # as in the shell: above that a connection is clogged
+UNREAD_BYTES = 100_000  # the same, where servers keep little
+NARROW = Limits(ring_bytes=(1 << 20) + 100_000, ring_entries=60, reader_bytes=5_000)
 SKEW_S = 5.0  # of their clocks
 
 
@@ -43,6 +46,7 @@ class ServersCluster:
             **{f"p{number + 1}": PROGRAM for number in range(plan.programs)},
         }
         self.nodes = {name: kind for name, kind in self.kinds.items() if kind != PROGRAM}
+        self.limits = NARROW if plan.is_narrow else Limits()
         self.facts = Facts(self.schedule, frozenset(self.kinds))
         names = [f"s{number + 1}" for number in range(plan.servers)]
         self.servers = [self._make_server(name, names) for name in names]
@@ -52,6 +56,8 @@ class ServersCluster:
         self.workers = [self._make_worker(name, name) for name in self.kinds]
         self.programs = [worker.program for worker in self.workers]
         self._count = 0  # of what has happened
+        self._rivals = 0
+        self.is_calm = False  # what happens is noticed at once
 
     def start(self) -> None:
         """Starts what is down."""
@@ -62,7 +68,8 @@ class ServersCluster:
 
     def add_rival(self, name: str) -> Worker:
         """One more process that has the name of another."""
-        worker = self._make_worker(f"{name}'{len(self.workers)}", name)
+        self._rivals += 1
+        worker = self._make_worker(f"{name}'{self._rivals}", name)
         self.workers.append(worker)
         worker.program.is_calm = False
         worker.start()
@@ -75,13 +82,21 @@ class ServersCluster:
         details: dict[str, int | float | str] = {"destination": f"queue:{self._count}"}
         for worker in reporters:
             mean_s = self.stream.choice(NOTICE_S)
-            later_s = self.stream.expovariate(1.0) * mean_s if mean_s else 0.0
+            later_s = 0.0 if self.is_calm else self.stream.expovariate(1.0) * mean_s
             time = UNIX_START_S + self.schedule.now + self.stream.uniform(-SKEW_S, SKEW_S)
             event = Event(kind=kind, node="", channel="orders", time=time, number=self._count, details=details)
-            self.schedule.after(later_s, self._report, worker, event)
+            if later_s:
+                self.schedule.after(later_s, self._notice, worker, event)
+            else:
+                self._report(worker, event)
         return event
 
-    def _report(self, worker: Worker, event: Event) -> None:
+    def _notice(self, worker: Worker, event: Event) -> None:
+        if not self.is_calm:
+            self._report(worker, event)
+
+    @staticmethod
+    def _report(worker: Worker, event: Event) -> None:
         if worker.is_up and worker.is_running and not worker.is_leaving:
             worker.program.report(event)
 
@@ -94,7 +109,8 @@ class ServersCluster:
             self.tell,
             facts=self.facts,
             stream=random.Random(f"{self.plan.seed}/{name}"),
-            settings=lambda run: Settings(name=name, run=run, peer=peer, nodes=self.nodes),
+            settings=lambda run: Settings(name=name, run=run, peer=peer, nodes=self.nodes, limits=self.limits),
+            unread_max=UNREAD_BYTES if self.plan.is_narrow else UNREAD_BYTES_MAX,
         )
 
     def _make_worker(self, name: str, row_name: str) -> Worker:

@@ -16,6 +16,7 @@ from alphorn.model.events import MISSED, Event
 from alphorn.testing.schedule import Schedule
 
 NEVER = float("inf")
+PRESENCE_KINDS = 3  # of events that servers tell by themselves, each once for every time that a process has come
 _MARK = b"said"
 _NUMBER_BYTES = 8
 
@@ -33,7 +34,10 @@ class ServerRun:
         self.known: dict[str, float] = {}  # names that have joined here → when first
         self.seen: dict[ProcessRun, float] = {}  # when it last had this run, by itself or by the other server
         self.lapsed: dict[ProcessRun, float] = {}  # when it last had lacked this run for long
-        self.finished: set[bytes] = set()  # keys that it was told to be done
+        self.spoken: dict[ProcessRun, float] = {}  # when it last heard something for all from this run itself
+        self.said_all_at = NEVER  # when it last said to the other one that this was all
+        self.finished: dict[bytes, float] = {}  # keys that it was told to be done → when first
+        self.granted: dict[tuple[ProcessRun, bytes], float] = {}  # to whom it said yes → when last
 
     def __repr__(self) -> str:
         return f"{self.name} of {self.began_at:.2f}"
@@ -46,7 +50,7 @@ class ProcessRun:
         self.name = name
         self.run = run
         self.began_at = now
-        self.ended_at = NEVER
+        self.ended_at = self.leaves_at = NEVER
         self.joined_at = NEVER  # when a server first welcomed it
         self.joined: dict[str, ServerRun] = {}  # as it sees it
         self.alone: list[list[float]] = [[now, NEVER]]  # spans in which it had no server
@@ -55,6 +59,8 @@ class ProcessRun:
         self.stood: list[tuple[float, float]] = []  # spans in which it was paused
         self.wants: list[tuple[float, frozenset[str]]] = []
         self.missed: list[int] = []
+        self.untaken = 0  # things that its program has been handed and has not taken
+        self.doubtful = 0  # of these, when it had a new home: they may be counted as missed there
 
     def __repr__(self) -> str:
         return f"{self.name} of {self.began_at:.2f}"
@@ -90,21 +96,22 @@ class Thing:
         self.at = at
         self.given: dict[ProcessRun, float] = {}
         self.taken: dict[ProcessRun, float] = {}
-        self.holders: set[ServerRun] = set()  # that live
+        self.holders: dict[ServerRun, float] = {}  # that live → since when
         self.heard_by: set[str] = set()  # names of servers that have ever had it
         self.is_lost = False  # every server that had it has ended since it was last told to one
 
-    def hold(self, server: ServerRun) -> None:
+    def hold(self, server: ServerRun, now: float) -> None:
         """A server has it."""
-        self.holders.add(server)
+        self.holders.setdefault(server, now)
         self.heard_by.add(server.name)
         self.is_lost = False
 
-    def forget(self, server: ServerRun) -> None:
-        """A server has ended."""
+    def forget(self, server: ServerRun) -> bool:
+        """A server has ended; whether it was the last that had this."""
         if server in self.holders:
-            self.holders.remove(server)
+            del self.holders[server]
             self.is_lost = not self.holders
+        return self.is_lost
 
 
 class Saying(Thing):
@@ -118,7 +125,7 @@ class Saying(Thing):
         self.place = place  # among what its sender said to the same
         self.timeout_s = timeout_s
         self.body = b""
-        self.has_left = False
+        self.frames = 0  # in which it was sent
         self.answered_at = NEVER
         self.error = ""
 
@@ -129,6 +136,11 @@ class Saying(Thing):
     def is_for_all(self) -> bool:
         """Whether it is to all others."""
         return self.to == internal.OTHERS
+
+    @property
+    def has_left(self) -> bool:
+        """Whether any server may have it."""
+        return self.frames > 0
 
     @property
     def is_acknowledged(self) -> bool:
@@ -170,6 +182,8 @@ class Watch:
         self.missed: list[Callable[[ProcessRun, int], None]] = []
         self.won: list[Callable[[Competition, ProcessRun], None]] = []
         self.welcomed: list[Callable[[ServerRun, int], None]] = []
+        self.refused: list[Callable[[ServerRun, ProcessRun, str, str], None]] = []
+        self.synchronised: list[Callable[[ServerRun, ServerRun], None]] = []  # who hears it, and from whom
         self.showed: list[Callable[[ServerRun, int], None]] = []
         self.looked: list[Callable[[], None]] = []
         self.finished: list[Callable[[], None]] = []
@@ -183,6 +197,7 @@ class Facts:
         self.names = names  # that processes may have
         self.watch = Watch()
         self.servers: dict[str, ServerRun] = {}  # those that live
+        self.has_lost = False  # something was with servers that have all ended
         self.linked: set[frozenset[str]] = set()
         self.processes: list[ProcessRun] = []
         self.by_run: dict[bytes, ProcessRun] = {}
@@ -207,16 +222,22 @@ class Facts:
         """It is gone, and all that it had."""
         server.is_alive = False
         self.servers.pop(server.name, None)
-        for thing in [*self.sayings, *self.occurrences.values()]:
-            thing.forget(server)
+        things: list[Thing] = [*self.sayings, *self.occurrences.values()]
+        for thing in things:
+            self.has_lost |= thing.forget(server)
 
-    def server_heard(self, server: ServerRun, frame: msgspec.Struct) -> None:
-        """A message server has heard this."""
+    def server_heard(self, server: ServerRun, frame: msgspec.Struct, speaker: ProcessRun | None = None) -> None:
+        """A message server has heard this, from a process or from the other server."""
         for thing in self.things_in(frame):
-            thing.hold(server)
+            thing.hold(server, self.now)
+            if speaker is not None:
+                server.spoken[speaker] = self.now
         if isinstance(frame, internal.Finish):
-            server.finished.add(frame.key)
+            server.finished.setdefault(frame.key, self.now)
         elif isinstance(frame, internal.Synchronised):
+            for other in self.servers.values():
+                for callback in self.watch.synchronised if other is not server else ():
+                    callback(server, other)
             for competition in self.competitions.values():
                 if any(other.is_alive and other.name != server.name for other in competition.known):
                     competition.known.setdefault(server, self.now)
@@ -231,6 +252,11 @@ class Facts:
             server.known.setdefault(process.name, self.now)
             for callback in self.watch.welcomed:
                 callback(server, connection)
+        elif isinstance(frame, internal.Refused) and connection in server.joined:
+            for refused in self.watch.refused:
+                refused(server, server.joined[connection], frame.error, frame.reason)
+        elif isinstance(frame, internal.Claimed) and frame.is_yours and connection in server.joined:
+            server.granted[server.joined[connection], frame.key] = self.now
         elif isinstance(frame, internal.Arrived):
             server.views.setdefault(connection, {}).update((row.run, row) for row in frame.rows)
             for callback in self.watch.showed:
@@ -238,6 +264,11 @@ class Facts:
         elif isinstance(frame, internal.Departed):
             for run in frame.runs:
                 server.views.setdefault(connection, {}).pop(run, None)
+
+    def server_told_peer(self, server: ServerRun, frame: msgspec.Struct) -> None:
+        """A message server says this to the other one."""
+        if isinstance(frame, internal.Synchronised):
+            server.said_all_at = self.now
 
     def server_lost(self, server: ServerRun, connection: int) -> None:
         """A connection of a message server is over."""
@@ -291,15 +322,21 @@ class Facts:
         process.silent_s = max(process.silent_s, self.now - process.heard_at)
         process.heard_at = self.now
 
-    def process_sent(self, frame: msgspec.Struct) -> None:
+    def process_sent(self, process: ProcessRun, frame: msgspec.Struct) -> None:
         """It says this to a server."""
+        if isinstance(frame, internal.Home) and frame.is_here:
+            process.doubtful += process.untaken
         for thing in self.things_in(frame):
             if isinstance(thing, Saying):
-                thing.has_left = True
+                thing.frames += 1
 
     def wants(self, process: ProcessRun, kinds: frozenset[str]) -> None:
         """It wants other events."""
         process.wants.append((self.now, kinds))
+
+    def count_of_presence(self, process: ProcessRun) -> int:
+        """So many events there may be of who came and went, for a process that wants them."""
+        return PRESENCE_KINDS * sum(len(each.alone) for each in self.processes) if process.may_get("node_up") else 0
 
     # --- what is said ---
 
@@ -331,6 +368,7 @@ class Facts:
         for callback in self.watch.given:
             callback(receiver, saying, given)
         saying.given[receiver] = self.now
+        receiver.untaken += saying.is_for_all
 
     def take(self, receiver: ProcessRun, given: process_machine.Given | process_machine.Told) -> None:
         """The program has it."""
@@ -338,8 +376,9 @@ class Facts:
             saying = self.find(given.body)
             assert saying is not None
             saying.taken[receiver] = self.now
-        elif given.event.name in self.occurrences:
-            self.occurrences[given.event.name].taken[receiver] = self.now
+            receiver.untaken -= saying.is_for_all
+        elif given.event.kind != MISSED:
+            receiver.untaken -= 1
 
     # --- events ---
 
@@ -358,6 +397,7 @@ class Facts:
             for missed in self.watch.missed:
                 missed(receiver, count)
             return
+        receiver.untaken += 1
         for callback in self.watch.told:
             callback(receiver, event)
         if event.name in self.occurrences:
@@ -374,14 +414,12 @@ class Facts:
         competition = self.competitions[key]
         for callback in self.watch.won:
             callback(competition, process)
-        competition.runner, competition.won_at, competition.completed_at = process, self.now, NEVER
+        competition.runner, competition.won_at = process, self.now
         competition.known = dict.fromkeys(process.joined.values(), self.now)
 
-    def complete(self, process: ProcessRun, key: bytes) -> None:
-        """It has run it, and says so."""
-        competition = self.competitions[key]
-        if competition.runner is process:
-            competition.completed_at = self.now
+    def complete(self, key: bytes) -> None:
+        """Its runner has run it, and says so."""
+        self.competitions[key].completed_at = self.now
 
     # --- frames ---
 

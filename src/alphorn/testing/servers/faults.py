@@ -15,37 +15,15 @@ SLOW_S = (0.5, 4.0)
 DELAYS_S = (0.005, 0.05, 0.3)  # mean, while the network is slow
 FLOOD = (50, 400)
 FLOOD_BYTES = (12, 200, 3000)
-SERVER_FRAMES = (
-    "hears Say",
-    "hears Report",
-    "hears Hold",
-    "hears Held",
-    "hears Confirm",
-    "hears Join",
-    "hears Meet",
-    "hears Synchronised",
-    "hears Claim",
-    "hears Finish",
-    "says Taken",
-    "says Hold",
-    "says Held",
-    "says Relay",
-    "says Notify",
-    "says Joined",
-    "says Claimed",
-    "says Synchronised",
+SERVER_FRAMES = tuple(
+    [f"hears {name}" for name in "Join Home Say SayAll Report Confirm Took Claim Finish Leave".split()]
+    + [f"hears {name}" for name in "Meet Here Away Carry CarryBack Hold Held Assigned Synchronised".split()]
+    + [f"says {name}" for name in "Joined Arrived Relay RelayAll Notify Confirmed Taken Claimed Free".split()]
+    + [f"says {name}" for name in "Meet Here Carry CarryBack Hold Held Assigned Synchronised".split()]
 )
-PROCESS_FRAMES = (
-    "hears Relay",
-    "hears Notify",
-    "hears Taken",
-    "hears Joined",
-    "hears Claimed",
-    "says Say",
-    "says Report",
-    "says Confirm",
-    "says Claim",
-    "says Finish",
+PROCESS_FRAMES = tuple(
+    [f"hears {name}" for name in "Joined Arrived Relay RelayAll Notify Confirmed Taken Claimed".split()]
+    + [f"says {name}" for name in "Join Home Say SayAll Report Confirm Took Claim Finish".split()]
 )
 
 
@@ -67,10 +45,11 @@ class ServersNemesis:
         self._is_over = True
         cluster = self._cluster
         cluster.network.heal()
+        cluster.is_calm = True
         for process in [*cluster.servers, *cluster.workers]:
             process.dies_at = ""
         for program in (worker.program for worker in cluster.workers):
-            program.sulks_until = 0.0
+            program.sulks_until = program.taking_s = 0.0
             program.is_calm = True
         for name in cluster.kinds:
             rivals = [worker for worker in cluster.workers if worker.row_name == name]

@@ -1,6 +1,6 @@
 """Functions that run once in the cluster: what is promised of them."""
 
-from alphorn.testing.servers.facts import Competition, Facts, ProcessRun, ServerRun
+from alphorn.testing.servers.facts import NEVER, Competition, Facts, ProcessRun, ServerRun
 from alphorn.testing.watch import Violation
 
 LAPSE_S = 1.5  # whom a server lacks for so long it may soon take for gone
@@ -19,7 +19,8 @@ class RunsOnce:
     def _on_won(self, competition: Competition, winner: ProcessRun) -> None:
         runner = competition.runner
         for server in winner.joined.values():
-            if server.is_alive and competition.key in server.finished:
+            finished_at = server.finished.get(competition.key, NEVER)
+            if server.is_alive and finished_at < server.granted.get((winner, competition.key), self._facts.now):
                 self._object(competition, winner, f"{server} was told that it is done")
         if runner is winner:
             self._object(competition, winner, "has run it before")

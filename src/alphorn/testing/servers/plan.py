@@ -25,7 +25,8 @@ FAULTS = (
     "flood-of-events",
 )
 FAULTS_MIN = 5
-CHAPTERS = ("away", "away-for-long", "no-server", "next-run", "server-dies", "function-taken-over")
+NARROW_SHARE = 0.2
+CHAPTERS = ("away", "away-for-long", "no-server", "next-run", "server-dies", "servers-in-turn", "function-taken-over")
 
 
 class ServersPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +41,14 @@ class ServersPlan(msgspec.Struct, frozen=True, kw_only=True):
     think_s: float  # of programs
     occurrence_s: float  # between two things that happen
     safety_s: float
+    is_narrow: bool  # servers keep little of what is for all
     chapters: tuple[str, ...]  # what is tried when all is well again, one after the other
 
     def describe(self) -> str:
         """One line for people."""
+        kept = ", little kept" if self.is_narrow else ""
         return (
-            f"seed {self.seed}: {self.servers} message servers, {self.nodes} nodes and {self.programs} programs, "
+            f"seed {self.seed}: {self.servers} message servers, {self.nodes} nodes and {self.programs} programs{kept}, "
             f"{self.safety_s:.0f} s of {' '.join(self.faults)}, then {' '.join(self.chapters)}"
         )
 
@@ -65,5 +68,6 @@ def make_servers_plan(seed: int) -> ServersPlan:
         think_s=stream.choice((0.1, 0.3, 1.0)),
         occurrence_s=stream.choice((0.2, 0.7, 2.0)),
         safety_s=stream.uniform(*SAFETY_S),
+        is_narrow=stream.random() < NARROW_SHARE,
         chapters=tuple(stream.sample(CHAPTERS, stream.randint(1, 2))),
     )

@@ -29,7 +29,7 @@ class Program:
         self._stream = stream
         self._names = names  # of all processes
         self._pace_s = pace_s
-        self._taking_s = stream.choice(TAKING_S)
+        self.taking_s = stream.choice(TAKING_S)
         self.sulks_until = 0.0  # it takes nothing before
         self.is_calm = True  # it begins nothing by itself
         worker.program = self
@@ -52,10 +52,14 @@ class Program:
         self._run = self._worker.run
         self._schedule_next()
 
-    @property
-    def is_done(self) -> bool:
-        """Whether it has all answers and has taken all that it was given."""
-        return not self.open and not self._given and not self._asked
+    def find_unfinished(self) -> str:
+        """What is still to be done, in words; nothing when it has all answers and has taken all that it was given."""
+        name = self._worker.name
+        if self.open:
+            return f"{name} waits for answers to {list(self.open.values())[:3]}"
+        if self._asked:
+            return f"{name} has asked for the last events and has no answer"
+        return f"{name} has not taken {len(self._given)} things" if self._given else ""
 
     # --- acting ---
 
@@ -147,7 +151,7 @@ class Program:
             self._take_soon(worker.run)
 
     def _take_soon(self, run: int) -> None:
-        later_s = self._stream.expovariate(1.0) * self._taking_s if self._taking_s else 0.0
+        later_s = self._stream.expovariate(1.0) * self.taking_s if self.taking_s else 0.0
         later_s = max(later_s, self.sulks_until - self._worker.schedule.now)
         self._worker.schedule.after(later_s, self._take, run)
 
@@ -188,7 +192,7 @@ class Program:
             worker.schedule.after(0.1, self._complete, run, key)
             return
         worker.tell(worker.name, f"has run {key[:3].hex()}")
-        self._facts.complete(worker.facts_run, key)
+        self._facts.complete(key)
         worker.receive(pm.Complete(key))
 
     def competition(self, key: bytes) -> Competition:

@@ -10,6 +10,7 @@ import random
 import xxhash
 
 from alphorn.testing.run import Result, judged
+from alphorn.testing.servers.bounds import HoldsNoMore, PeersAreUnderstood
 from alphorn.testing.servers.chapters import Chapters
 from alphorn.testing.servers.checkers import (
     AcknowledgedIsTaken,
@@ -18,6 +19,7 @@ from alphorn.testing.servers.checkers import (
     GivenOnceInOrder,
     NamesAreOwned,
     NothingIsMissed,
+    SynchronisedHasAll,
 )
 from alphorn.testing.servers.cluster import NOTICES_MAX, ServersCluster
 from alphorn.testing.servers.faults import ServersNemesis
@@ -49,12 +51,15 @@ class ServersRun:
         facts = self.cluster.facts
         self.checkers = (
             GivenOnceInOrder(facts),
-            AcknowledgedIsTaken(facts),
-            NothingIsMissed(facts),
+            AcknowledgedIsTaken(facts, is_narrow=plan.is_narrow),
+            NothingIsMissed(facts, is_narrow=plan.is_narrow),
+            SynchronisedHasAll(facts, is_narrow=plan.is_narrow),
             EventsAreToldOnce(facts),
             AnswersAreTrue(facts, nodes=frozenset(self.cluster.nodes), limit=OUTBOX_MAX),
             NamesAreOwned(facts),
             RunsOnce(facts),
+            HoldsNoMore(self.cluster),
+            PeersAreUnderstood(self.cluster),
         )
         self.nemesis = ServersNemesis(self.cluster)
         self.chapters = Chapters(self.cluster)

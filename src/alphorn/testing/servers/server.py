@@ -49,11 +49,13 @@ class Server(Process):
         facts: Facts,
         stream: random.Random,
         settings: Callable[[bytes], Settings],
+        unread_max: int,
     ) -> None:
         super().__init__(name, place, streams, tell)
         self._facts = facts
         self._stream = stream
         self._settings = settings
+        self._unread_max = unread_max
         self.peer: Server | None = None
         self.is_second = False
 
@@ -119,7 +121,7 @@ class Server(Process):
             case ms.Said(number, frame):
                 if isinstance(frame, internal.Join):
                     self._rows[number] = frame.row
-                self._facts.server_heard(self.facts_run, frame)
+                self._facts.server_heard(self.facts_run, frame, self.facts_run.joined.get(number))
             case ms.PeerSaid(frame):
                 self._facts.server_heard(self.facts_run, frame)
             case ms.Closed(number):
@@ -183,9 +185,12 @@ class Server(Process):
                 if end is not None:
                     self._facts.server_told(self.facts_run, number, frame, self._rows.get(number))
                     end.send(internal.encode(frame))
+                    if end.unread > self._unread_max:
+                        self.receive(ms.Clogged(number))
                     self._on_said(frame)
             case ms.TellPeer(frame):
                 if self._link is not None:
+                    self._facts.server_told_peer(self.facts_run, frame)
                     self._link.send(internal.encode(frame))
                     self._on_said(frame)
             case ms.Hang(number, _):

@@ -59,6 +59,7 @@ class Worker(Process):
         names = tuple(server.name for server in self.servers)
         self.machine = WorkProcess(Settings(row=row, servers=names), now=self.schedule.now)
         self._ends: dict[str, StreamEnd] = {}
+        self._unread: list[tuple[StreamEnd, int]] = []  # what came while it was paused
         self._began = dict.fromkeys(names, 0.0)
         self._wait_s = dict.fromkeys(names, RECONNECT_S[0])
         self.begin(Observed(self.machine, self._on_hearing, self._on_heard), self._perform)
@@ -77,11 +78,19 @@ class Worker(Process):
             self.facts_run.stood.append((self.schedule.now, self.schedule.now + seconds))
         super().freeze(seconds)
 
+    def _thaw(self, run: int) -> None:
+        if run == self.run:
+            for end, size in self._unread:
+                end.read(size)
+            self._unread.clear()
+        super()._thaw(run)
+
     def leave(self) -> None:
         """Ends in good order."""
         if self.is_up and self.is_running and not self.is_leaving:
             self.tell(self.name, "leaves")
             self.is_leaving = True
+            self.facts_run.leaves_at = self.schedule.now
             self.receive(pm.Quit())
             self.schedule.after(GOODBYE_S, self._part, self.run)
 
@@ -128,6 +137,10 @@ class Worker(Process):
 
     def _on_frame(self, run: int, server: str, end: StreamEnd, data: bytes) -> None:
         if run == self.run and self._ends.get(server) is end:
+            if self.is_running:
+                end.read(len(data))
+            else:
+                self._unread.append((end, len(data)))
             self.receive(pm.Heard(server, internal.decode_server(data[internal.LENGTH_BYTES :])))
 
     def _on_closed(self, run: int, server: Server, end: StreamEnd) -> None:
@@ -161,7 +174,7 @@ class Worker(Process):
             case pm.Send(server, frame):
                 end = self._ends.get(server)
                 if end is not None:
-                    self.facts.process_sent(frame)
+                    self.facts.process_sent(self.facts_run, frame)
                     end.send(internal.encode(frame))
                     self._on_said(frame)
             case pm.Cut(server, _):
@@ -175,7 +188,7 @@ class Worker(Process):
                 if error:
                     self.facts.process_left(self.facts_run, server)
                     self.tell(self.name, f"refused by {server}: {error}: {reason}")
-                else:
+                elif server in self._ends:
                     self.facts.process_joined(self.facts_run, server)
                 self.program.hear(output)
             case _:
