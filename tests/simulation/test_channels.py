@@ -41,6 +41,13 @@ def test_what_was_to_come_back_behind_a_move_says_that_it_was_given_out() -> Non
     assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
 
 
+def test_a_publication_that_was_asked_for_stays_as_it_is_where_its_batch_is_published_once_more() -> None:
+    """A hasty job asks before it hears that a part was refused, and a channel has its batch by an earlier word."""
+    seed = 782000088
+    result = run_channels(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+
+
 def test_who_receives_from_what_leaves_acknowledges_or_closes_and_then_primaries_end() -> None:
     told: list[str] = []
     crashes = 0

@@ -213,7 +213,7 @@ class StagingClient(ClientLife):
                 return
             if draw() < (0.5 if refused else 0.0 if self.is_calm else 0.7 if self._missing else DROP_SHARE):
                 self._drop(publication)
-            elif refused:
+            elif refused and not publication.is_asked:  # what was asked for may be seen: it stays as it is
                 self._stage_again(publication, refused)
             else:
                 self._publish(publication)
