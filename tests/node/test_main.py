@@ -223,6 +223,22 @@ def test_an_unknown_name_is_one_sentence(path, capsys):
     )
 
 
+def test_a_message_server_that_cannot_go_on_begins_anew_and_takes_nobody_along(path):
+    (path.parent / "ms1.does").write_text("fall")
+    process = start(path, "cm1")
+    assert until_started(process) == ["ms1", "cm1"]
+    while not (failed := [line for line in log_of(path, "ms1") if line["event"] == "node_failed"]):
+        assert process.poll() is None
+    (path.parent / "ms1.does").unlink()
+    while len(starts(path, "ms1")) < 2:
+        assert process.poll() is None
+    assert failed[0]["reason"] == "fsync failed"
+    state = say(process, '{"type":"node_describe"}')["state"]
+    assert isinstance(state, dict)
+    assert state["cm1"]["name"] == "cm1"
+    assert stop(process)[0] == 0
+
+
 def test_a_log_may_go_to_standard_error(path):
     path.write_text(path.read_text().replace("directory =", 'log = ["standard_error"]\ndirectory ='))
     assert read_cluster_file(path).log == ("standard_error",)

@@ -30,6 +30,7 @@ from alphorn.io.disk import refusal_of
 from alphorn.io.log_task import CURRENT_NODE, LogFile, LogHandler, LogTask, Place, standard_error
 from alphorn.io.node_directory import NodeDirectory
 from alphorn.io.process import raise_file_limit
+from alphorn.io.tasks import Tasks
 from alphorn.model.errors import Error, Misuse, Unavailable
 from alphorn.node.client_half import ClientHalf
 from alphorn.node.group import COLLECT_AFTER, STANDARD_INPUT, STANDARD_OUTPUT, SWITCH_S, write_whole
@@ -46,6 +47,8 @@ STOP_ORDER = (
     "witness",
     "message_server",
 )  # so that nothing clients ordered is left unanswered
+
+RENEW_S = 1.0  # after which a message server that could not go on begins anew
 
 _log = logging.getLogger("alphorn.node.main")  # also when it is the main module
 _decode_word: Callable[[bytes], NodeWord] = msgspec.json.Decoder(NodeWord).decode
@@ -100,6 +103,8 @@ class NodeRunner:
         self.logs: dict[str, LogTask] = {}
         self._files: list[LogFile] = []
         self._handler: LogHandler | None = None
+        self._tasks = Tasks()
+        self._is_stopping = False
         self._running: dict[str, Node] = {}
         self._halves: dict[str, ClientHalf] = {}  # none where the cluster has no message server
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -115,13 +120,15 @@ class NodeRunner:
 
     async def stop(self) -> None:
         """Stops the nodes, closes the logs, and lets others have the directories."""
-        kinds = {table.name: table.kind for table in self.tables}
-        for name in sorted(self._running, key=lambda name: STOP_ORDER.index(kinds[name])):
-            with _speaking_as(name):
-                if name in self._halves:
-                    await self._halves[name].close()
-                await self._running[name].stop()
-                _log.info("event=node_stopped")
+        self._is_stopping = True
+        await self._tasks.close()
+        for table in sorted(self.tables, key=lambda table: STOP_ORDER.index(table.kind)):
+            with _speaking_as(table.name):
+                if table.name in self._halves:
+                    await self._halves[table.name].close()
+                if table.name in self._running:
+                    await self._running[table.name].stop()
+                    _log.info("event=node_stopped")
         self._running.clear()
         self._halves.clear()
         if self._handler is not None:
@@ -200,8 +207,28 @@ class NodeRunner:
             self._file.check_new()
         return is_founding
 
+    async def _renew(self, table: NodeTable) -> None:
+        """A message server begins anew, knowing nothing; those whose process it shares go on meanwhile."""
+        await self._running.pop(table.name).stop()
+        while True:
+            await asyncio.sleep(RENEW_S)
+            node = self._find(table.kind)(self._file, table.name, founding=False)
+            try:
+                await node.start()
+                break
+            except (Error, OSError) as error:
+                _log.error("event=node_failed reason=%s", error)
+        self._running[table.name] = node
+        node.stopped.add_done_callback(lambda done: self._on_stopped(table.name, done))
+        _log.info("event=node_started kind=%s pid=%d founding=%s", table.kind, os.getpid(), False)
+
     def _on_stopped(self, name: str, done: "asyncio.Future[str]") -> None:
-        if not done.cancelled() and not self.failed.done():
+        is_guest = self._file.node(name).kind == "message_server" and len(self.tables) > 1
+        if is_guest and not (done.cancelled() or self._is_stopping):
+            _log.error("event=node_failed node=%s reason=%s", name, done.result())
+            with _speaking_as(name):
+                self._tasks.start(self._renew(self._file.node(name)), name=f"begin {name} anew")
+        elif not done.cancelled() and not self.failed.done():
             self.failed.set_result(f"node {name} cannot go on: {done.result()}; see {self.directories[name].log}")
 
 
