@@ -19,9 +19,7 @@ QUICK = {  # the others take more seeds
     "staged-forgotten": {"clients are served"},
     "part-forgotten": {"the dead are received by one name"},
 }
-LEFT_WITHOUT = {
-    918273160: "a job publishes what it was refused to stage, because a queue was on its way",
-}
+LEFT_WITHOUT = 27  # a job publishes what it was refused to stage, because a queue was on its way
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -79,8 +77,10 @@ def test_a_deliberate_mistake_in_a_move_is_caught(name: str) -> None:
     assert verdict.checker in QUICK[name], verdict
 
 
-@pytest.mark.parametrize("seed", LEFT_WITHOUT)
-def test_a_batch_is_not_taken_for_published_where_a_destination_has_left_without_it(seed: int) -> None:
+def test_a_batch_is_not_taken_for_published_where_a_destination_has_left_without_it() -> None:
     """The channel that it has left has published the batch before, while the destination was on another one."""
-    verdict = campaign.hunt("left-overlooked", range(seed, seed + 1))  # and the seed is well without that mistake
+    for seed in (LEFT_WITHOUT, 918273160):
+        result = run_channels(seed)
+        assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+    verdict = campaign.hunt("left-overlooked", range(LEFT_WITHOUT, LEFT_WITHOUT + 1))
     assert verdict.checker == "staged is seen once, all together", verdict
