@@ -232,3 +232,31 @@ def test_what_was_dropped_before_everybody_had_it_is_not_acknowledged() -> None:
     mesh.run(3.0)
     assert {a.outcomes[handle] for handle in handles} == {"UnknownOutcome"}
     assert a.half.describe()["outbox"] <= 10
+
+
+def test_a_single_server_that_restarts_costs_nothing_of_the_last_minute() -> None:
+    mesh = Mesh(1)
+    a, b, c = mesh.join("a", "b", "c")
+    mesh.cut_off("b", "ms1")
+    mesh.run(1.0)
+    handles = tell_many(a, 1, 5)
+    mesh.run(1.0)
+    assert {a.outcomes[handle] for handle in handles} == {"acknowledged"}
+    mesh.kill("ms1")
+    mesh.run(1.0)
+    mesh.start("ms1")
+    mesh.mend()
+    mesh.run(3.0)
+    assert bodies(b) == bodies(c) == numbers(1, 5)
+
+
+def test_who_comes_back_to_the_same_server_says_nothing_again_that_it_took() -> None:
+    mesh = Mesh(1)
+    a, _ = mesh.join("a", "b")
+    tell_many(a, 1, 5)
+    mesh.run(0.5)
+    mesh.cut_off("a", "ms1")
+    mesh.mend()
+    mesh.said.clear()
+    mesh.run(1.0)
+    assert mesh.frames(internal.SayAll) == []

@@ -224,7 +224,7 @@ class Exchange:
             process, safe = self._readers.get(run), self.ring.safe(run)
             if process is None or process.connection is None:
                 continue
-            held = safe if self._peer is not None or not self._settings.peer else process.held
+            held = safe if self._peer is not None else process.held
             if safe > process.taken or held > process.held:
                 lost = self.ring.lost_of(run, process.taken)
                 process.taken, process.held = safe, held

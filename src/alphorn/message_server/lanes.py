@@ -13,6 +13,7 @@ Invariants:
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from itertools import dropwhile
 from typing import NamedTuple
 
 from alphorn.message_server.outbox import Message, Sequence
@@ -27,6 +28,7 @@ class _Kept(NamedTuple):
     number: int
     size: int
     frame: ProcessFrame
+    by: bytes  # the run of the server
 
 
 class OwnLane(Sequence):
@@ -40,25 +42,20 @@ class OwnLane(Sequence):
         self._kept: deque[_Kept] = deque()  # taken by a server that was alone
         self._kept_bytes = 0
 
-    @property
-    def first(self) -> int:
-        """The number that a new home hears first."""
-        if self._kept:
-            return self._kept[0].number
-        return self.said[0].number if self.said else self.last + 1
+    def to_say_again(self, server: bytes) -> tuple[int, list[ProcessFrame]]:
+        """What a new home is to hear, this run of a server: everything that not both have, and it may not have."""
+        kept = list(dropwhile(lambda kept: kept.by == server, self._kept))
+        frames = [each.frame for each in kept] + [_frame(message) for message in self.said]
+        return self.last + 1 - len(frames), frames
 
     def is_said(self, message: Message) -> bool:
         """Whether it is on its way, and not taken."""
         return bool(self.said) and message.number >= self.said[0].number
 
-    def say_again(self) -> list[ProcessFrame]:
-        """Everything that not both servers have, for a new home."""
-        return [kept.frame for kept in self._kept] + [_frame(message) for message in self.said]
-
-    def take(self, through: int, held: int, now: float) -> Iterator[Message]:
-        """Its home has everything through one number, and the other server through another. Gives what is over."""
+    def take(self, through: int, held: int, server: bytes, now: float) -> Iterator[Message]:
+        """A server has everything through one number, and the other one through another. Gives what is over."""
         for message in self.confirm(through):
-            self._kept.append(_Kept(now, message.number, message.size, _frame(message)))
+            self._kept.append(_Kept(now, message.number, message.size, _frame(message), server))
             self._kept_bytes += message.size
             yield message
         while self._kept and (self._kept[0].number <= held or self._kept_bytes > KEPT_BYTES_MAX):

@@ -8,11 +8,12 @@ from alphorn.model.internal import Row
 class Server:
     """The connection to one server."""
 
-    __slots__ = ("_by_name", "_by_run", "heard_at", "is_connected", "is_joined", "joined_with", "said_at")
+    __slots__ = ("_by_name", "_by_run", "heard_at", "is_connected", "is_joined", "joined_with", "run", "said_at")
 
     def __init__(self) -> None:
         self.is_connected = False
         self.is_joined = False
+        self.run = b""
         self.heard_at = self.said_at = 0.0
         self.joined_with: list[str] = []  # kinds of events
         self._by_run: dict[bytes, Row] = {}  # that it reaches

@@ -206,7 +206,7 @@ class WorkProcess:
         state = self._servers[server]
         if state.is_joined:
             raise PeerViolation("a server welcomes once")
-        state.is_joined = True
+        state.is_joined, state.run = True, frame.run
         self._outputs.append(Turned(server))
         if self._row.wants != state.joined_with:  # since it asked to join
             self._say(server, internal.Want(self._row.wants))
@@ -254,8 +254,9 @@ class WorkProcess:
                 return
             self._say(self._servers.home, internal.Home(False))
         self._servers.home, self._better_since = best, NEVER
-        self._say(best, internal.Home(True, self._lane.first, self._listening.come_home()))
-        for frame in self._lane.say_again():
+        first, frames = self._lane.to_say_again(self._servers[best].run)
+        self._say(best, internal.Home(True, first, self._listening.come_home()))
+        for frame in frames:
             self._say(best, frame)
         self._say_more()
         self._route_all(now)
@@ -381,7 +382,7 @@ class WorkProcess:
         self._outbox.remove(message)
 
     def _on_taken(self, server: str, frame: internal.Taken, now: float) -> None:
-        for message in self._lane.take(frame.through, frame.held, now):
+        for message in self._lane.take(frame.through, frame.held, self._servers[server].run, now):
             if message.number in frame.lost and message.handle:
                 continue  # nobody knows who has it; it is answered when its time is up
             self._answer(message)
