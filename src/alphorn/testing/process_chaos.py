@@ -172,10 +172,18 @@ async def _until_well(workers: list[_Worker], servers: list[_Server]) -> None:
         workers[0].standing.clear()
         workers[0].runner.ask_servers()
         await asyncio.sleep(LOOK_S)
-        met = [state for state in workers[0].standing.values() if state["peer"] and state["connections"] == WORKERS]
+        names = {worker.name for worker in workers}
+        met = [state for state in workers[0].standing.values() if state["peer"] and names <= _here(state)]
         if len(met) == len(servers) and all(len(worker.runner.half.joined) == len(servers) for worker in workers):
             return
     raise Unavailable(f"message servers were not well within {WELL_S:.0f} s: {workers[0].standing}")
+
+
+def _here(state: dict[str, object]) -> set[str]:
+    """Who has a connection to a server, as it says."""
+    processes = state["processes"]
+    assert isinstance(processes, dict)
+    return {name for name, process in processes.items() if process["here"]}
 
 
 async def _until_silent(workers: list[_Worker]) -> None:
