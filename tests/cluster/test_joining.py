@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from alphorn.io import internal_stream
 from alphorn.model.errors import AccessDenied, Error, Misuse, Unavailable
 from tests.client.shells import Call
 from tests.cluster.conftest import Join
-from tests.cluster.serving import Heard, Serving
+from tests.cluster.serving import PATIENCE_S, Heard, Serving
 
 
 def test_a_name_that_is_taken_is_refused(join: Join, pair: Serving) -> None:
@@ -217,6 +218,17 @@ def test_a_function_may_leave(join: Join, serving: Serving) -> None:
         two.tell("one", "gone")
 
 
+def test_what_was_taken_just_before_leaving_is_acknowledged(serving: Serving) -> None:
+    async def main() -> None:
+        async with alphorn.aio.join_cluster(serving.url, name="one") as one:
+            for _ in range(10):
+                two = await alphorn.aio.join_cluster(serving.url, name="two")
+                two.on_message(lambda message, two=two: two.close())
+                await one.tell("two", "go")
+
+    asyncio.run(main())
+
+
 def test_a_forked_child_must_join_itself(serving: Serving) -> None:
     with alphorn.cluster.join(serving.url, name="parent") as process:
         child = os.fork()
@@ -291,13 +303,16 @@ def _tell(process: Any, name: str, body: object) -> None:
 
 
 def _until_there(process: Any, name: str) -> None:
+    """Waits until somebody is there."""
+    deadline = time.monotonic() + PATIENCE_S
     while name not in process.others():
-        pass
+        assert time.monotonic() < deadline, f"{name} has not come"
 
 
 def _until_joined(*processes: Any, count: int = 2) -> None:
     """Waits until these know that they have so many message servers."""
     for process in processes:
         inner = getattr(process, "inner", process)
+        deadline = time.monotonic() + PATIENCE_S
         while len(inner._membership._runner.half.joined) != count:
-            process.others()
+            assert time.monotonic() < deadline, f"{process} has not joined {count} servers"

@@ -303,6 +303,7 @@ class MessageServer:
     def _on_leave(self, process: Process, frame: internal.Leave, now: float) -> None:
         if process.connection is not None:
             self._say(Hang(process.connection, "it has left"))
+        self._exchange.tell_confirmed()  # before senders hear that it has ended
         self._presence.end(process, now, why="left")
 
     def _answer(self, process: Process, frame: internal.ServerFrame) -> None:

@@ -188,8 +188,7 @@ class Exchange:
             self._is_moved = False
             self.ring.settle(self._safe_through())
             self._tell_taken()
-        if self._confirmed:
-            self._tell_confirmed()
+        self.tell_confirmed()
 
     def _append(self, entry: Entry, now: float) -> None:
         if entry.event is not None:
@@ -231,7 +230,8 @@ class Exchange:
                 self._say(Tell(process.connection, internal.Taken(safe, held, lost)))
         self.ring.moved.clear()
 
-    def _tell_confirmed(self) -> None:
+    def tell_confirmed(self) -> None:
+        """Lets senders hear what receivers have."""
         back: list[tuple[bytes, bytes, int]] = []
         for sender, by in self._confirmed.items():
             process = self._roster.of_run(sender)

@@ -126,6 +126,7 @@ class WorkProcess:
                 self._request += 1
                 self._say_to_all(internal.Look(self._request))
             case machine.Quit():
+                self._confirm()  # what was taken before, it has
                 self._say_to_all(internal.Leave())
             case _:
                 raise AssertionError(f"a work process does not know the input {item!r}")
@@ -158,13 +159,16 @@ class WorkProcess:
 
     def take_outputs(self) -> list[Output]:
         """Everything to do since the last call, in order."""
+        self._confirm()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def _confirm(self) -> None:
         for server, heard in self._hearing.confirmations(self.joined).items():
             self._say(server, internal.Confirm(heard))
         position = self._listening.confirmation() if self._servers.home else 0
         if position:
             self._say(self._servers.home, internal.Took(position))
-        outputs, self._outputs = self._outputs, []
-        return outputs
 
     def describe(self) -> dict[str, object]:
         """The one printable state."""
