@@ -19,6 +19,8 @@ AWAY_S = (2.0, 50.0)
 AWAY_FOR_LONG_S = (75.0, 100.0)
 TIMEOUT_S = 30.0
 ROUNDS = 3
+SAYINGS = 800
+BETWEEN_S = 0.0005
 
 
 class Chapters:
@@ -34,6 +36,7 @@ class Chapters:
         chapters: dict[str, Callable[[], None]] = {
             "away": lambda: self._be_away(self._stream.uniform(*AWAY_S)),
             "away-for-long": lambda: self._be_away(self._stream.uniform(*AWAY_FOR_LONG_S)),
+            "connections-break": self._break_connections,
             "no-server": self._lose_all_servers,
             "next-run": self._tell_the_next_run,
             "server-dies": self._lose_a_server,
@@ -228,6 +231,19 @@ class Chapters:
         self._run_for(self._stream.uniform(0.0, 5.0))
         server.start()
         self.settle()
+
+    def _break_connections(self) -> None:
+        """Who is told things all the time loses its connections, and some of it; all of it comes, in order."""
+        cluster = self._cluster
+        listener = self._stream.choice(cluster.workers)
+        rest = [worker for worker in cluster.workers if worker is not listener]
+        sayings = []
+        for count in range(SAYINGS):
+            if count == SAYINGS // 4:
+                cluster.streams.break_all(listener.name)
+            sayings.append(self._stream.choice(rest).program.say(listener.row_name, TIMEOUT_S, 20))
+            self._run_for(BETWEEN_S)
+        self._expect(sayings, [])
 
     def _tell_the_next_run(self) -> None:
         """What is told to a process that is away is given to the run that comes next."""

@@ -26,7 +26,16 @@ FAULTS = (
 )
 FAULTS_MIN = 5
 NARROW_SHARE = 0.2
-CHAPTERS = ("away", "away-for-long", "no-server", "next-run", "server-dies", "servers-in-turn", "function-taken-over")
+CHAPTERS = (
+    "away",
+    "away-for-long",
+    "connections-break",
+    "function-taken-over",
+    "next-run",
+    "no-server",
+    "server-dies",
+    "servers-in-turn",
+)
 
 
 class ServersPlan(msgspec.Struct, frozen=True, kw_only=True):

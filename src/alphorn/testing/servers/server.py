@@ -67,6 +67,7 @@ class Server(Process):
         run = int(self.schedule.now * 1e9).to_bytes(8, "big") + self._stream.randbytes(8)
         self.machine = MessageServer(self._settings(run), now=self.schedule.now, wall=lambda now: UNIX_START_S + now)
         self._ends: dict[int, StreamEnd] = {}
+        self._hung: set[int] = set()  # connections that it has closed: what comes there it does not hear
         self._rows: dict[int, internal.Row] = {}
         self._link: StreamEnd | None = None
         self._next_connection = 0
@@ -118,7 +119,7 @@ class Server(Process):
 
     def _on_hearing(self, item: ms.Input) -> None:
         match item:
-            case ms.Said(number, frame):
+            case ms.Said(number, frame) if number not in self._hung:
                 if isinstance(frame, internal.Join):
                     self._rows[number] = frame.row
                 self._facts.server_heard(self.facts_run, frame, self.facts_run.joined.get(number))
@@ -194,6 +195,7 @@ class Server(Process):
                     self._link.send(internal.encode(frame))
                     self._on_said(frame)
             case ms.Hang(number, _):
+                self._hung.add(number)
                 end = self._ends.pop(number, None)
                 self._facts.server_lost(self.facts_run, number)
                 if end is not None:
