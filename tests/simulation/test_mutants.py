@@ -92,6 +92,22 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "any-secret": {"nobody is taken over by a stranger", "clients are served"},
     "signet-not-kept": {"engines are equal", "clients are served"},
     "newest-signet": {"clients are served"},
+    "heard-again": {"given once, in the sender's order, to whom it was told"},
+    "told-to-next-run": {"given once, in the sender's order, to whom it was told"},
+    "own-given-back": {"given once, in the sender's order, to whom it was told"},
+    "confirmed-untaken": {"acknowledged is taken"},
+    "taken-before-given": {"acknowledged is taken"},
+    "taken-before-held": {"acknowledged is taken"},
+    "any-number-heard": {"acknowledged is taken", "given once, in the sender's order, to whom it was told"},
+    "event-names-not-known": {"events are told once, to who wants them"},
+    "missed-not-counted": {"nothing is missed that is not counted"},
+    "synchronised-too-soon": {
+        "a synchronised server has what the other one had",
+        "nothing is missed that is not counted",
+    },
+    "claims-not-freed": {"a function runs once in the cluster"},
+    "name-shared": {"a name is of one run"},
+    "ring-without-end": {"memory is bounded"},
     "pieces-run-on": {"bodies are whole", "what a checkpoint needs is kept, and nothing else"},
 }
 

@@ -7,6 +7,7 @@ from alphorn.testing.message_mutants import MESSAGE_MUTANTS
 from alphorn.testing.moving_mutants import MOVING_MUTANTS
 from alphorn.testing.mutation import Mutant
 from alphorn.testing.return_mutants import RETURN_MUTANTS
+from alphorn.testing.server_mutants import SERVER_MUTANTS
 from alphorn.testing.transaction_mutants import TRANSACTION_MUTANTS
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -16,6 +17,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *MESSAGE_MUTANTS,
     *MOVING_MUTANTS,
     *TRANSACTION_MUTANTS,
+    *SERVER_MUTANTS,
     *IDENTITY_MUTANTS,
 )
 

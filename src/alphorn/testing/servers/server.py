@@ -125,6 +125,8 @@ class Server(Process):
                 self._facts.server_heard(self.facts_run, frame, self.facts_run.joined.get(number))
             case ms.PeerSaid(frame):
                 self._facts.server_heard(self.facts_run, frame)
+            case ms.Clogged(number):
+                self._hung.add(number)
             case ms.Closed(number):
                 self._facts.server_lost(self.facts_run, number)
 
@@ -186,7 +188,7 @@ class Server(Process):
                 if end is not None:
                     self._facts.server_told(self.facts_run, number, frame, self._rows.get(number))
                     end.send(internal.encode(frame))
-                    if end.unread > self._unread_max:
+                    if end.unread > self._unread_max and number not in self._hung:
                         self.receive(ms.Clogged(number))
                     self._on_said(frame)
             case ms.TellPeer(frame):
