@@ -69,6 +69,26 @@ def test_who_does_it_goes_on_through_the_death_of_both_servers() -> None:
     assert winners(b) == ["b"]
 
 
+def test_servers_that_have_just_started_grant_nothing_before_who_has_done_it_is_back() -> None:
+    mesh = Mesh()
+    a, b = mesh.join("a", "b")
+    a.do(Compete(KEY))
+    mesh.flush()
+    a.do(Complete(KEY))
+    mesh.run(0.1)
+    for name in mesh.names:
+        mesh.kill(name)
+        mesh.cut.add(frozenset(("a", name)))
+    mesh.run(1.0)
+    for name in mesh.names:
+        mesh.start(name)
+    b.do(Compete(KEY))
+    mesh.run(0.5)
+    mesh.mend()
+    mesh.run(10.0)
+    assert winners(a, b) == ["a"]
+
+
 def test_a_server_that_restarts_knows_what_was_claimed() -> None:
     mesh = Mesh()
     a, b = mesh.join("a", "b")

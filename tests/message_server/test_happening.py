@@ -27,6 +27,24 @@ def test_what_several_report_is_told_once() -> None:
         worker.do(TellEvent(event(1)))
         mesh.run(0.2)
     assert told(listener) == [1]
+    assert len(mesh.frames(internal.Notify, listener="listener")) == 1
+
+
+def test_who_turns_to_a_server_that_was_told_by_somebody_else_is_not_told_again() -> None:
+    mesh = Mesh()
+    a, b = mesh.join("a", "b")
+    (listener,) = mesh.join("listener", wants=("disk_low",))
+    mesh.cut_off("a", "ms2")
+    mesh.cut_off("b", "ms1")
+    mesh.cut_off("ms1", "ms2")
+    mesh.run(2.0)
+    a.do(TellEvent(event(1)))
+    b.do(TellEvent(event(1)))
+    mesh.flush()
+    mesh.kill("ms1")
+    mesh.run(1.0)
+    assert told(listener) == [1]
+    assert len(mesh.frames(internal.Notify, listener="listener")) == 2
 
 
 def test_what_two_report_to_two_servers_is_told_once_wherever_who_hears_it_turns() -> None:
