@@ -158,9 +158,9 @@ def test_a_node_of_the_cluster_file_is_known_before_it_has_ever_come() -> None:
     assert a.outcomes[handle] == "acknowledged"
 
 
-def test_an_unknown_name_is_misuse_at_once_and_the_reason_names_who_is_there() -> None:
+def test_an_unknown_name_is_misuse_at_once_and_the_reason_names_who_is_there_but_for_commands() -> None:
     mesh = Mesh()
-    a, _ = mesh.join("a", "b")
+    a, _, _ = mesh.join("a", "b", "alphorn:events:1")
     handle = a.tell("nobody", b"?")
     mesh.flush()
     assert a.outcomes[handle] == "Misuse"

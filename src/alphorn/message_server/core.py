@@ -32,6 +32,7 @@ from alphorn.message_server.roster import Process, Roster, taken
 from alphorn.message_server.settings import Settings
 from alphorn.model import internal
 from alphorn.model.errors import Blocked, Error, PeerViolation, Unavailable
+from alphorn.model.process_conversation import COMMAND
 
 Handler = Callable[[Process, Any, float], None]
 
@@ -274,7 +275,7 @@ class MessageServer:
         self._exchange.say_all(process, frame.number, b"", frame.event, now)
 
     def _on_find(self, process: Process, frame: internal.Find, now: float) -> None:
-        there = ", ".join(self._roster.names()[:20])
+        there = ", ".join([name for name in self._roster.names() if not name.startswith(COMMAND)][:20])
         reason = f"no process is named {frame.name!r}; there are {there}"
         self._answer(process, internal.Found(frame.name, self._roster.is_known(frame.name), reason))
 
