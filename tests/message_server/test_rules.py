@@ -57,6 +57,19 @@ def test_what_is_handed_out_and_not_taken_comes_again_at_a_new_home_and_is_confi
     assert listening.confirmation() == 3
 
 
+def test_what_a_former_home_gives_late_does_not_hold_up_what_is_confirmed_to_the_new_one() -> None:
+    listening = Listening()
+    listening.come_home()
+    listening.hear(A, 1, 7)
+    listening.hear(A, 1, 0)
+    listening.take(A, 1)
+    assert listening.confirmation() == 7
+    listening.hear(A, 2, 8)
+    listening.hear(A, 2, 9)
+    listening.take(A, 2)
+    assert listening.confirmation() == 9
+
+
 def test_a_reader_gets_only_what_is_beyond_its_numbers_though_lanes_are_mixed() -> None:
     kept = ring()
     for run, number in ((A, 1), (B, 1), (A, 2), (B, 2)):

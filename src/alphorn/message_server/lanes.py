@@ -127,10 +127,12 @@ class Listening:
         is_new = number > lane.last
         if is_new:
             lane.last = number
-        if is_new or number in lane.untaken:
+        if is_new:
+            lane.untaken[number] = 0
+        if position and number in lane.untaken:
+            self._untaken.pop(lane.untaken[number], None)
             lane.untaken[number] = position
-            if position:
-                self._untaken[position] = None
+            self._untaken[position] = None
         self._last = max(self._last, position)
         return is_new
 
