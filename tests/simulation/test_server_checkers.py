@@ -241,4 +241,5 @@ def test_a_function_that_nobody_runs_after_its_runner_has_died_is_noticed(world:
     world.facts.complete(KEY)
     world.finish()
     world.facts.server_heard(world.first, internal.Finish(KEY))
+    world.pass_time(0.1)
     _objects(RunsOnce.name, lambda: world.facts.win(world.c, KEY))

@@ -234,13 +234,15 @@ class Facts:
                 server.spoken[speaker] = self.now
         if isinstance(frame, internal.Finish):
             server.finished.setdefault(frame.key, self.now)
-        elif isinstance(frame, internal.Synchronised):
-            for other in self.servers.values():
-                for callback in self.watch.synchronised if other is not server else ():
-                    callback(server, other)
-            for competition in self.competitions.values():
-                if any(other.is_alive and other.name != server.name for other in competition.known):
-                    competition.known.setdefault(server, self.now)
+
+    def server_synchronised(self, server: ServerRun) -> None:
+        """A message server was told by the other one, of which it knows who it is, that this was all."""
+        for other in self.servers.values():
+            for callback in self.watch.synchronised if other is not server else ():
+                callback(server, other)
+        for competition in self.competitions.values():
+            if any(other.is_alive and other.name != server.name for other in competition.known):
+                competition.known.setdefault(server, self.now)
 
     def server_told(self, server: ServerRun, connection: int, frame: msgspec.Struct, row: internal.Row | None) -> None:
         """A message server says this to a process, whose row is the one that it joined with."""

@@ -4,6 +4,7 @@ from alphorn.testing.servers.facts import NEVER, Competition, Facts, ProcessRun,
 from alphorn.testing.watch import Violation
 
 LAPSE_S = 1.5  # whom a server lacks for so long it may soon take for gone
+TURN_S = 0.001  # what is told in one turn may have been decided before the last that was heard in it
 
 
 class RunsOnce:
@@ -20,7 +21,8 @@ class RunsOnce:
         runner = competition.runner
         for server in winner.joined.values():
             finished_at = server.finished.get(competition.key, NEVER)
-            if server.is_alive and finished_at < server.granted.get((winner, competition.key), self._facts.now):
+            granted_at = server.granted.get((winner, competition.key), self._facts.now)
+            if server.is_alive and finished_at < granted_at - TURN_S:
                 self._object(competition, winner, f"{server} was told that it is done")
         if runner is winner:
             self._object(competition, winner, "has run it before")

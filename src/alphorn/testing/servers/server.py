@@ -131,6 +131,9 @@ class Server(Process):
                 self._facts.server_lost(self.facts_run, number)
 
     def _on_heard(self, item: ms.Input) -> None:
+        is_last = isinstance(item, ms.PeerSaid) and isinstance(item.frame, internal.Synchronised)
+        if is_last and self.machine.describe()["peer"]:  # otherwise it comes from an earlier link
+            self._facts.server_synchronised(self.facts_run)
         if isinstance(item, ms.Said | ms.PeerSaid) and self.dies_at == f"hears {type(item.frame).__name__}":
             self.dies_at = ""
             raise StepReached(f"hears {type(item.frame).__name__}")
