@@ -21,10 +21,12 @@ from alphorn.message_server.machine import (
     Met,
     Opened,
     Output,
+    Part,
     Parted,
     PeerSaid,
     Said,
     Tell,
+    TellPeer,
 )
 from alphorn.message_server.meeting import Meeting
 from alphorn.message_server.presence import Presence
@@ -92,8 +94,10 @@ class MessageServer:
             case Clogged(connection):
                 self._on_clogged(connection, now)
             case Met():
+                self._forget_link()
                 self._meeting.begin(now)
             case Parted():
+                self._forget_link()
                 self._meeting.part(now)
             case _:
                 raise AssertionError(f"a message server does not know the input {item!r}")
@@ -159,6 +163,10 @@ class MessageServer:
     def role(self) -> str:
         """Primary is the one that processes speak through."""
         return "primary" if 2 * self._exchange.readers > len(self._roster.here) else "backup"
+
+    def _forget_link(self) -> None:
+        """What was to be said on the earlier link is not said on the next one, which may lead to another run."""
+        self._outputs = [output for output in self._outputs if not isinstance(output, TellPeer | Part)]
 
     def _say(self, output: Output) -> None:
         self._outputs.append(output)

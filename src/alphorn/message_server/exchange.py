@@ -5,7 +5,9 @@ says it again. What is for all goes into the ring (ring.py). It is safe, and its
 server has it; where there is no other, as soon as every process with a connection here has it.
 """
 
+from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 
 from alphorn.message_server.happenings import Happenings
 from alphorn.message_server.machine import Output, Tell, TellPeer
@@ -17,6 +19,7 @@ from alphorn.model.errors import PeerViolation
 from alphorn.model.events import Event
 
 NEVER = float("inf")
+_NOTHING: deque[internal.Dropped] = deque(maxlen=0)
 
 
 class Exchange:
@@ -140,11 +143,23 @@ class Exchange:
         """The other server has so much of each lane: it is given the rest, and then whatever comes."""
         self.part()
         has = dict(lanes)
-        records = self.ring.lost(has)
-        for start in range(0, len(records), internal.ITEMS_MAX):
-            self._say(TellPeer(internal.Lost(records[start : start + internal.ITEMS_MAX])))
+        lost: dict[bytes, deque[internal.Dropped]] = {}
+        for record in sorted(self.ring.lost(has), key=attrgetter("first")):
+            lost.setdefault(record.run, deque()).append(record)
         self._peer = self.ring.open(b"", None, has, NEVER)
-        self._serve_peer()
+        for entry in self.ring.read(self._peer):
+            self._tell_lost(lost.get(entry.run, _NOTHING), entry.number)
+            self._say(TellPeer(entry.for_peer()))
+        for records in lost.values():
+            self._tell_lost(records, NEVER)
+
+    def _tell_lost(self, records: deque[internal.Dropped], before: float) -> None:
+        """What is not kept of a lane takes its place in the order of the lane: nothing comes behind it."""
+        found: list[internal.Dropped] = []
+        while records and records[0].first < before and len(found) < internal.ITEMS_MAX:
+            found.append(records.popleft())
+        if found:
+            self._say(TellPeer(internal.Lost(found)))
 
     def part(self) -> None:
         """The other server is gone, or comes anew, perhaps with nothing of what it had."""
