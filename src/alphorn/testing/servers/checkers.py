@@ -2,7 +2,7 @@
 
 import alphorn.message_server.process_machine as pm
 from alphorn.model.events import Event
-from alphorn.testing.servers.facts import NEVER, Facts, Occurrence, ProcessRun, Saying, ServerRun
+from alphorn.testing.servers.facts import NEVER, TURN_S, Facts, Occurrence, ProcessRun, Saying, ServerRun
 from alphorn.testing.watch import Violation
 
 KEEP_S = 55.0  # who heard of a server at least so often misses nothing: what it misses is kept for a minute
@@ -157,7 +157,7 @@ class SynchronisedHasAll:
         things += list(facts.occurrences.values())
         for thing in things:
             since = thing.holders.get(other, NEVER)
-            if server in thing.holders or not facts.now - KEEP_S < since < other.said_all_at:
+            if server in thing.holders or not facts.now - KEEP_S < since < other.said_all_at - TURN_S:
                 continue
             speakers = [thing.sender] if isinstance(thing, Saying) else thing.reporters
             if all(server.spoken.get(speaker, -1.0) < thing.at for speaker in speakers):

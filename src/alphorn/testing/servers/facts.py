@@ -16,6 +16,7 @@ from alphorn.model.events import MISSED, Event
 from alphorn.testing.schedule import Schedule
 
 NEVER = float("inf")
+TURN_S = 0.001  # what is told in one turn may have been decided before the last that was heard in it
 PRESENCE_KINDS = 3  # of events that servers tell by themselves, each once for every time that a process has come
 _MARK = b"said"
 _NUMBER_BYTES = 8
@@ -235,13 +236,12 @@ class Facts:
         if isinstance(frame, internal.Finish):
             server.finished.setdefault(frame.key, self.now)
 
-    def server_synchronised(self, server: ServerRun) -> None:
+    def server_synchronised(self, server: ServerRun, other: ServerRun) -> None:
         """A message server was told by the other one, of which it knows who it is, that this was all."""
-        for other in self.servers.values():
-            for callback in self.watch.synchronised if other is not server else ():
-                callback(server, other)
+        for callback in self.watch.synchronised:
+            callback(server, other)
         for competition in self.competitions.values():
-            if any(other.is_alive and other.name != server.name for other in competition.known):
+            if other in competition.known:
                 competition.known.setdefault(server, self.now)
 
     def server_told(self, server: ServerRun, connection: int, frame: msgspec.Struct, row: internal.Row | None) -> None:

@@ -1,10 +1,9 @@
 """Functions that run once in the cluster: what is promised of them."""
 
-from alphorn.testing.servers.facts import NEVER, Competition, Facts, ProcessRun, ServerRun
+from alphorn.testing.servers.facts import NEVER, TURN_S, Competition, Facts, ProcessRun, ServerRun
 from alphorn.testing.watch import Violation
 
 LAPSE_S = 1.5  # whom a server lacks for so long it may soon take for gone
-TURN_S = 0.001  # what is told in one turn may have been decided before the last that was heard in it
 
 
 class RunsOnce:

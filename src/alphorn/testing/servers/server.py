@@ -1,6 +1,7 @@
 """A message server in the simulator: the real machine, with what its shell does in node/message_server.py."""
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from alphorn.message_server.settings import Settings
 from alphorn.model import internal
 from alphorn.testing.model_channels import Process, StepReached, Tell
 from alphorn.testing.node import UNIX_START_S
-from alphorn.testing.servers.facts import Facts
+from alphorn.testing.servers.facts import Facts, ServerRun
 from alphorn.testing.streams import SimulatedStreams, StreamEnd
 from alphorn.testing.upper import Room
 
@@ -67,6 +68,7 @@ class Server(Process):
         run = int(self.schedule.now * 1e9).to_bytes(8, "big") + self._stream.randbytes(8)
         self.machine = MessageServer(self._settings(run), now=self.schedule.now, wall=lambda now: UNIX_START_S + now)
         self._ends: dict[int, StreamEnd] = {}
+        self._said_all: deque[ServerRun] = deque()  # by whom each `Synchronised` was said that has come
         self._hung: set[int] = set()  # connections that it has closed: what comes there it does not hear
         self._rows: dict[int, internal.Row] = {}
         self._link: StreamEnd | None = None
@@ -103,6 +105,9 @@ class Server(Process):
             self.receive(ms.Closed(number))
             self._set_peer(end)
         if end is self._link and isinstance(frame, internal.AnyPeerFrame):
+            if isinstance(frame, internal.Synchronised):
+                assert self.peer is not None
+                self._said_all.append(self.peer.facts_run)
             self.receive(ms.PeerSaid(frame))
         elif isinstance(frame, internal.AnyProcessFrame):
             self.receive(ms.Said(number, frame))
@@ -131,9 +136,10 @@ class Server(Process):
                 self._facts.server_lost(self.facts_run, number)
 
     def _on_heard(self, item: ms.Input) -> None:
-        is_last = isinstance(item, ms.PeerSaid) and isinstance(item.frame, internal.Synchronised)
-        if is_last and self.machine.describe()["peer"]:  # otherwise it comes from an earlier link
-            self._facts.server_synchronised(self.facts_run)
+        if isinstance(item, ms.PeerSaid) and isinstance(item.frame, internal.Synchronised):
+            other = self._said_all.popleft()
+            if other.is_alive and self.machine.describe()["peer"]:  # otherwise it comes from an earlier link
+                self._facts.server_synchronised(self.facts_run, other)
         if isinstance(item, ms.Said | ms.PeerSaid) and self.dies_at == f"hears {type(item.frame).__name__}":
             self.dies_at = ""
             raise StepReached(f"hears {type(item.frame).__name__}")
