@@ -1,8 +1,9 @@
 """What a Client Manager tells the cluster of: other primaries, and channels without any."""
 
-from alphorn.client_manager.machine import Happen
+from alphorn.client_manager.machine import Happen, Order
 from alphorn.client_manager.news import LOST_S
 from alphorn.model import link
+from alphorn.model.commands import decode_entry
 from alphorn.model.events import KINDS, Event
 from tests.client_manager.managing import Managing, batch
 
@@ -17,6 +18,7 @@ class Listening(Managing):
     def turn(self) -> None:
         outputs = self.manager.take_outputs()
         self.told += [output.event for output in outputs if isinstance(output, Happen)]
+        self.entries += [decode_entry(output.payload) for output in outputs if isinstance(output, Order)]
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
