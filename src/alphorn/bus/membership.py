@@ -74,6 +74,14 @@ class Membership:
         return self.is_welcome and self._station.ledger.committed >= self._welcome_at
 
     def may_send(self, now: float) -> bool:
+        """Whether this run's batches may be sent now. What is over is refused in the order in which it was taken."""
+        is_over = not self._station.budget.departed_senders_max and self._may_be_given_up(now)
+        may_send = self._is_admitted(now)
+        if is_over:
+            self._sender.drop("the group has given this member up, or may have; the batch is not ordered")
+        return may_send
+
+    def _is_admitted(self, now: float) -> bool:
         """Once the sequencer has welcomed this run and this member has come past that.
 
         A start time taken from an old disk image under a clock that went back may be that of an earlier run. The log
@@ -81,8 +89,6 @@ class Membership:
         And so does a run that the group has forgotten, as soon as it notices: it is not admitted under that name again.
         """
         station, sender = self._station, self._sender
-        if not station.budget.departed_senders_max and self._may_be_given_up(now):
-            sender.drop("the group has given this member up, or may have; the batch is not ordered")
         counter = station.ledger.state.senders.get(station.origin)
         is_forgotten = counter is None and sender.sent > 0
         if not is_forgotten and not self.is_past_welcome:
