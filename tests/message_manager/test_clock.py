@@ -56,6 +56,16 @@ def test_a_clock_that_was_behind_the_log_is_the_time_once_it_is_there() -> None:
     assert clock.next_deadline(30_000) == 30.0
 
 
+def test_a_time_that_never_came_into_the_log_keeps_nobody_waiting_who_is_primary_again() -> None:
+    clock = clock_at(0)
+    clock.follow(HOUR_MS, 0.0)
+    assert clock.tick(HOUR_MS, 600.0) == HOUR_MS + 300_000
+    clock.follow(HOUR_MS, 601.0)
+    due = clock.next_deadline(HOUR_MS + 1)
+    assert due < 601.1
+    assert clock.tick(HOUR_MS + 1, due) == HOUR_MS + 1
+
+
 @pytest.mark.parametrize("ticked", [1, 7, 333, 10_001])
 def test_at_its_deadline_there_is_a_tick(ticked: int) -> None:
     clock = clock_at(-HOUR_MS)

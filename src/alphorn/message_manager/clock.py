@@ -25,6 +25,7 @@ class Clock:
     def follow(self, said_ms: int, now: float) -> None:
         """This replica is primary now; `said_ms` is the time of the log."""
         self._said_ms, self._followed_at = said_ms, now
+        self._ticked_ms = 0  # what it said when it was primary before may never have come into the log
 
     def tick(self, due_ms: int | None, now: float) -> int | None:
         """The time to put into the log, where something was due by now."""
