@@ -80,7 +80,7 @@ def test_what_is_wanted_here_itself_is_ordered_again_in_its_order() -> None:
     assert heard == [1, 2, 3]
 
 
-def test_the_end_of_a_connection_and_steps_of_transactions_are_said_again() -> None:
+def test_the_end_of_a_connection_and_steps_of_transactions_over_several_channels_are_said_again() -> None:
     channel = Channel(cache_bytes=0)
     ends = [commands.Forget(CLIENT), commands.TransactionSettle(key_of(CLIENT, 1), 3)]
     for command in ends:
@@ -88,6 +88,20 @@ def test_the_end_of_a_connection_and_steps_of_transactions_are_said_again() -> N
     taken(channel)
     forsake(channel, 1)
     assert taken(channel) == ends
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+def test_a_transaction_of_one_channel_is_left_to_its_client(has_left: bool) -> None:
+    """However long nothing was heard here: the log may not know any more that its client had it done elsewhere."""
+    channel, told = Channel(cache_bytes=0, entry_work=1, under_way_max=1), list[object]()
+    if not has_left:
+        channel.want(retire(1))
+    members = [publish(CLIENT, 1)]
+    channel.request(commands.TransactionCommit(key_of(CLIENT, 1), 1, 1), told.append, members=members)
+    assert len(taken(channel)) == (2 if has_left else 1)
+    forsake(channel, 1)
+    assert told == [Answered(1, 0, "Unavailable", GIVEN_UP)]
+    assert taken(channel) == []
 
 
 def test_what_a_client_asked_is_lost_or_refused_and_what_is_asked_here_itself_is_asked_once_more() -> None:

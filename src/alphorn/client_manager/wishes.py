@@ -79,10 +79,10 @@ def speaker_of(command: AnyCommand) -> bytes:
     return connection_of(key(command)) if key is not None else b""
 
 
-# What nobody else says again, or whoever does says it under the same number.
+# What nobody else says again, or whoever does says it under the same number. A transaction of one channel is its
+# client's to say again: the log does not know it for as long as a Client Manager may stand still.
 _ALWAYS_OWN = (
     Forget,
-    TransactionCommit,
     TransactionPrepare,
     TransactionDecide,
     TransactionFinish,
