@@ -200,3 +200,15 @@ def test_functions_are_named_as_they_are_defined() -> None:
 def test_a_kind_that_there_is_not_is_refused(kind: Any) -> None:
     with pytest.raises(Misuse):
         Process().calls.add(kind, ignore, "process")
+
+
+def test_what_was_won_runs_however_much_comes_before_it() -> None:
+    process = Process()
+    for _ in range(WISHES_MAX // LINE_MAX + 2):
+        process.calls.add("node_up", ignore, "cluster")
+    first = process.tell(1)
+    assert process.calls.next() is None
+    for number in range(2, LINE_MAX + 1):
+        process.tell(number)
+    process.calls.on_won(process.wanted[0])
+    assert process.run() == [first]

@@ -88,7 +88,7 @@ class Calls:
         self._take, self._compete, self._complete = take, compete, complete
         self._wishes: list[_Wish] = []
         self._on_message: Function | None = None
-        self._line: deque[Given | Told | bytes] = deque()  # confirmed; and keys that were won
+        self._line: deque[Given | Told | Call] = deque()  # confirmed; and what was won
         self._confirmed = self._bytes = 0  # of the line and of what is held
         self._unconfirmed: deque[Given | Told] = deque()  # that came behind the line
         self._held: deque[Given] = deque()  # messages that came before there was a function for them
@@ -134,15 +134,16 @@ class Calls:
 
     def on_won(self, key: bytes) -> None:
         """This process is to do it."""
-        if key in self._undecided:
-            self._line.append(key)
+        call = self._undecided.pop(key, None)
+        if call is not None:
+            self._line.append(call)
 
     def next(self) -> Call | None:
         """What is to run now; `finish` follows."""
         while not self._ready and self._line:
             item = self._line.popleft()
-            if isinstance(item, bytes):
-                self._ready.append(self._undecided.pop(item))
+            if isinstance(item, Call):
+                self._ready.append(item)
                 continue
             self._confirmed -= 1
             self._bytes -= _size_of(item)
