@@ -2,6 +2,8 @@
 
 import pytest
 
+from alphorn.message_server import tells
+from alphorn.message_server.outbox import WINDOW_BYTES
 from alphorn.message_server.process_machine import Quit
 from alphorn.model import internal
 from tests.message_server.meshes import Mesh, Worker
@@ -225,6 +227,37 @@ def test_who_waits_for_none_of_it_any_more_keeps_nothing() -> None:
     tell_many(a, "b", 1, 2000, timeout_s=1.0)
     mesh.run(2.0)
     assert a.half.describe()["outbox"] == 0
+
+
+def test_a_process_that_takes_nothing_keeps_a_window_of_a_sender_that_gives_up() -> None:
+    mesh = Mesh()
+    a, b = mesh.join("a", "b")
+    b.takes = False
+    for _ in range(8):
+        a.tell("b", bytes(WINDOW_BYTES // 2), 0.5)
+        mesh.run(1.0)
+    assert len(b.given) == 1
+    last = a.tell("b", b"last", 60.0)
+    b.takes = True
+    b.take()
+    mesh.run(20.0)
+    assert a.outcomes[last] == "acknowledged"
+    assert b.given[-1] == ("a", b"last")
+
+
+def test_who_has_told_very_many_others_is_heard_again_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tells, "RUNS_MAX", 5)
+    mesh = Mesh()
+    a, first, *others = mesh.join("a", "first", *(f"other {number}" for number in range(6)))
+    tell_many(a, "first", 1, 3)
+    mesh.run(1.0)
+    for other in others:
+        a.tell(other.name, b"hello")
+    mesh.run(1.0)
+    tell_many(a, "first", 4, 5)
+    mesh.run(3.0)
+    assert bodies(first, "a") == numbers(1, 5)
+    assert set(a.outcomes.values()) == {"acknowledged"}
 
 
 def test_without_any_server_nothing_was_sent() -> None:

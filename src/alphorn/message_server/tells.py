@@ -16,10 +16,10 @@ Invariants:
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from alphorn.message_server.outbox import Message, Sequence
+from alphorn.message_server.outbox import OVERHEAD_BYTES, WINDOW, WINDOW_BYTES, Message, Sequence
 from alphorn.model.internal import ProcessFrame, Relay, Row, Say
 
-RUNS_MAX = 10_000  # whose numbers are remembered. Of more, who was silent for longest cannot be heard any more
+RUNS_MAX = 10_000  # whose numbers are remembered, of more those of who was silent for longest are not
 NAMES_MAX = 10_000  # of processes that were seen
 KNOWN_S = 3600.0  # so long a name is known
 RESAY_S = 1.5  # so long a sender waits for progress before it says everything again; twice as long each time
@@ -55,6 +55,7 @@ class Tells:
         self._talks: dict[str, Talk] = {}
         self._by_run: dict[bytes, Talk] = {}
         self._numbers: OrderedDict[bytes, int] = OrderedDict()  # of runs the last that was said
+        self._forgotten = 0  # to runs that are not among them no higher number was said
         self._seen: OrderedDict[str, float] = OrderedDict()  # names of processes → when last
 
     def __iter__(self) -> Iterator[Talk]:
@@ -173,12 +174,12 @@ class Tells:
         if not talk.said:
             talk.wait_s = RESAY_S
             talk.resay_at = now + talk.wait_s
-        for message in talk.advance(self._numbers.get(talk.run, 0)):
+        for message in talk.advance(self._numbers.get(talk.run, self._forgotten)):
             self._numbers[talk.run] = message.number
             self._numbers.move_to_end(talk.run)
             self._say_one(talk, message)
         if len(self._numbers) > RUNS_MAX:
-            self._numbers.popitem(last=False)
+            self._forgotten = max(self._forgotten, self._numbers.popitem(last=False)[1])
 
     def _say_one(self, talk: Talk, message: Message) -> None:
         self._say(talk.via, Say(talk.run, talk.said[0].number, message.number, message.body))
@@ -187,11 +188,12 @@ class Tells:
 class Heard:
     """The receiver's part: of one sender, what was handed to the owner."""
 
-    __slots__ = ("last", "untaken", "via")
+    __slots__ = ("_bytes", "last", "untaken", "via")
 
     def __init__(self) -> None:
         self.last = 0
-        self.untaken: dict[int, None] = {}
+        self.untaken: dict[int, int] = {}  # number → size
+        self._bytes = 0
         self.via = ""  # the server through which it was last heard
 
     @property
@@ -200,13 +202,21 @@ class Heard:
         return next(iter(self.untaken)) - 1 if self.untaken else self.last
 
     def hear(self, frame: Relay) -> bool:
-        """Whether this is the next."""
+        """Whether this is the next, and is not one too many: a sender that gives up may say more than its window."""
         self.last = max(self.last, frame.base - 1)
-        if frame.number != self.last + 1:
+        size = OVERHEAD_BYTES + len(frame.body)
+        if frame.number != self.last + 1 or (
+            self.untaken and (len(self.untaken) >= WINDOW or self._bytes + size > WINDOW_BYTES)
+        ):
             return False
         self.last = frame.number
-        self.untaken[frame.number] = None
+        self.untaken[frame.number] = size
+        self._bytes += size
         return True
+
+    def take(self, number: int) -> None:
+        """The owner has this."""
+        self._bytes -= self.untaken.pop(number, 0)
 
 
 class Hearing:
@@ -238,7 +248,7 @@ class Hearing:
         """The owner has this."""
         heard = self._heard.get(run)
         if heard is not None:
-            heard.untaken.pop(number, None)
+            heard.take(number)
             self._to_confirm[run] = heard
 
     def confirmations(self, joined: list[str]) -> dict[str, list[tuple[bytes, int]]]:

@@ -21,7 +21,7 @@ def _any_number_heard() -> list[Patch]:
         if frame.number <= self.last:
             return False
         self.last = frame.number
-        self.untaken[frame.number] = None
+        self.untaken[frame.number] = 0
         return True
 
     return [(Heard, "hear", hear)]
@@ -30,7 +30,7 @@ def _any_number_heard() -> list[Patch]:
 def _heard_again() -> list[Patch]:
     def hear(self: Heard, frame: Relay) -> bool:
         self.last = max(self.last, frame.number)
-        self.untaken[frame.number] = None
+        self.untaken[frame.number] = 0
         return True
 
     return [(Heard, "hear", hear)]
