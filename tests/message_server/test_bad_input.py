@@ -128,13 +128,47 @@ def test_a_process_that_does_not_read_hears_one_error_and_is_away() -> None:
     port = Port()
     port.join(1, "a", RUN)
     port.join(2, "b", OTHER)
-    port.server.receive(ms.Clogged(1), port.now)
+    for _ in range(3):  # frames of one turn that it does not get
+        port.server.receive(ms.Clogged(1), port.now)
     port.collect()
     assert port.refusal(1).error == "Blocked"
     assert internal.Departed([RUN], False) in port.heard[2]
     port.server.receive(ms.Closed(1), port.now)
     port.join(3, "a", RUN)
     assert 3 not in port.hung
+
+
+@pytest.mark.parametrize("run", [RUN, b"s" * 16], ids=["a node's", "the server's"])
+def test_nobody_gets_in_under_the_run_of_another_process(run: bytes) -> None:
+    port = Port()
+    port.open(1)
+    port.say(1, internal.Join(1, row("mm1", RUN, "message_manager")))
+    port.open(2, ticket="a")
+    port.say(2, internal.Join(1, row("a", run)), internal.Home(True, 1000))
+    port.join(3, "b", OTHER)
+    assert "a names the run of another process as its own" in port.refusal(2).reason
+    assert list(port.hung) == [2]
+
+
+def test_numbers_that_cannot_be_are_counted_for_others_as_far_as_can_be_told() -> None:
+    port = Port()
+    port.join(1, "a", RUN)
+    port.say(1, internal.Home(True))
+    for number in range(2, 8):
+        port.join(number, f"liar {number}", bytes([number]) * 16)
+    for number in range(2, 8):
+        for first in (5, internal.NUMBER_MAX):
+            port.server.receive(ms.Said(number, internal.Home(True, first)), port.now)
+    port.pass_time(1.0)
+    (told,) = [frame for frame in port.heard[1] if isinstance(frame, internal.Passed) and frame.missed]
+    assert internal.decode_server(internal.encode(told)[internal.LENGTH_BYTES :]) == told
+
+
+@pytest.mark.parametrize("time", [1e300, -1.0, float("nan"), float("inf")])
+def test_a_time_that_no_calendar_knows_is_a_violation(time: float) -> None:
+    data = internal.encode(internal.Report(1, Event(kind="disk_low", node="n", time=time)))
+    with pytest.raises(PeerViolation, match="cannot be read"):
+        internal.decode_heard(data[internal.LENGTH_BYTES :])
 
 
 def test_what_is_said_to_nobody_is_dropped() -> None:

@@ -103,6 +103,11 @@ class Knocking:
         """Whether frames can be sealed."""
         return self._sealer is not None
 
+    @property
+    def is_by_ticket(self) -> bool:
+        """Whether the other side is a program, which has a ticket and not the cluster's key."""
+        return bool(self._admission.ticket)
+
     def knock(self) -> bytes:
         """The first frame, with its length."""
         ticket = b"" if self._is_server else self._admission.ticket

@@ -33,7 +33,7 @@ from alphorn.message_server.presence import Presence
 from alphorn.message_server.roster import Process, Roster, taken
 from alphorn.message_server.settings import Settings
 from alphorn.model import internal
-from alphorn.model.errors import Blocked, Error, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, Blocked, Error, PeerViolation, Unavailable
 from alphorn.model.process_conversation import COMMAND
 
 Handler = Callable[[Process, Any, float], None]
@@ -215,6 +215,7 @@ class MessageServer:
                 reason = f"version {frame.version} of internal connections is not spoken here"
                 raise PeerViolation(f"{reason}; version {internal.VERSION} is")
             self._roster.check_name(row, ticket)
+            self._check_run(row)
             self._make_way(row, now)
         except Error as error:
             self._refuse(connection, error)
@@ -233,6 +234,13 @@ class MessageServer:
         self._say(Tell(connection, internal.Joined(me.name, me.run, self._exchange.ring.lanes())))
         self._presence.welcome(process, is_known=is_known, now=now)
         self._say(Log("info", "process_joined", f"name={row.name} kind={row.kind} pid={row.pid}"))
+
+    def _check_run(self, row: internal.Row) -> None:
+        """Everybody knows the runs of the others: who names one of them would be taken for that one."""
+        known = self._roster.of_run(row.run)
+        is_of_server = row.run in (self._settings.run, self._meeting.peer_run)
+        if is_of_server or (known is not None and known.row.name != row.name):
+            raise AccessDenied(f"{row.name} names the run of another process as its own; begin with a new run")
 
     def _make_way(self, row: internal.Row, now: float) -> None:
         """The name is this run's, unless another one has it that is there."""
@@ -254,9 +262,8 @@ class MessageServer:
 
     def _on_clogged(self, connection: int, now: float) -> None:
         process = self._roster.of_connection(connection)
-        reason = "it does not read what it is sent; it may join again when it does"
-        self._refuse(connection, Blocked(reason))
-        if process is not None:
+        if process is not None:  # and has not heard so already in this turn
+            self._refuse(connection, Blocked("it does not read what it is sent; it may join again when it does"))
             self._presence.lose(process, now)
 
     # --- what processes say ---

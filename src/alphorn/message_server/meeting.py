@@ -42,6 +42,7 @@ class Meeting:
         self._say = say
         self._is_linked = False
         self.has_met = False  # on this link: it has said who it is
+        self.peer_run = b""  # that was met last
         self._is_synchronised = False  # on this link: it has said all
         self._heard_at = self._said_at = now
         self._serves_at = now + settings.timing.alone_s if settings.peer else now
@@ -130,7 +131,7 @@ class Meeting:
         if frame.server != self._settings.peer or frame.version != internal.VERSION:
             self._end(f"{frame.server} of version {frame.version} is not the message server that is expected", now)
             return
-        self.has_met = True
+        self.has_met, self.peer_run = True, frame.run
         self._tell_rows(internal.Here, [process.row for process in self._roster.here])
         away = [process.row for process in self._roster if not process.is_reachable]
         self._tell_rows(lambda rows: internal.Away(rows, False), away)
@@ -160,6 +161,8 @@ class Meeting:
                 if holder is not None and not self._yields(holder, row, now):
                     continue
                 process = self._roster.add(row)
+            elif process.row.name != row.name:
+                continue  # one of them was not let in by whoever knows both
             if process.connection is None:  # of who is here itself the other server may say what was before
                 process.row = row
                 if not process.is_at_peer:

@@ -16,6 +16,7 @@ from alphorn.model.errors import Misuse
 KIND_CHARACTERS_MAX = 64
 DETAILS_MAX = 16
 TEXT_CHARACTERS_MAX = 1024
+TIME_MAX = 1e11  # that every calendar knows
 MISSED = "missed"  # what a subscriber is told in place of events that nobody has kept for it
 EVERYTHING = "*"  # subscribes to every kind
 
@@ -29,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
     node: Text  # whom it happened to, or who noticed it first where it happened to none
     channel: Text = ""  # whose log it is in; empty where it is in none
     epoch: int = 0  # of the channel
-    time: float = 0.0  # Unix time at who noticed it first; for people
+    time: Annotated[float, Meta(ge=0, le=TIME_MAX)] = 0.0  # Unix time at who noticed it first; for people
     number: int = 0  # of the channel's log, or counted by the node where there is no channel
     run: Annotated[bytes, Meta(max_length=32)] = b""  # of the node; empty for what is in a log
     details: Annotated[dict[Text, int | float | Text], Meta(max_length=DETAILS_MAX)] = {}

@@ -26,6 +26,7 @@ RUN_BYTES = 16
 MESSAGE_BYTES_MAX = (1 << 20) + 6  # of a body of 1 MiB, packed
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (64 << 10)
 NAME_CHARACTERS_MAX = 200
+NUMBER_MAX = (1 << 62) - 1
 KINDS_MAX = 100  # of events that one process wants
 LANES_MAX = 5_000  # in one frame: that many are remembered
 ROWS_MAX = 50  # in one frame: with all their kinds of events they fit
@@ -36,7 +37,7 @@ PROGRAM = "program"  # the kind of a work process that is no node of the cluster
 
 Name = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 Run = Annotated[bytes, Meta(min_length=RUN_BYTES, max_length=RUN_BYTES)]
-Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 ClaimKey = Annotated[bytes, Meta(max_length=64)]
 EventKind = Annotated[str, Meta(max_length=64)]
 EventKinds = Annotated[list[EventKind], Meta(max_length=KINDS_MAX)]

@@ -17,6 +17,7 @@ from alphorn.io.cluster_file import ClusterFile
 from alphorn.io.driver import Driver
 from alphorn.io.internal_stream import TAG_BYTES, Knocking, pass_of_node, pass_of_program
 from alphorn.io.sealing import load_cluster_key
+from alphorn.io.strangers import Strangers
 from alphorn.io.streams import FrameStream, read_buffer
 from alphorn.io.tasks import Tasks
 from alphorn.message_server.core import MessageServer
@@ -38,12 +39,13 @@ from alphorn.message_server.machine import (
 )
 from alphorn.message_server.settings import Settings
 from alphorn.model import internal
-from alphorn.model.errors import Error, PeerViolation, Unavailable
+from alphorn.model.errors import AccessDenied, Error, Misuse, PeerViolation, Unavailable
 
 RECONNECT_S = 0.2
 BUFFERED_BYTES_MAX = 4 << 20
 UNREAD_BYTES_MAX = 16 << 20  # written to a connection and not taken: what can be said again is dropped above that,
 CLOGGED_BYTES = 32 << 20  # and a process that lets this pile up does not read
+KNOCK_S = 5.0  # so long a connection to a sealed port may say nothing
 CLOSE_S = 5.0  # so long the last words to a process have to leave
 
 FOR_MANY = (internal.RelayAll, internal.Notify, internal.Arrived, internal.Departed)
@@ -66,9 +68,10 @@ class MessageServerNode:
         self._seals: dict[int, Knocking] = {}
         self._peer_stream: FrameStream | None = None
         self._peer_seal: Knocking | None = None
-        self._dirty: set[FrameStream] = set()
+        self._dirty: dict[FrameStream, int] = {}  # bytes for each in this turn
         self._encoded: dict[int, tuple[object, bytes]] = {}  # frames of this turn that are for many, by id
         self._next_connection = 0
+        self._strangers = Strangers(KNOCK_S, lambda number, stream: stream.abort("it did not knock in time"))
         self._shared = read_buffer()
         self._tasks = Tasks()
 
@@ -139,16 +142,20 @@ class MessageServerNode:
             self._driver.receive(Opened(number))
         else:
             self._seals[number] = Knocking(pass_of_node(self._cluster_key), is_server=True)
+            self._strangers.add(number, stream)
 
     def _on_frames(self, number: int, stream: FrameStream, frames: list[memoryview]) -> None:
         try:
             opened = self._opened(number, stream, frames)
             heard = [internal.decode_heard(frame) for frame in opened]
+            first = heard[0] if heard else None
+            if isinstance(first, internal.Meet):
+                self._check_peer(number, first)
         except Error as error:
             _log.warning("event=stranger_dismissed node=%s peer=%s reason=%s", self.table.name, stream.peer, error)
             self._dismiss(number, stream, error)
             return
-        if heard and isinstance(heard[0], internal.Meet):
+        if isinstance(first, internal.Meet):
             self._become_peer(number, stream)
         if stream is self._peer_stream:
             self._driver.receive_all(PeerSaid(frame) for frame in heard if isinstance(frame, internal.AnyPeerFrame))
@@ -171,6 +178,7 @@ class MessageServerNode:
             name = seal.hear(frames[0], lambda ticket: pass_of_program(key, ticket))
             stream.flush()
             frames = frames[1:]
+            self._strangers.forget(number)
             self._driver.receive(Opened(number, name))
         return [seal.open(frame) for frame in frames]
 
@@ -189,6 +197,7 @@ class MessageServerNode:
         asyncio.get_running_loop().call_later(CLOSE_S, stream.abort, reason)
 
     def _on_closed(self, number: int, stream: FrameStream) -> None:
+        self._strangers.forget(number)
         self._seals.pop(number, None)
         if stream is self._peer_stream:
             self._peer_stream = self._peer_seal = None
@@ -197,6 +206,14 @@ class MessageServerNode:
             self._driver.receive(Closed(number))
 
     # --- the other message server ---
+
+    def _check_peer(self, number: int, meet: internal.Meet) -> None:
+        """Raises an `Error` for who is not the other message server; a link that there is goes on."""
+        seal, me = self._seals.get(number), self.table.name
+        if seal is not None and seal.is_by_ticket:
+            raise AccessDenied(f"a ticket lets a program in, and {me} meets no message server by it; join as a program")
+        if self._peer is None or meet.server != self._peer.name:
+            raise Misuse(f"{meet.server!r} is not the other message server of {me}; see the cluster file")
 
     def _become_peer(self, number: int, stream: FrameStream) -> None:
         """The other message server has called; it is no work process on this connection."""
@@ -292,7 +309,7 @@ class MessageServerNode:
 
     def _is_unread(self, number: int, stream: FrameStream, frame: internal.ServerFrame) -> bool:
         """Whether a frame is dropped, because so much waits already. The sender of a message says it again."""
-        unsent = stream.unsent_bytes
+        unsent = stream.unsent_bytes + self._dirty.get(stream, 0)
         if unsent > CLOGGED_BYTES and not isinstance(frame, internal.Refused):
             self._driver.receive(Clogged(number))
             return True
@@ -308,7 +325,7 @@ class MessageServerNode:
 
     def _write(self, stream: FrameStream, seal: Knocking | None, data: bytes) -> None:
         stream.send(data if seal is None else seal.seal(data))
-        self._dirty.add(stream)
+        self._dirty[stream] = self._dirty.get(stream, 0) + len(data)
 
     def _end_turn(self) -> None:
         for stream in self._dirty:
