@@ -24,7 +24,8 @@ from alphorn.model.events import Event
 
 RECONNECT_S = (0.05, 1.0)  # first and longest wait before a connection is tried again
 BUFFERED_BYTES_MAX = 8 << 20
-LEAVE_S = 1.0  # so long closing waits for the last words to be written
+CONNECT_S = 2.0  # before a connection is given up that nobody answers
+LAST_WORDS_S = 1.0  # so long what was said may take to leave a connection that is over
 
 Given = machine.Given | machine.Told
 
@@ -173,7 +174,8 @@ class WorkProcessRunner:
             closed: asyncio.Future[str] = loop.create_future()
             self._closed[server] = closed
             try:
-                await loop.create_connection(partial(self._make, server, closed), host.strip("[]"), int(port))
+                async with asyncio.timeout(CONNECT_S):
+                    await loop.create_connection(partial(self._make, server, closed), host.strip("[]"), int(port))
             except OSError:
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
                 wait_s = min(2 * wait_s, longest_s)
@@ -265,6 +267,7 @@ class WorkProcessRunner:
                 stream = self._streams.pop(server, None)
                 if stream is not None:
                     stream.close(reason)
+                    asyncio.get_running_loop().call_later(LAST_WORDS_S, stream.abort, reason)
             case _:
                 raise AssertionError(f"the runner does not know the output {output!r}")
 

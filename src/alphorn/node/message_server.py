@@ -42,6 +42,7 @@ from alphorn.model import internal
 from alphorn.model.errors import AccessDenied, Error, Misuse, PeerViolation, Unavailable
 
 RECONNECT_S = 0.2
+CONNECT_S = 2.0  # before a call to the other message server is given up
 BUFFERED_BYTES_MAX = 4 << 20
 UNREAD_BYTES_MAX = 16 << 20  # written to a connection and not taken: what can be said again is dropped above that,
 CLOGGED_BYTES = 32 << 20  # and a process that lets this pile up does not read
@@ -234,7 +235,8 @@ class MessageServerNode:
         while True:
             closed: asyncio.Future[str] = loop.create_future()
             try:
-                await loop.create_connection(partial(self._call, closed), host, int(port))
+                async with asyncio.timeout(CONNECT_S):
+                    await loop.create_connection(partial(self._call, closed), host, int(port))
                 reason = await closed
                 _log.info("event=link_lost to=%s reason=%s", address, reason)
             except OSError:
