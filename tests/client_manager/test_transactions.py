@@ -171,6 +171,21 @@ def test_one_channel_gets_one_entry_with_everything(coordinating: Coordinating) 
     assert coordinating.steps == ["asked", "answered"]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_new_primary_is_asked_again_for_a_transaction_of_one_channel_as_long_as_its_client_is_there(
+    coordinating: Coordinating, *, is_there: bool
+) -> None:
+    """Who is gone asks elsewhere, and this Client Manager may be late by more than the log remembers."""
+    coordinating.commit(1)
+    assert kinds(coordinating.ordered()[1]) == [TransactionCommit, Published]
+    if not is_there:
+        coordinating.receive(Closed(coordinating.stream, "gone"))
+    coordinating.receive(Linked(1, "other", True))
+    coordinating.be_primary(1, "other", 2)
+    assert (1 in coordinating.ordered()) == is_there
+    assert len(coordinating.manager._transactions._open) == is_there
+
+
 @pytest.mark.requirement("TX-6", "TX-9", "TX-10", "TX-11", "CM-25")
 def test_several_channels_prepare_then_home_decides_then_all_finish_then_the_client_hears(
     coordinating: Coordinating,

@@ -273,7 +273,20 @@ class Transactions:
                 self._give_back(transaction, channel, is_counted=False)
             self._end(transaction)
 
-        self._desk.channels[channel].request(command, on_answer, size=_size_of(members), members=members)
+        def on_lost() -> None:
+            transaction.step = Step.OVER
+            del self._open[transaction]
+
+        # Who is gone has it done elsewhere, and may have ended since: no log knows it for ever.
+        connection = transaction.connection
+        self._desk.channels[channel].request(
+            command,
+            on_answer,
+            size=_size_of(members),
+            members=members,
+            lost=on_lost,
+            is_wanted=lambda: connection is not None and self._desk.is_there(connection),
+        )
 
     # --- several channels ---
 
