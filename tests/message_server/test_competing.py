@@ -1,6 +1,8 @@
 """What one process of the cluster is to do: one does it, and another one where that dies before it is done."""
 
+from alphorn.message_server.competing import Competing
 from alphorn.message_server.process_machine import Compete, Complete
+from alphorn.model.internal import Claim, ProcessFrame, Withdraw
 from tests.message_server.meshes import Mesh, Worker
 
 KEY = b"a function and an event"
@@ -114,3 +116,28 @@ def test_two_that_each_have_the_word_of_one_server_give_way_until_one_does_it() 
     mesh.mend()
     mesh.run(5.0)
     assert winners(a, b)
+
+
+def test_a_yes_that_comes_after_a_no_is_given_back() -> None:
+    said: list[tuple[str, ProcessFrame]] = []
+    joined, won = ["ms2"], list[bytes]()
+    competing = Competing(lambda: joined, lambda server, frame: said.append((server, frame)), won.append)
+    competing.compete(KEY)
+    joined.insert(0, "ms1")
+    competing.on_joined("ms1")
+    assert said == [("ms2", Claim(KEY)), ("ms1", Claim(KEY))]
+    competing.on_claimed("ms2", KEY, is_yours=False)
+    competing.on_claimed("ms1", KEY, is_yours=True)
+    assert said[2:] == [("ms1", Withdraw(KEY))]
+    assert not won
+
+
+def test_a_yes_to_who_does_it_already_is_kept() -> None:
+    said: list[tuple[str, ProcessFrame]] = []
+    competing = Competing(lambda: ["ms1"], lambda server, frame: said.append((server, frame)), lambda key: None)
+    competing.compete(KEY)
+    competing.on_claimed("ms1", KEY, is_yours=True)
+    competing.on_claimed("ms1", KEY, is_yours=True)
+    competing.complete(KEY)
+    competing.on_claimed("ms1", KEY, is_yours=True)
+    assert not [frame for _, frame in said if isinstance(frame, Withdraw)]

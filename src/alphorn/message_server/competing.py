@@ -70,6 +70,8 @@ class Competing:
         """A server has answered."""
         granted = self._asking.get(key)
         if granted is None:
+            if is_yours and key not in self._begun and key not in self._done:
+                self._say(server, Withdraw(key))  # another one has said no meanwhile
             return
         if is_yours:
             if server not in granted:
