@@ -13,6 +13,7 @@ from alphorn.model.commands import NOBODY, AnyCommand, decode_entry, key_of
 from alphorn.model.conversation import Administer, Done, Goodbye
 from alphorn.model.link import Answered
 from alphorn.model.messages import Flag
+from alphorn.model.moving_conversation import Drain
 from tests.client_manager.managing import Client, Managing
 
 CLIENT = b"c" * commands.CONNECTION_BYTES
@@ -178,3 +179,14 @@ def test_what_was_asked_by_one_who_is_gone_is_not_asked_of_the_next_primary_eith
     managing.link_down("mm1")
     managing.link_up("mm2", is_primary=True, epoch=2)
     assert purges(managing) == 1
+
+
+def test_nor_is_a_channel_drained_or_opened_once_more_for_one_who_is_gone() -> None:
+    managing = Managing(channels=2, channel_names=("main", "other"))
+    client = managing.connect()
+    client.say(Drain(70, "main", is_over=True))
+    client.close()
+    managing.link_down("mm1")
+    managing.link_up("mm2", is_primary=True, epoch=2)
+    moves = [command for entry in managing.entries for command in entry.commands if isinstance(command, commands.Move)]
+    assert len(moves) == 1

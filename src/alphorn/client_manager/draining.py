@@ -114,7 +114,8 @@ class Draining:
             self._ask_inventory(drain, self._bring_back if frame.is_over else self._begin_round)
 
         answered = self._desk.answer_to(connection, frame.request, on_done)
-        self._desk.channels[channel].request(commands.Move(0, stage, channel), answered, whose=connection.id)
+        command, is_wanted = commands.Move(0, stage, channel), partial(self._desk.is_there, connection)
+        self._desk.channels[channel].request(command, answered, whose=connection.id, is_wanted=is_wanted)
 
     def on_moved(self, channel: int, command: commands.Move) -> None:
         """The log says that a channel is closed or open."""
