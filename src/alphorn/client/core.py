@@ -122,13 +122,13 @@ class Core:
 
     # The stream.
 
-    def on_connected(self, now: float) -> None:
+    def on_connected(self, now: float, now_ms: int = 0) -> None:
         """A stream to some Client Manager is there."""
         self.wants_reconnection = False
         self._requests.on_connected(now - self.silence.heard_at if self.connection else 0.0)
         self.silence.begin(now)
         self._resumptions += bool(self.connection)
-        self._output = [encode(msgspec.structs.replace(self._hello, resumption=self._resumptions))]
+        self._output = [encode(msgspec.structs.replace(self._hello, resumption=self._resumptions, now_ms=now_ms))]
 
     def on_disconnected(self, reason: str) -> None:
         """The stream is gone."""

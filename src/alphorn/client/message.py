@@ -191,7 +191,7 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
 
     @property
     def expiration(self) -> float | None:
-        """When it expires, in seconds since 1970; None for never."""
+        """When it expires, in seconds since 1970 by the cluster's time; None for never."""
         return self._expiration_ms / 1000 if self._expiration_ms else None
 
     @property

@@ -262,6 +262,7 @@ class Connection:
         "_members",
         "asked",
         "asked_bytes",
+        "calendar_ms",
         "client_id",
         "consumers",
         "id",
@@ -281,9 +282,17 @@ class Connection:
     )
 
     def __init__(
-        self, *, stream: int, identity: bytes, client_id: str, resumption: int = 0, is_resumed: bool = False
+        self,
+        *,
+        stream: int,
+        identity: bytes,
+        client_id: str,
+        resumption: int = 0,
+        is_resumed: bool = False,
+        calendar_ms: int | None = None,
     ) -> None:
         self.stream = stream
+        self.calendar_ms = calendar_ms  # how far its clock is from the time of turns; None: it did not say
         self.resumption = resumption  # how often its client has come back
         self.is_resumed = is_resumed  # it was there before: what the logs know of it is not known here
         self.id = identity

@@ -418,7 +418,8 @@ class ClientManager:
         connections = list(self._desk.by_connection)
         clients = [(known.id, known.client_id) for known in self._desk.connections.values() if known.client_id]
         origin = self._origins[channel]
-        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections, clients)
+        time_ms = self._desk.dating.time_ms(channel, self._desk.now)
+        me = link.Introduce(settings.name, origin, settings.pid, settings.address, connections, clients, time_ms)
         self._desk.ask(channel, name, me)
 
     def _on_told(self, item: Told) -> None:
@@ -438,6 +439,8 @@ class ClientManager:
             self._consuming.on_deliver(item.channel, frame)
         elif isinstance(frame, link.Answered):
             channel.answered(frame)
+        elif isinstance(frame, link.Time):
+            self._desk.dating.learn(item.channel, frame.time_ms, self._desk.now)
         elif isinstance(frame, link.Full):
             self._flow.on_full(item.channel, frame)
         elif isinstance(frame, link.Detached):
@@ -478,6 +481,7 @@ class ClientManager:
         self._news.on_primary(number)
         self._desk.log("info", "primary", f"channel={number} name={name}")
         self._greet(number)
+        self._desk.dating.meet(number, frame.time_ms, self._desk.now)
 
     def _greet(self, number: int) -> None:
         """Tells the primary all that it must know of this Client Manager."""

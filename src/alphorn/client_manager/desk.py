@@ -7,6 +7,7 @@ import msgspec
 from alphorn.client_manager.auditing import Auditing
 from alphorn.client_manager.channel import ENTRY_WORK, UNDER_WAY_MAX, Channel
 from alphorn.client_manager.connection import Connection, Consumer
+from alphorn.client_manager.dating import Dating, shifted
 from alphorn.client_manager.directory import Directory
 from alphorn.client_manager.loose import Loose
 from alphorn.client_manager.machine import Ask, Log, Output, Reply
@@ -15,9 +16,10 @@ from alphorn.model.errors import Error, Misuse
 from alphorn.model.frame_kinds import CONSUMERS_MAX, Asked, ServerFrame
 from alphorn.model.ids import IdSource
 from alphorn.model.link import Answered
-from alphorn.model.messages import BATCH_BYTES_MAX
+from alphorn.model.messages import BATCH_BYTES_MAX, Flag
 
 LATER_S = 0.05
+_DATED = Flag.EXPIRATION | Flag.DELAY
 _ANSWERS = frozenset((Done, Failed, Resolved, StatusAnswer))
 
 
@@ -75,6 +77,7 @@ class Desk:
         "channels",
         "connections",
         "consumers",
+        "dating",
         "directory",
         "ids",
         "loose",
@@ -106,10 +109,16 @@ class Desk:
         self.consumers: dict[bytes, Consumer] = {}  # by key
         self.busy: dict[Connection, None] = {}  # those that have asked for so much that they are not heard for now
         self.loose = Loose()
+        self.dating = Dating()
         self.outbox: list[Output] = []
         self.now = 0.0  # of this turn
         self.reach: Callable[[str], None] = lambda step: None  # hears of every step, for tests
         self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def dated(self, connection: Connection, channel: int, flags: int, blob: bytes | memoryview) -> memoryview:
+        """A client's batch with times by the channel's log; it outlives the frame."""
+        shift_ms = self.dating.shift_ms(channel, connection.calendar_ms) if flags & _DATED else 0
+        return memoryview(shifted(blob, shift_ms) if shift_ms else bytes(blob))
 
     def later(self, then: Callable[[], None]) -> None:
         """Does something in a little while."""

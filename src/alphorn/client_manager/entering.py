@@ -8,6 +8,7 @@ and whoever has that connection hears nothing of it.
 from collections.abc import Callable
 
 from alphorn.client_manager.connection import Connection
+from alphorn.client_manager.dating import offset_of
 from alphorn.client_manager.desk import Desk
 from alphorn.client_manager.identity import Identity
 from alphorn.model import commands, link
@@ -22,7 +23,7 @@ CLIENT_CHARACTERS_MAX = 255
 class Entering:
     """Streams whose clients are not welcome yet."""
 
-    __slots__ = ("_claiming", "_desk", "_early", "_hang_up", "_waiting", "identity")
+    __slots__ = ("_calendars", "_claiming", "_desk", "_early", "_hang_up", "_waiting", "identity")
 
     def __init__(self, desk: Desk, hang_up: Callable[[int, str], None], draft: bytes) -> None:
         self._desk = desk
@@ -30,6 +31,7 @@ class Entering:
         self.identity = Identity(desk, draft, self._welcome_early)
         self._waiting: set[int] = set()  # streams that have not said hello
         self._early: dict[int, Hello] = {}  # streams that have, before anybody could be welcome
+        self._calendars: dict[int, int] = {}  # of those that have: how far their clocks are from the time of turns
         self._claiming: set[int] = set()  # streams that have, and wait for their client id
 
     def on_opened(self, stream: int) -> None:
@@ -40,6 +42,7 @@ class Entering:
         """A stream is gone, whether its client had entered or not."""
         self._waiting.discard(stream)
         self._early.pop(stream, None)
+        self._calendars.pop(stream, None)
         self._claiming.discard(stream)
 
     def on_said(self, stream: int, frame: AnyClientFrame) -> None:
@@ -59,6 +62,8 @@ class Entering:
         if len(frame.client_id) > CLIENT_CHARACTERS_MAX:
             raise PeerViolation(f"a client id has at most {CLIENT_CHARACTERS_MAX} characters")
         self._waiting.discard(stream)
+        if frame.now_ms:
+            self._calendars[stream] = offset_of(frame.now_ms, self._desk.now)
         if self.identity.is_known:
             self._let_in(stream, frame)
         else:
@@ -127,6 +132,7 @@ class Entering:
             client_id=hello.client_id,
             resumption=hello.resumption,
             is_resumed=bool(hello.connection),
+            calendar_ms=self._calendars.pop(stream, None),
         )
         desk.connections[stream] = desk.by_connection[identity] = connection
         for number in range(len(desk.channels)):

@@ -76,7 +76,7 @@ class LogClients:
             frame.count,
             frame.flags,
             frame.timestamp,
-            memoryview(bytes(frame.blob)),
+            self._desk.dated(connection, channel, frame.flags, frame.blob),
             writer=frame.writer,
             batch=frame.batch,
             partition=frame.partition,

@@ -194,17 +194,17 @@ class Publishing:
         producer.is_postponed = False
         return True
 
-    @staticmethod
-    def command_of(connection: Connection, frame: Publish) -> commands.Publish:
+    def command_of(self, connection: Connection, frame: Publish) -> commands.Publish:
         """The batch as it stands in the log; it outlives the frame."""
+        channel, number = parts_of(frame.place)
         return commands.Publish(
-            parts_of(frame.place)[1],
+            number,
             commands.key_of(connection.id, frame.producer),
             frame.counter,
             frame.count,
             frame.flags,
             frame.timestamp,
-            memoryview(bytes(frame.blob)),
+            self._desk.dated(connection, channel, frame.flags, frame.blob),
             frame.after,
         )
 

@@ -117,7 +117,7 @@ class MessageManager:
             case LinkOpened():
                 self._links[item.link] = None
                 self._untold.on_opened(item.link)
-                self._tell_role(item.link)
+                self._tell_role(item.link, now)
                 self.flow.on_link(item.link)
             case Measured():
                 self.flow.measure(item.space, self._links)
@@ -129,7 +129,7 @@ class MessageManager:
                 self._on_promoted(item, now)
             case Demoted():
                 self._speaking.news.on_primary(item.epoch, item.primary, is_self=False)
-                self._on_demoted(item.epoch)
+                self._on_demoted(item.epoch, now)
             case Following():
                 self._speaking.news.on_following(now, is_synchronised=item.is_synchronised)
             case WitnessesChanged():
@@ -251,7 +251,7 @@ class MessageManager:
 
     def _on_promoted(self, item: Promoted, now: float) -> None:
         self._epoch, self._origin = item.epoch, item.origin
-        self.clock.follow(self.engine.now_ms, now)
+        self.clock.follow(self.engine.now_ms, now, is_alone=not item.client_managers)
         self._orders.forget_all()
         self._link_of.clear()
         self._untold.forget_all()
@@ -270,10 +270,10 @@ class MessageManager:
         self._travelling.on_promoted(self.engine, item.client_managers)
         for number in self._links:
             self._links[number] = None  # they introduce themselves again
-            self._tell_role(number)
+            self._tell_role(number, now)
         self._log("info", "promoted", f"epoch={item.epoch}")
 
-    def _on_demoted(self, epoch: int) -> None:
+    def _on_demoted(self, epoch: int, now: float) -> None:
         self._epoch = epoch
         if self._dispatcher is None:
             return
@@ -282,7 +282,7 @@ class MessageManager:
         self._travelling.on_demoted()
         self._orders.forget_all()
         for number in self._links:
-            self._tell_role(number)
+            self._tell_role(number, now)
         self._log("info", "demoted", f"epoch={epoch}")
 
     def _entry(self, sequence: int) -> Entry | None:
@@ -381,17 +381,18 @@ class MessageManager:
         for connection, client in frame.clients:
             self._presence.name(connection, client)
         self._presence.give_up(frame.origin)
+        if frame.time_ms and self.clock.hear(frame.time_ms, now):
+            for linked in self._links:
+                self._tell(linked, link.Time(self.clock.time_ms(now)))
         self._travelling.on_introduced(self.engine, frame.origin)
 
-    def _on_settled(
-        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Settled, now: float
-    ) -> None:
+    def _on_settled(self, dispatcher: Dispatcher, number: int, mine: int, frame: link.Settled, now: float) -> None:
         """Whoever did not attach now is gone, also where the word of it was lost with an earlier link."""
-        here, attached = dispatcher.consumers_at(client_manager), self._attached.pop(number, set())
+        here, attached = dispatcher.consumers_at(mine), self._attached.pop(number, set())
         self._lose(dispatcher, [key for key in here if key not in attached], now)
         for destination, subscription, positions in frame.loose:
             dispatcher.doubt(destination, subscription, positions)
-        dispatcher.introduce(client_manager)
+        dispatcher.introduce(mine)
 
     def _on_client_manager_left(self, origin: bytes) -> None:
         self._awaited.leave(origin)
@@ -400,13 +401,11 @@ class MessageManager:
             self._dispatcher.leave(self._numbers[origin])
             self._travelling.on_left(self.engine, self._dispatcher, origin)
 
-    def _attach(
-        self, dispatcher: Dispatcher, number: int, client_manager: int, frame: link.Attach
-    ) -> list[frame_kinds.Told]:
+    def _attach(self, dispatcher: Dispatcher, number: int, mine: int, frame: link.Attach) -> list[frame_kinds.Told]:
         connection = connection_of(frame.consumer)
         if not self._presence.is_current(connection, frame.resumption):
             raise Misuse("this connection goes on through another Client Manager")
-        attach(dispatcher, client_manager, frame)
+        attach(dispatcher, mine, frame)
         self._presence.enter(connection, number)
         self._absent.back(connection)
         self._absent.consumer_back(frame.consumer)
@@ -484,8 +483,9 @@ class MessageManager:
             if self._numbers[origin] == client_manager:
                 self._tell(number, frame)
 
-    def _tell_role(self, number: int) -> None:
-        self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary))
+    def _tell_role(self, number: int, now: float) -> None:
+        time_ms = self.clock.time_ms(now) if self.is_primary else 0
+        self._tell(number, link.Role(self._about.name, self._epoch, self.is_primary, time_ms))
 
     def _log(self, level: str, event: str, details: str) -> None:
         self._outbox.append(Log(level, event, f"node={self._about.name} {details}"))

@@ -41,6 +41,7 @@ class Hello(ClientFrame, frozen=True, array_like=True, gc=False, tag=1):
     connection: bytes = b""
     resumption: int = 0  # how often this connection has gone on, this time included
     secret: bytes = b""  # of the connection, as its welcome said it
+    now_ms: int = 0  # what its clock shows, by which it dates messages; 0: the cluster's time
 
 
 class Resolve(ClientFrame, frozen=True, array_like=True, gc=False, tag=2):
@@ -453,8 +454,7 @@ class Vanished(ServerFrame, frozen=True, array_like=True, gc=False, tag=112):
 class Postponed(ServerFrame, frozen=True, array_like=True, gc=False, tag=130):
     """A producer's messages from this counter on were not taken now. They are sent again, beginning with this one.
 
-    Whatever the producer sent after them is left unheard until then. Where the counter is not the first of a batch, the
-    messages of the batch before it are committed.
+    Whatever the producer sent after them is left unheard until then. What is before them in their batch is committed.
     """
 
     producer: int

@@ -34,6 +34,7 @@ class Introduce(Asked, frozen=True, array_like=True, gc=False, tag=1):
     address: str  # where clients reach it
     connections: list[bytes]
     clients: list[tuple[bytes, str]] = []  # those of them that have a client id, with that
+    time_ms: int = 0  # the cluster's time as it knew that before this one was primary; 0 where it did not
 
 
 class ConnectionOpened(Asked, frozen=True, array_like=True, gc=False, tag=2):
@@ -276,6 +277,13 @@ class Role(Told, frozen=True, array_like=True, gc=False, tag=101):
     name: str
     epoch: int
     is_primary: bool
+    time_ms: int = 0  # of the log, where it is primary: for whoever knows no time of the cluster yet
+
+
+class Time(Told, frozen=True, array_like=True, gc=False, tag=133):
+    """The time of the log is this now, whatever was said before: the primary has heard better, or knows better."""
+
+    time_ms: int
 
 
 class Deliver(Told, frozen=True, array_like=True, gc=False, tag=102):
@@ -404,6 +412,7 @@ class Stored(Told, frozen=True, array_like=True, gc=False, tag=131):
 
 AnyTold = (
     Role
+    | Time
     | Deliver
     | Answered
     | Detached

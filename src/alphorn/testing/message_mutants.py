@@ -204,7 +204,10 @@ def _recovering_overtakes() -> list[Patch]:
 
 
 def _time_not_followed() -> list[Patch]:
-    return [(Clock, "follow", lambda self, said_ms, now: None)]
+    return [
+        (Clock, "follow", lambda self, said_ms, now, *, is_alone: None),
+        (Clock, "hear", lambda self, told_ms, now: False),
+    ]
 
 
 def _waiting_not_told() -> list[Patch]:

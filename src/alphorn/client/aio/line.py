@@ -262,7 +262,7 @@ class AsyncLine:
             async with asyncio.timeout(timeout):
                 _, stream = await self._loop.create_connection(make, *address, ssl=self._context)
                 self._stream, self._is_full = stream, False
-                self.core.on_connected(time.monotonic())
+                self.core.on_connected(time.monotonic(), time.time_ns() // 1_000_000)
                 self._flush()
                 await self.wait_for(
                     lambda: lost.done() or self.core.state is not State.CONNECTING or not stream.is_open, None

@@ -324,7 +324,7 @@ class Line:
         told_at = 0.0
         welcome_by = self._welcome_by
         with self.lock:
-            self.core.on_connected(time.monotonic())
+            self.core.on_connected(time.monotonic(), time.time_ns() // 1_000_000)
             self._unsent = []
             # What a tunnel seals must not be written by one thread while another reads.
             self._stream = None if self._path else stream
