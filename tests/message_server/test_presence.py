@@ -69,6 +69,39 @@ def test_who_is_away_for_a_moment_is_not_called_down() -> None:
     assert told(listener, "a") == ["node_up"]
 
 
+def test_who_was_called_down_and_is_not_is_called_up_and_may_be_called_down_again() -> None:
+    mesh = Mesh()
+    (listener,) = mesh.join("listener", wants=("node_up", "node_down"))
+    (a,) = mesh.join("a")
+    for _ in range(2):
+        for name in ("ms2", "listener", "a"):
+            mesh.cut_off("ms1", name)
+        mesh.run(10.0)
+        mesh.mend()
+        mesh.run(3.0)
+        assert told(listener, "a")[-2:] == ["node_down", "node_up"]
+    mesh.kill("ms1")  # the other one has never called it down
+    mesh.run(3.0)
+    mesh.end(a)
+    mesh.run(5.0)
+    assert told(listener, "a") == ["node_up", "node_down", "node_up", "node_down", "node_up", "node_down"]
+
+
+def test_who_is_reached_by_the_other_server_alone_is_called_up_when_the_servers_meet() -> None:
+    mesh = Mesh()
+    (listener,) = mesh.join("listener", wants=("node_up", "node_down"))
+    (a,) = mesh.join("a")
+    mesh.cut_off("ms1", "ms2")
+    mesh.cut_off("ms1", "a")
+    mesh.run(10.0)
+    mesh.cut.discard(frozenset(mesh.names))
+    mesh.run(3.0)
+    assert told(listener, "a") == ["node_up", "node_down", "node_up"]
+    mesh.end(a)
+    mesh.run(5.0)
+    assert told(listener, "a") == ["node_up", "node_down", "node_up", "node_down"]
+
+
 def test_who_leaves_is_down_at_once() -> None:
     mesh = Mesh()
     (listener,) = mesh.join("listener", wants=("*",))

@@ -228,7 +228,7 @@ class MessageServer:
         elif process.connection is not None:  # an older connection is over, and nothing it said counts any more
             self._say(Hang(process.connection, "its process has come on another connection"))
             self._presence.unplug(process)
-        process.row = row
+        self._presence.recognise(process, row)
         self._roster.connect(process, connection, now)
         me = self._settings
         self._say(Tell(connection, internal.Joined(me.name, me.run, self._exchange.ring.lanes())))

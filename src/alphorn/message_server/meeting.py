@@ -8,6 +8,8 @@ other one does, or has been alone for a while.
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from alphorn.message_server.claims import Claims
 from alphorn.message_server.exchange import Exchange
 from alphorn.message_server.machine import Log, Output, Part, TellPeer
@@ -164,9 +166,9 @@ class Meeting:
             elif process.row.name != row.name:
                 continue  # one of them was not let in by whoever knows both
             if process.connection is None:  # of who is here itself the other server may say what was before
-                process.row = row
-                if not process.is_at_peer:
-                    self._presence.arrive(process)
+                self._presence.recover(process, row, now)
+            else:
+                process.row = replace(process.row, turn=max(row.turn, process.row.turn))
             process.is_at_peer = True
 
     def _yields(self, holder: Process, row: internal.Row, now: float) -> bool:
@@ -187,6 +189,7 @@ class Meeting:
                     self._presence.depart(self._roster.add(row), now)
                 continue
             process.is_at_peer = False
+            process.row = replace(process.row, turn=max(row.turn, process.row.turn))
             if frame.have_ended and process.connection is None:
                 self._presence.end_quietly(process, now)
             else:

@@ -6,6 +6,8 @@ is down. It has ended when it says so, when another run takes its name, or when 
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from alphorn.message_server.claims import Claims
 from alphorn.message_server.exchange import Exchange
 from alphorn.message_server.machine import Hang, Output, Tell
@@ -51,6 +53,21 @@ class Presence:
         self.arrive(process)
         if was_down or (not is_known and process.row.turn == 1):
             self._happen("node_up", process, {"kind": process.row.kind}, now)
+
+    def recognise(self, process: Process, row: internal.Row) -> None:
+        """It is there, and may not know that it was called down. What is told of it from now on has other names."""
+        turn = min(max(row.turn, process.row.turn + process.is_down), internal.TURN_MAX)
+        process.row = replace(row, turn=turn)
+
+    def recover(self, process: Process, row: internal.Row, now: float) -> None:
+        """The other server has a connection to it, and has not called it down as this one may have."""
+        was_down = process.is_down
+        self.recognise(process, row)
+        if not process.is_at_peer:
+            self.arrive(process)
+        if was_down:
+            self.tell_peer(internal.Away([process.row], False))  # the other one is to know its turn
+            self._happen("node_up", process, {"kind": row.kind}, now)
 
     def arrive(self, process: Process) -> None:
         """It is reached from here, or on another way than before: what was on its way to it may be lost."""

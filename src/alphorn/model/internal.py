@@ -27,6 +27,7 @@ MESSAGE_BYTES_MAX = (1 << 20) + 6  # of a body of 1 MiB, packed
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (64 << 10)
 NAME_CHARACTERS_MAX = 200
 NUMBER_MAX = (1 << 62) - 1
+TURN_MAX = 1 << 32
 KINDS_MAX = 100  # of events that one process wants
 LANES_MAX = 5_000  # in one frame: that many are remembered
 ROWS_MAX = 50  # in one frame: with all their kinds of events they fit
@@ -65,7 +66,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pid: int = 0
     address: Name = ""
     wants: EventKinds = []  # kinds of events
-    turn: int = 1  # how often it has come, this time included, after it had lost every server
+    turn: Annotated[int, Meta(ge=1, le=TURN_MAX)] = 1  # how often it has come, this time included: after it had lost
+    # every server, or after one of them had called it down
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
