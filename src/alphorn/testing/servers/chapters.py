@@ -113,6 +113,9 @@ class Chapters:
     def _find_unsettled(self) -> str:
         cluster = self._cluster
         names = {server.name for server in cluster.servers}
+        for process in [*cluster.servers, *cluster.workers]:
+            if process.is_up and not process.is_running:
+                return f"{process.name} stands still"
         for server in cluster.servers:
             state = server.machine.describe()
             if cluster.plan.servers > 1 and not state["peer"]:

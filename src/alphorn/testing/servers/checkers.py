@@ -118,7 +118,7 @@ class NothingIsMissed:
                 continue
             if saying.at <= receiver.ended_at and saying.has_left:
                 possible += 1
-            if saying.is_lost or not saying.has_left:
+            if saying.is_lost or saying.is_left_behind or not saying.has_left:
                 continue
             is_between = oldest.get(saying.sender, saying.place) < saying.place < newest.get(saying.sender, 0)
             is_safe = saying.is_acknowledged and receiver.is_alive and receiver.joined_at < saying.at

@@ -36,6 +36,7 @@ class ServerRun:
         self.seen: dict[ProcessRun, float] = {}  # when it last had this run, by itself or by the other server
         self.lapsed: dict[ProcessRun, float] = {}  # when it last had lacked this run for long
         self.spoken: dict[ProcessRun, float] = {}  # when it last heard something for all from this run itself
+        self.is_synchronised = False
         self.said_all_at = NEVER  # when it last said to the other one that this was all
         self.finished: dict[bytes, float] = {}  # keys that it was told to be done → when first
         self.granted: dict[tuple[ProcessRun, bytes], float] = {}  # to whom it said yes → when last
@@ -53,7 +54,8 @@ class ProcessRun:
         self.began_at = now
         self.ended_at = self.leaves_at = NEVER
         self.joined_at = NEVER  # when a server first welcomed it
-        self.joined: dict[str, ServerRun] = {}  # as it sees it
+        self.has_joined: set[str] = set()  # as it sees it
+        self.joined: dict[str, ServerRun] = {}  # of these, as they were when they welcomed it
         self.alone: list[list[float]] = [[now, NEVER]]  # spans in which it had no server
         self.heard_at = now
         self.silent_s = 0.0  # the longest time in which it heard of no server
@@ -126,6 +128,7 @@ class Saying(Thing):
         self.place = place  # among what its sender said to the same
         self.timeout_s = timeout_s
         self.body = b""
+        self.is_left_behind = False  # its sender has gone on to a server that knows nothing of it
         self.frames = 0  # in which it was sent
         self.answered_at = NEVER
         self.error = ""
@@ -232,12 +235,22 @@ class Facts:
         for thing in self.things_in(frame):
             thing.hold(server, self.now)
             if speaker is not None:
+                self._leave_behind(server, speaker)
                 server.spoken[speaker] = self.now
         if isinstance(frame, internal.Finish):
             server.finished.setdefault(frame.key, self.now)
 
+    def _leave_behind(self, server: ServerRun, speaker: ProcessRun) -> None:
+        """Who speaks through a server that has started and reached no other one passes over what only others have."""
+        if server.began_at == 0.0 or server.is_synchronised:
+            return
+        for saying in self.sayings:
+            if saying.sender is speaker and saying.is_acknowledged and server not in saying.holders:
+                saying.is_left_behind |= saying.at < server.began_at
+
     def server_synchronised(self, server: ServerRun, other: ServerRun) -> None:
         """A message server was told by the other one, of which it knows who it is, that this was all."""
+        server.is_synchronised = True
         for callback in self.watch.synchronised:
             callback(server, other)
         for competition in self.competitions.values():
@@ -310,14 +323,18 @@ class Facts:
     def process_joined(self, process: ProcessRun, server: str) -> None:
         """A server has welcomed it, as it has heard."""
         process.joined_at = min(process.joined_at, self.now)
+        process.has_joined.add(server)
         if server in self.servers:
             process.joined[server] = self.servers[server]
         process.alone[-1][1] = min(process.alone[-1][1], self.now)
 
     def process_left(self, process: ProcessRun, server: str) -> None:
         """It has lost a server, as it has noticed."""
-        if process.joined.pop(server, None) is not None and not process.joined:
-            process.alone.append([self.now, NEVER])
+        process.joined.pop(server, None)
+        if server in process.has_joined:
+            process.has_joined.remove(server)
+            if not process.has_joined:
+                process.alone.append([self.now, NEVER])
 
     def process_heard(self, process: ProcessRun) -> None:
         """It has heard of a server."""
@@ -327,7 +344,7 @@ class Facts:
     def process_sent(self, process: ProcessRun, frame: msgspec.Struct) -> None:
         """It says this to a server."""
         if isinstance(frame, internal.Home) and frame.is_here:
-            process.doubtful += process.untaken
+            process.doubtful += process.untaken and process.untaken + sum(process.missed)
         for thing in self.things_in(frame):
             if isinstance(thing, Saying):
                 thing.frames += 1
