@@ -12,7 +12,7 @@ from alphorn.doors import native
 from alphorn.model.conversation import Goodbye, Hello, Welcome
 from alphorn.testing.clusters import Cluster
 from tests.semantics.raw_client import RawClient
-from tests.semantics.waiting import WAIT_S
+from tests.semantics.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.processes
 
@@ -96,6 +96,8 @@ def test_after_all_nodes_have_died_at_once_secrets_prove_what_they_proved_before
         again = welcome_of(second, connection=welcome.connection, resumption=1, secret=welcome.secret)
         assert (again.connection, again.secret) == (welcome.connection, welcome.secret)
         assert is_refused(first, welcome.connection, secrets.token_bytes(32))
-        logs = [path.read_text() for path in cluster.directory.glob("*/log.jsonl")]
-        assert any("resumption_refused" in text for text in logs)
+        logs = until(
+            lambda: [path.read_text() for path in cluster.directory.glob("*/log.jsonl")],
+            lambda texts: any("resumption_refused" in text for text in texts),
+        )
         assert not any(welcome.secret.hex() in text or repr(welcome.secret) in text for text in logs)
