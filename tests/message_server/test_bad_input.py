@@ -98,6 +98,10 @@ def test_who_says_nothing_is_refused_after_some_seconds() -> None:
             [internal.Home(True, 5), internal.Report(7, Event(kind="disk_low", node="n"))],
             "a left out what comes before number 7 of its lane",
         ),
+        (
+            [internal.Home(True), internal.Report(1, Event(kind="node_down", node="mm1"))],
+            "message servers see themselves who comes and goes; report no node_down",
+        ),
     ],
 )
 def test_a_process_that_breaks_the_rules_is_hung_up_and_nobody_else(

@@ -34,6 +34,7 @@ from alphorn.message_server.roster import Process, Roster, taken
 from alphorn.message_server.settings import Settings
 from alphorn.model import internal
 from alphorn.model.errors import AccessDenied, Blocked, Error, PeerViolation, Unavailable
+from alphorn.model.events import PRESENCE
 from alphorn.model.process_conversation import COMMAND
 
 Handler = Callable[[Process, Any, float], None]
@@ -287,6 +288,8 @@ class MessageServer:
         self._exchange.say_all(process, frame.number, frame.body, None, now)
 
     def _on_report(self, process: Process, frame: internal.Report, now: float) -> None:
+        if frame.event.kind in PRESENCE:  # told beforehand, it would keep what is true from being told
+            raise PeerViolation(f"message servers see themselves who comes and goes; report no {frame.event.kind}")
         self._exchange.say_all(process, frame.number, b"", frame.event, now)
 
     def _on_find(self, process: Process, frame: internal.Find, now: float) -> None:

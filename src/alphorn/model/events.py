@@ -17,6 +17,7 @@ KIND_CHARACTERS_MAX = 64
 DETAILS_MAX = 16
 TEXT_CHARACTERS_MAX = 1024
 TIME_MAX = 1e11  # that every calendar knows
+PRESENCE = ("node_up", "node_down", "node_suspected")  # which message servers tell, and nobody else
 MISSED = "missed"  # what a subscriber is told in place of events that nobody has kept for it
 EVERYTHING = "*"  # subscribes to every kind
 
