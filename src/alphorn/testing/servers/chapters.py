@@ -182,7 +182,7 @@ class Chapters:
         lacking = [thing for thing in self._find_said(run, start) if run not in thing.given]
         counts = run.missed[len(before) :]
         more = PRESENCE_KINDS if run.may_get("node_up") else 0  # what was told of this process itself
-        if len(counts) > 1 or not len(lacking) <= sum(counts) <= len(lacking) + more * bool(lacking):
+        if len(counts) > 1 or not len(lacking) <= sum(counts) <= len(lacking) + more:
             raise Violation(
                 "nothing is missed that is not counted",
                 f"{run} was away for {seconds:.0f} s, lacks {len(lacking)} and is told of {counts}",
