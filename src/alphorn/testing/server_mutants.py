@@ -8,12 +8,11 @@ from alphorn.message_server.core import MessageServer
 from alphorn.message_server.exchange import Exchange
 from alphorn.message_server.happenings import Happenings
 from alphorn.message_server.lanes import Listening, OwnLane
-from alphorn.message_server.machine import TellPeer
 from alphorn.message_server.outbox import Message
 from alphorn.message_server.ring import Cursor, Entry, Ring
 from alphorn.message_server.tells import Heard, Talk, Tells
 from alphorn.message_server.work_process import WorkProcess
-from alphorn.model.internal import Home, Lanes, Lost, ProcessFrame, Relay, Row, Say
+from alphorn.model.internal import Home, Lanes, ProcessFrame, Relay, Row, Say
 from alphorn.testing.mutation import Mutant, Patch
 
 
@@ -188,16 +187,6 @@ def _synchronised_too_soon() -> list[Patch]:
     return [(Exchange, "meet", meet)]
 
 
-def _lost_before_kept() -> list[Patch]:
-    original = Exchange.meet
-
-    def meet(self: Any, lanes: Lanes) -> None:
-        self._say(TellPeer(Lost(self.ring.lost(dict(lanes)))))
-        original(self, lanes)
-
-    return [(Exchange, "meet", meet)]
-
-
 def _earlier_link_answered() -> list[Patch]:
     def do_nothing(self: MessageServer) -> None:
         """What was to be said on a link that is over is said on the next one."""
@@ -249,7 +238,6 @@ SERVER_MUTANTS = tuple(
         ("done-forgotten", "Servers forget a function as soon as it has run.", _done_forgotten),
         ("missed-not-counted", "Who was away for too long is not told how much it missed.", _missed_not_counted),
         ("synchronised-too-soon", "A server is told that this was all before it has the ring.", _synchronised_too_soon),
-        ("lost-before-kept", "What is not kept of a lane is told before what is.", _lost_before_kept),
         ("earlier-link-answered", "What answers an earlier link is said on the next one.", _earlier_link_answered),
         ("name-shared", "A second run of a name is let in beside the first.", _name_shared),
         ("ring-without-end", "A ring keeps whatever comes within a minute.", _ring_without_end),
