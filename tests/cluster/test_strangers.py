@@ -40,7 +40,8 @@ def hear(stream: socket.socket) -> Iterator[internal.AnyServerFrame]:
 
 
 def joining(name: str) -> bytes:
-    return internal.encode(internal.Join(internal.VERSION, internal.Row(name, bytes(16), internal.PROGRAM)))
+    row = internal.Row(name, internal.run_of(b""), internal.PROGRAM)
+    return internal.encode(internal.Join(internal.VERSION, row))
 
 
 @pytest.mark.parametrize(

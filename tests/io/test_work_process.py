@@ -29,7 +29,9 @@ class Deaf:
         """Listens; a work process that calls it."""
         self._server = await asyncio.start_server(self._welcome, "127.0.0.1", 0, limit=1)
         port = self._server.sockets[0].getsockname()[1]
-        runner = WorkProcessRunner(ROW, [("ms1", f"127.0.0.1:{port}")], on_given=_ignore, on_joined=self._on_joined)
+        runner = WorkProcessRunner(
+            ROW, [("ms1", f"127.0.0.1:{port}")], secret=b"", on_given=_ignore, on_joined=self._on_joined
+        )
         await runner.start()
         return runner
 

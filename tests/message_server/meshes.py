@@ -22,11 +22,11 @@ NODES = {"mm1": "message_manager", "cm1": "client_manager"}
 class Worker:
     """A work process and what its program hears. It takes what it is given, unless told to wait."""
 
-    def __init__(self, mesh: "Mesh", name: str, label: str, kind: str, run: bytes, wants: tuple[str, ...]) -> None:
+    def __init__(self, mesh: "Mesh", name: str, label: str, kind: str, secret: bytes, wants: tuple[str, ...]) -> None:
         self.name = label  # of its lines; another run of the same name has another one
-        self.run = run
+        self.run = run = internal.run_of(secret)
         row = internal.Row(name, run, kind, pid=len(mesh.workers) + 1, wants=list(wants))
-        self.half = WorkProcess(ProcessSettings(row=row, servers=tuple(mesh.servers)), now=mesh.now)
+        self.half = WorkProcess(ProcessSettings(row=row, secret=secret, servers=tuple(mesh.servers)), now=mesh.now)
         self.takes = True
         self.given: list[tuple[str, bytes]] = []
         self.told: list[Event] = []

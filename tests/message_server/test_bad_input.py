@@ -9,7 +9,8 @@ from alphorn.model import internal
 from alphorn.model.errors import PeerViolation
 from alphorn.model.events import Event
 
-RUN, OTHER = bytes(16), bytes(range(16))
+SECRET, ANOTHER = b"one", b"another"
+RUN, OTHER = internal.run_of(SECRET), internal.run_of(ANOTHER)
 
 
 class Port:
@@ -46,9 +47,10 @@ class Port:
             self.server.on_time(self.now)
         self.collect()
 
-    def join(self, number: int, name: str, run: bytes) -> None:
+    def join(self, number: int, name: str, secret: bytes) -> None:
         self.open(number)
-        self.say(number, internal.Join(internal.VERSION, internal.Row(name, run, internal.PROGRAM)))
+        row = internal.Row(name, internal.run_of(secret), internal.PROGRAM)
+        self.say(number, internal.Join(internal.VERSION, row, secret))
 
     def refusal(self, number: int) -> internal.Refused:
         found = [frame for frame in self.heard[number] if isinstance(frame, internal.Refused)]
@@ -108,8 +110,8 @@ def test_a_process_that_breaks_the_rules_is_hung_up_and_nobody_else(
     frames: list[internal.AnyProcessFrame], reason: str
 ) -> None:
     port = Port()
-    port.join(1, "a", RUN)
-    port.join(2, "b", OTHER)
+    port.join(1, "a", SECRET)
+    port.join(2, "b", ANOTHER)
     port.say(1, *frames, internal.Ping())
     assert reason in port.refusal(1).reason
     assert 2 not in port.hung
@@ -117,8 +119,8 @@ def test_a_process_that_breaks_the_rules_is_hung_up_and_nobody_else(
 
 def test_frames_of_an_earlier_connection_count_for_nothing() -> None:
     port = Port()
-    port.join(1, "a", RUN)
-    port.join(2, "a", RUN)
+    port.join(1, "a", SECRET)
+    port.join(2, "a", SECRET)
     assert port.hung == {1: "its process has come on another connection"}
     port.say(2, internal.Home(True))
     port.say(1, internal.SayAll(1, b"late"), internal.Leave())
@@ -130,33 +132,44 @@ def test_frames_of_an_earlier_connection_count_for_nothing() -> None:
 
 def test_a_process_that_does_not_read_hears_one_error_and_is_away() -> None:
     port = Port()
-    port.join(1, "a", RUN)
-    port.join(2, "b", OTHER)
+    port.join(1, "a", SECRET)
+    port.join(2, "b", ANOTHER)
     for _ in range(3):  # frames of one turn that it does not get
         port.server.receive(ms.Clogged(1), port.now)
     port.collect()
     assert port.refusal(1).error == "Blocked"
     assert internal.Departed([RUN], False) in port.heard[2]
     port.server.receive(ms.Closed(1), port.now)
-    port.join(3, "a", RUN)
+    port.join(3, "a", SECRET)
     assert 3 not in port.hung
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
 @pytest.mark.parametrize("run", [RUN, b"s" * 16], ids=["a node's", "the server's"])
-def test_nobody_gets_in_under_the_run_of_another_process(run: bytes) -> None:
+def test_nobody_gets_in_under_the_run_of_another_process(name: str, run: bytes) -> None:
+    """Not under its name either: everybody hears the runs of the others, and their secrets from nobody."""
     port = Port()
-    port.open(1)
-    port.say(1, internal.Join(1, row("mm1", RUN, "message_manager")))
-    port.open(2, ticket="a")
-    port.say(2, internal.Join(1, row("a", run)), internal.Home(True, 1000))
-    port.join(3, "b", OTHER)
-    assert "a names the run of another process as its own" in port.refusal(2).reason
+    port.join(1, "a", SECRET)
+    for number, secret in enumerate((b"", ANOTHER, run), 2):
+        port.open(number, ticket=name)
+        port.say(number, internal.Join(1, row(name, run), secret), internal.Home(True, 1000))
+    port.join(5, "c", ANOTHER)
+    for number in (2, 3, 4):
+        assert f"{name} names the run of another process as its own" in port.refusal(number).reason
+    assert list(port.hung) == [2, 3, 4]
+
+
+def test_nobody_is_there_twice_under_two_names() -> None:
+    port = Port()
+    port.join(1, "a", SECRET)
+    port.join(2, "b", SECRET)
+    assert "b names the run of another process as its own" in port.refusal(2).reason
     assert list(port.hung) == [2]
 
 
 def test_numbers_that_cannot_be_are_counted_for_others_as_far_as_can_be_told() -> None:
     port = Port()
-    port.join(1, "a", RUN)
+    port.join(1, "a", SECRET)
     port.say(1, internal.Home(True))
     for number in range(2, 8):
         port.join(number, f"liar {number}", bytes([number]) * 16)
@@ -177,7 +190,7 @@ def test_a_time_that_no_calendar_knows_is_a_violation(time: float) -> None:
 
 def test_what_is_said_to_nobody_is_dropped() -> None:
     port = Port()
-    port.join(1, "a", RUN)
+    port.join(1, "a", SECRET)
     port.say(
         1,
         internal.Say(OTHER, 1, 1, b"?"),

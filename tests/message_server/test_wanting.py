@@ -9,7 +9,7 @@ RUN = bytes(range(16))
 
 def test_a_server_that_welcomes_late_hears_what_is_wanted_by_then() -> None:
     row = internal.Row("worker", RUN, internal.PROGRAM)
-    process = WorkProcess(Settings(row=row, servers=("ms1", "ms2")), now=0.0)
+    process = WorkProcess(Settings(row=row, secret=b"", servers=("ms1", "ms2")), now=0.0)
     process.receive(Connected("ms1"), 0.0)
     process.receive(Connected("ms2"), 0.0)
     process.receive(Heard("ms1", internal.Joined("ms1", RUN)), 0.0)

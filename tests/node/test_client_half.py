@@ -12,7 +12,7 @@ from alphorn.io.cluster_file import ClusterFile, NodeTable
 from alphorn.io.local_cluster import LocalShape, lay_out
 from alphorn.io.work_process import WorkProcessRunner
 from alphorn.model.events import Event
-from alphorn.model.internal import PROGRAM, Row
+from alphorn.model.internal import PROGRAM, SECRET_BYTES, Row, run_of
 from alphorn.model.process_conversation import COMMAND
 from alphorn.node.client_half import LOGGED_CHARACTERS_MAX, ClientHalf, Early, one_line
 from alphorn.node.message_server import MessageServerNode
@@ -41,8 +41,9 @@ async def until(is_so: Any) -> None:
 
 def program(file: ClusterFile, name: str) -> WorkProcessRunner:
     servers = [(server.name, server.internal) for server in file.message_servers]
-    row = Row(name, os.urandom(16), PROGRAM, 77, "here")
-    return WorkProcessRunner(row, servers, on_given=lambda given: None)
+    secret = os.urandom(SECRET_BYTES)
+    row = Row(name, run_of(secret), PROGRAM, 77, "here")
+    return WorkProcessRunner(row, servers, secret=secret, on_given=lambda given: None)
 
 
 def test_what_a_node_is_told_is_one_line_of_its_log_whatever_is_in_it(tmp_path, caplog):

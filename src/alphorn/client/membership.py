@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from alphorn.io.tasks import Tasks
 from alphorn.io.work_process import WorkProcessRunner
 from alphorn.model.errors import Error, MessageTooLarge, Misuse, PeerViolation, Unavailable
 from alphorn.model.events import Event
-from alphorn.model.internal import MESSAGE_BYTES_MAX, OTHERS, PROGRAM, Row
+from alphorn.model.internal import MESSAGE_BYTES_MAX, OTHERS, PROGRAM, SECRET_BYTES, Row, run_of
 from alphorn.model.process_conversation import COMMAND, AskTicket, TicketAnswer, check_process_name
 
 TELL_S = 10.0  # for a message to be acknowledged
@@ -83,9 +82,11 @@ class Membership:
         self._is_let_in = asyncio.Event()
         self._tasks = Tasks()
         way = await self._ask_way()
+        secret = os.urandom(SECRET_BYTES)
         self._runner = WorkProcessRunner(
-            Row(self.name, time.time_ns().to_bytes(8, "big") + os.urandom(8), PROGRAM, os.getpid(), _host()),
+            Row(self.name, run_of(secret), PROGRAM, os.getpid(), _host()),
             way.servers,
+            secret=secret,
             on_given=self._on_given,
             on_won=self._on_won,
             on_joined=self._on_joined,

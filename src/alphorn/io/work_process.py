@@ -44,6 +44,7 @@ class WorkProcessRunner:
         row: internal.Row,
         servers: Sequence[tuple[str, str]],
         *,
+        secret: bytes,
         on_given: Callable[[Given], None],
         on_won: Callable[[bytes], None] = lambda key: None,
         on_refused: Callable[[Error], None] = lambda error: None,
@@ -53,6 +54,7 @@ class WorkProcessRunner:
         admission: Pass | None = None,
     ) -> None:
         self._row = row
+        self._secret = secret
         self._addresses = dict(servers)
         self._on_given = on_given
         self._on_won = on_won
@@ -83,7 +85,8 @@ class WorkProcessRunner:
     async def start(self) -> None:
         """Begins to connect; `on_joined` hears when a server has welcomed this process."""
         now = asyncio.get_running_loop().time()
-        self._machine = WorkProcess(Settings(row=self._row, servers=tuple(self._addresses)), now=now)
+        settings = Settings(row=self._row, secret=self._secret, servers=tuple(self._addresses))
+        self._machine = WorkProcess(settings, now=now)
         self._driver: Driver[machine.Input, machine.Output] = Driver(
             self._machine, perform=self._perform, end_turn=self._end_turn, on_failure=self._on_failure
         )

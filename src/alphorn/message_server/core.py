@@ -216,7 +216,7 @@ class MessageServer:
                 reason = f"version {frame.version} of internal connections is not spoken here"
                 raise PeerViolation(f"{reason}; version {internal.VERSION} is")
             self._roster.check_name(row, ticket)
-            self._check_run(row)
+            self._check_run(row, frame.secret)
             self._make_way(row, now)
         except Error as error:
             self._refuse(connection, error)
@@ -236,11 +236,10 @@ class MessageServer:
         self._presence.welcome(process, is_known=is_known, now=now)
         self._say(Log("info", "process_joined", f"name={row.name} kind={row.kind} pid={row.pid}"))
 
-    def _check_run(self, row: internal.Row) -> None:
+    def _check_run(self, row: internal.Row, secret: bytes) -> None:
         """Everybody knows the runs of the others: who names one of them would be taken for that one."""
         known = self._roster.of_run(row.run)
-        is_of_server = row.run in (self._settings.run, self._meeting.peer_run)
-        if is_of_server or (known is not None and known.row.name != row.name):
+        if internal.run_of(secret) != row.run or (known is not None and known.row.name != row.name):
             raise AccessDenied(f"{row.name} names the run of another process as its own; begin with a new run")
 
     def _make_way(self, row: internal.Row, now: float) -> None:

@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One work process."""
 
     row: internal.Row
+    secret: bytes  # its run is `run_of` it
     servers: tuple[str, ...]  # names, in the order in which all prefer them
     beat_s: float = 1.0
     silent_s: float = 4.0  # silence of a server after which it is taken for lost
@@ -188,7 +189,7 @@ class WorkProcess:
 
     def _connect(self, server: str, now: float) -> None:
         self._servers.begin(server, now, self._row.wants)
-        self._say(server, internal.Join(internal.VERSION, self._row))
+        self._say(server, internal.Join(internal.VERSION, self._row, self._settings.secret))
 
     def _lose(self, server: str, now: float) -> None:
         if not self._servers.lose(server):

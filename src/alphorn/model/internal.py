@@ -11,18 +11,20 @@ home: it speaks through it, and hears there what is said to all.
 Confirmations are cumulative. Frames are four bytes of length and one msgpack array, as at the native door.
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from alphorn.model.discretion import shown
 from alphorn.model.errors import PeerViolation
 from alphorn.model.events import Event
 
 VERSION = 1
 LENGTH_BYTES = 4
-RUN_BYTES = 16
+RUN_BYTES = SECRET_BYTES = 16
 MESSAGE_BYTES_MAX = (1 << 20) + 6  # of a body of 1 MiB, packed
 FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (64 << 10)
 NAME_CHARACTERS_MAX = 200
@@ -38,11 +40,17 @@ PROGRAM = "program"  # the kind of a work process that is no node of the cluster
 
 Name = Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
 Run = Annotated[bytes, Meta(min_length=RUN_BYTES, max_length=RUN_BYTES)]
+Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES)]
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 ClaimKey = Annotated[bytes, Meta(max_length=64)]
 EventKind = Annotated[str, Meta(max_length=64)]
 EventKinds = Annotated[list[EventKind], Meta(max_length=KINDS_MAX)]
 Lanes = Annotated[list[tuple[Run, Number]], Meta(max_length=LANES_MAX)]  # of senders' lanes the last numbers
+
+
+def run_of(secret: bytes) -> bytes:
+    """The run of the process that keeps this secret: everybody may know the run, and nobody else can join as it."""
+    return hashlib.sha256(secret).digest()[:RUN_BYTES]
 
 
 class ProcessFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -88,6 +96,9 @@ class Join(ProcessFrame, frozen=True, array_like=True, gc=False, tag=1):
 
     version: int
     row: Row
+    secret: Secret = b""  # its run follows from it
+
+    __repr__ = shown
 
 
 class Want(ProcessFrame, frozen=True, array_like=True, gc=False, tag=2):

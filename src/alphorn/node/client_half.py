@@ -20,7 +20,7 @@ from alphorn.io.work_process import Given, WorkProcessRunner
 from alphorn.message_server.process_machine import Told
 from alphorn.model.errors import Error
 from alphorn.model.events import EVERYTHING, Event
-from alphorn.model.internal import PROGRAM, RUN_BYTES, Row
+from alphorn.model.internal import PROGRAM, SECRET_BYTES, Row, run_of
 from alphorn.model.process_conversation import COMMAND, read_body
 
 ANSWER_S = 0.5  # so long a message server may take to say how it stands
@@ -57,11 +57,12 @@ class ClientHalf:
         # Client Managers log events, so that each is on `_LOG` and not once for every node.
         wants = [EVERYTHING] if table.kind == "client_manager" else []
         address = table.clients or table.link or table.internal or table.witness
-        run = time.time_ns().to_bytes(8, "big") + os.urandom(RUN_BYTES - 8)
+        secret = os.urandom(SECRET_BYTES)
         key = load_cluster_key(file.key_path) if file.key_path is not None else None
         self._runner = WorkProcessRunner(
-            Row(table.name, run, table.kind, os.getpid(), address, wants),
+            Row(table.name, run_of(secret), table.kind, os.getpid(), address, wants),
             list(self._addresses.items()),
+            secret=secret,
             on_given=self._on_given,
             on_refused=self._on_refused,
             on_joined=self._on_joined,

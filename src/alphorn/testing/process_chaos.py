@@ -21,7 +21,7 @@ from alphorn.io.local_cluster import FILE_NAME, LocalShape, lay_out, write_clust
 from alphorn.io.work_process import Given, WorkProcessRunner
 from alphorn.message_server.process_machine import Told
 from alphorn.model.errors import Error, Unavailable
-from alphorn.model.internal import OTHERS, PROGRAM, Row
+from alphorn.model.internal import OTHERS, PROGRAM, SECRET_BYTES, Row, run_of
 from alphorn.testing.process_bench.measure import free_addresses
 
 WORKERS = 8
@@ -76,9 +76,11 @@ class _Worker:
         self.acknowledged: dict[Key, set[int]] = {}
         self._next: dict[str, int] = {}
         self.standing: dict[str, dict[str, object]] = {}
+        secret = os.urandom(SECRET_BYTES)
         self.runner = WorkProcessRunner(
-            Row(name, os.urandom(16), PROGRAM, os.getpid()),
+            Row(name, run_of(secret), PROGRAM, os.getpid()),
             servers,
+            secret=secret,
             on_given=self._on_given,
             on_standing=lambda server, data: self.standing.__setitem__(server, msgspec.json.decode(data)),
         )

@@ -20,9 +20,8 @@ import uvloop
 
 from alphorn.io.streams import FrameStream
 from alphorn.io.work_process import Given, WorkProcessRunner
-from alphorn.model.internal import PROGRAM, Row
+from alphorn.model.internal import PROGRAM, SECRET_BYTES, Row, run_of
 
-RUN_BYTES = 16
 JOIN_S = 30.0
 TIMEOUT_S = 60.0
 FRAME_BYTES_MAX = 2 << 20
@@ -48,9 +47,11 @@ async def join(servers: Servers, name: str, others: int = 0) -> WorkProcessRunne
     def on_given(given: Given) -> None:
         runner.take(given)
 
+    secret = os.urandom(SECRET_BYTES)
     runner = WorkProcessRunner(
-        Row(name, os.urandom(RUN_BYTES), PROGRAM, os.getpid()),
+        Row(name, run_of(secret), PROGRAM, os.getpid()),
         servers,
+        secret=secret,
         on_given=on_given,
         on_joined=lambda server: joined.release(),
         on_changed=changed.set,

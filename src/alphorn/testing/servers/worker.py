@@ -52,12 +52,13 @@ class Worker(Process):
         self.run += 1
         self.dies_at = ""
         self.is_leaving = False
-        run = self._stream.randbytes(internal.RUN_BYTES)
+        secret = self._stream.randbytes(internal.SECRET_BYTES)
+        run = internal.run_of(secret)
         wants = self.program.draw_wants()
         self.facts_run: ProcessRun = self.facts.process_began(self.row_name, run, frozenset(wants))
         row = internal.Row(self.row_name, run, self.kind, self.run, "", wants=list(wants))
         names = tuple(server.name for server in self.servers)
-        self.machine = WorkProcess(Settings(row=row, servers=names), now=self.schedule.now)
+        self.machine = WorkProcess(Settings(row=row, servers=names, secret=secret), now=self.schedule.now)
         self._ends: dict[str, StreamEnd] = {}
         self._unread: list[tuple[StreamEnd, int]] = []  # what came while it was paused
         self._began = dict.fromkeys(names, 0.0)
