@@ -187,6 +187,40 @@ def test_a_count_of_what_was_missed_is_for_who_was_away_and_covers_it(world: _Wo
     _objects(NothingIsMissed.name, world.finish)
 
 
+def test_what_a_server_was_never_told_may_be_counted_by_who_has_not_taken_it(world: _World) -> None:
+    missed = Event(kind=MISSED, node="b", details={"count": 1})
+    saying = world.say(world.a)
+    world.facts.server_heard(world.first, internal.SayAll(1, saying.body), world.a)
+    world.facts.server_heard(world.second, internal.Hold(1, "a", world.a.run, 1, saying.body, None, True))
+    world.give(saying, world.c)
+    world.facts.server_ended(world.second)
+    home = internal.Home(is_here=True, first=2)
+    world.facts.server_heard(world.first, home, world.a)
+    assert world.facts.may_count(world.b) == {}
+    world.facts.server_heard(world.facts.server_began("s2"), home, world.a)
+    world.facts.tell(world.b, missed)
+    _objects(NothingIsMissed.name, lambda: world.facts.tell(world.b, missed))
+    _objects(NothingIsMissed.name, lambda: world.facts.tell(world.c, missed))
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_what_only_dead_servers_had_may_be_counted_in_each_lane(world: _World, *, is_wanted: bool) -> None:
+    event = Event(kind="disk_low" if is_wanted else "channel_lost", node="", channel="orders", number=1)
+    for reporter in (world.a, world.b):
+        world.facts.report(reporter, event)
+        world.facts.server_heard(world.first, internal.Report(1, event), reporter)
+    world.facts.server_ended(world.first)
+    world.facts.server_ended(world.second)
+    server = world.facts.server_began("s1")
+    for reporter in (world.a, world.b):
+        world.facts.server_heard(server, internal.Home(is_here=True, first=2), reporter)
+    world.facts.tell(world.c, Event(kind=MISSED, node="c", details={"count": 2}))
+    world.facts.tell(world.b, Event(kind=MISSED, node="b", details={"count": 1}))
+    world.finish()
+    world.facts.tell(world.c, Event(kind=MISSED, node="c", details={"count": 1}))
+    _objects(NothingIsMissed.name, world.finish)
+
+
 @pytest.mark.parametrize("error", ["Misuse", "Unavailable", "UnknownOutcome", "Blocked", "AccessDenied"])
 def test_an_error_that_has_no_reason_is_noticed(world: _World, error: str) -> None:
     world.pass_time(3.0)

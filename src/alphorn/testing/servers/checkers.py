@@ -87,7 +87,9 @@ class NothingIsMissed:
         facts.watch.missed.append(self._on_missed)
 
     def _on_missed(self, receiver: ProcessRun, count: int) -> None:
-        if receiver.silent_s < KEEP_S and not self._facts.has_lost and not self._is_narrow:
+        if receiver.silent_s >= KEEP_S or self._facts.has_lost or self._is_narrow:
+            return
+        if sum(receiver.missed) > sum(self._facts.may_count(receiver).values()):
             raise Violation(self.name, f"{receiver} is told that it missed {count}, and was never away for a minute")
 
     def _judge(self) -> None:
@@ -106,6 +108,7 @@ class NothingIsMissed:
         """What it should have been given, and how many things there were that it was not given."""
         facts = self._facts
         lacking: list[Saying | Occurrence] = []
+        may_count = facts.may_count(receiver)
         possible = facts.count_of_presence(receiver) + receiver.doubtful
         newest: dict[ProcessRun, int] = {}
         oldest: dict[ProcessRun, int] = {}
@@ -125,12 +128,13 @@ class NothingIsMissed:
             if is_between or is_safe:
                 lacking.append(saying)
         for occurrence in facts.occurrences.values():
+            possible += may_count.get(occurrence, 0)  # in each lane, of whatever kind
             if receiver in occurrence.given:
                 possible += len(occurrence.reporters) > 1  # of two, parted servers may give one each
             if receiver in occurrence.given or receiver in occurrence.reporters:
                 continue
             kind = occurrence.event.kind
-            possible += receiver.may_get(kind) or facts.has_lost  # of what only the dead had nobody knows the kind
+            possible += receiver.may_get(kind) and len(occurrence.reporters) > may_count.get(occurrence, 0)
             if occurrence.is_lost or not occurrence.heard_by or not receiver.is_alive:
                 continue
             if receiver.joined_at < occurrence.at and receiver.has_wanted(kind, occurrence.at - SETTLED_S):

@@ -37,6 +37,7 @@ class ServerRun:
         self.lapsed: dict[ProcessRun, float] = {}  # when it last had lacked this run for long
         self.spoken: dict[ProcessRun, float] = {}  # when it last heard something for all from this run itself
         self.is_synchronised = False
+        self.lanes: dict[bytes, int] = {}  # of senders, the last number that it knows of
         self.said_all_at = NEVER  # when it last said to the other one that this was all
         self.finished: dict[bytes, float] = {}  # keys that it was told to be done → when first
         self.granted: dict[tuple[ProcessRun, bytes], float] = {}  # to whom it said yes → when last
@@ -202,6 +203,8 @@ class Facts:
         self.watch = Watch()
         self.servers: dict[str, ServerRun] = {}  # those that live
         self.has_lost = False  # something was with servers that have all ended
+        self.things: dict[tuple[bytes, int], Thing] = {}  # by its sender's run and the number in that lane
+        self.passed_over: set[tuple[bytes, int]] = set()  # of these, what some server was never told
         self.linked: set[frozenset[str]] = set()
         self.processes: list[ProcessRun] = []
         self.by_run: dict[bytes, ProcessRun] = {}
@@ -239,6 +242,33 @@ class Facts:
                 server.spoken[speaker] = self.now
         if isinstance(frame, internal.Finish):
             server.finished.setdefault(frame.key, self.now)
+        self._note_lanes(server, frame, speaker)
+
+    def _note_lanes(self, server: ServerRun, frame: msgspec.Struct, speaker: ProcessRun | None) -> None:
+        """Who goes on in its lane at a server that does not know what came before passes over that."""
+        known: list[tuple[bytes, int]] = []
+        if isinstance(frame, internal.Hold):
+            known = [(frame.run, frame.number)]
+        elif isinstance(frame, internal.Lost):
+            known = [(record.run, record.last) for record in frame.records]
+        elif isinstance(frame, internal.SayAll | internal.Report) and speaker is not None:
+            known = [(speaker.run, frame.number)]
+            self.things.update((known[0], thing) for thing in self.things_in(frame))
+        elif isinstance(frame, internal.Home) and frame.is_here and speaker is not None:
+            known = [(speaker.run, frame.first - 1)]
+            unknown = range(server.lanes.get(speaker.run, 0) + 1, frame.first)
+            self.passed_over.update((speaker.run, number) for number in unknown)
+        for run, number in known:
+            server.lanes[run] = max(number, server.lanes.get(run, 0))
+
+    def may_count(self, receiver: ProcessRun) -> dict[Thing, int]:
+        """What may be counted as missed, wanted or not, as some server does not know what it was; how often each."""
+        counts: dict[Thing, int] = {}
+        for run, number in self.passed_over:
+            thing = self.things.get((run, number))
+            if thing is not None and run != receiver.run and receiver not in thing.taken:
+                counts[thing] = counts.get(thing, 0) + 1
+        return counts
 
     def _leave_behind(self, server: ServerRun, speaker: ProcessRun) -> None:
         """Who speaks through a server that has started and reached no other one passes over what only others have."""
