@@ -193,8 +193,8 @@ def test_a_command_gets_the_event_on_standard_input_and_in_its_environment(
     assert following.end() == (0, "", "")
     seen = [ast.literal_eval(line) for line in (tmp_path / "seen").read_text().splitlines() if LOOKER not in line]
     assert [arguments for arguments, _, _ in seen] == [["--to", "the $(boss)"]] * len(seen)
-    assert [json.loads(said)["node"] for _, said, _ in seen][:2] == nodes[:2]
-    assert [node for _, _, node in seen][:2] == nodes[:2]
+    assert [json.loads(said)["node"] for _, said, _ in seen[:2]] == nodes[:2]  # the last one may be cut off by Ctrl-C
+    assert [node for _, _, node in seen[:2]] == nodes[:2]
 
 
 @pytest.mark.requirement("CCM-7")
