@@ -46,6 +46,13 @@ def test_a_publication_that_was_asked_for_stays_as_it_is_where_its_batch_is_publ
     assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
 
 
+def test_a_move_that_was_refused_is_not_expected_by_what_was_ordered_again_for_a_new_primary() -> None:
+    """The channel was opened between the two."""
+    seed = 777000152
+    result = run_channels(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+
+
 def test_who_receives_from_what_leaves_acknowledges_or_closes_and_then_primaries_end() -> None:
     told: list[str] = []
     crashes = 0

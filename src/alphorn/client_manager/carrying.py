@@ -98,7 +98,17 @@ class Journey:
             self._on_expected(Answered(0, error=Misuse.__name__, reason=reason))
             return
         command = Expect(carry.destination, carry.policy, self.channel, carry.number, carry.names)
-        there.request(command, self._on_expected)
+        repeats = there.repeats
+
+        def on_answer(answer: Answered) -> None:
+            # Where it was ordered again, the log may have refused it and then take it, and nobody would carry what is
+            # expected: one that comes behind both tells.
+            if answer.error and there.repeats != repeats:
+                self.begin()
+            else:
+                self._on_expected(answer)
+
+        there.request(command, on_answer)
 
     def on_exported(self, frame: Exported) -> None:
         """Messages, or a piece of all else, go into the other log."""

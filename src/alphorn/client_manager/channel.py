@@ -91,6 +91,7 @@ class Channel:
         "links",
         "pending",
         "primary",
+        "repeats",
     )
 
     def __init__(
@@ -109,6 +110,7 @@ class Channel:
         self.epoch = 0
         self.committing = 0  # number of the own entry whose outcome is just being told
         self.heard = 0  # the newest entry of the log that has come
+        self.repeats = 0  # how often what had no answer was ordered again
         self.links: set[str] = set()
         self.is_open = True
         self.pending: dict[int, Pending] = {}
@@ -302,8 +304,7 @@ class Channel:
         if pending is None or pending.is_wanted():
             return True
         del self.pending[wish.request]
-        if pending.lost is not None:
-            pending.lost()
+        pending.lose()
         return False
 
     def _drop_requests(self, connection: bytes) -> None:
@@ -311,8 +312,7 @@ class Channel:
         for request, pending in list(self.pending.items()):
             if pending.command is not None and owner_of(pending.command) == connection:
                 del self.pending[request]
-                if pending.lost is not None:
-                    pending.lost()
+                pending.lose()
 
     def _goes_with_bulk(self, command: AnyCommand, whose: bytes) -> bool:
         """Fragments, and what would make no sense before those that wait."""
@@ -327,6 +327,7 @@ class Channel:
         Each of them changes nothing when it is applied twice, as long as whoever asked for it waits: who went on
         elsewhere has asked there. What was asked on the link is lost.
         """
+        self.repeats += 1
         for request, pending in list(self.pending.items()):
             if pending.command is not None and not pending.has_left:
                 continue
@@ -334,8 +335,7 @@ class Channel:
                 self._repeat(request, pending)
                 continue
             del self.pending[request]
-            if pending.lost is not None:
-                pending.lost()
+            pending.lose()
 
     def take_entries(self, now: float) -> list[tuple[int, bytes]]:
         """What is to be ordered now, with handles."""

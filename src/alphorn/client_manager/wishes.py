@@ -114,6 +114,11 @@ class Pending(msgspec.Struct, gc=False):
     is_wanted: Callable[[], bool] = always
     has_left: bool = False  # its entry has: only then the primary may have answered it
 
+    def lose(self) -> None:
+        """Nobody waits for it any more, or nobody answers it."""
+        if self.lost is not None:
+            self.lost()
+
 
 class Wish(msgspec.Struct, frozen=True, gc=False):
     """A command that somebody wants ordered, with what belongs to it."""
