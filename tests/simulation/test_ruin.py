@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from alphorn.bus.machine import ChangeInterval, ChangeVoters
+from alphorn.bus.storage import CheckpointInfo
 from alphorn.testing.faults import Nemesis
 from alphorn.testing.node_faults import sequencer_of
 from alphorn.testing.plan import make_plan
@@ -106,6 +107,23 @@ def test_what_a_number_means_may_rot_only_where_its_entry_can_be_read_there_or_e
     assert nemesis.ruin.may_damage_number(third, 9)
     third.disk.durable.entries[9] = b"batch"
     assert nemesis.ruin.may_damage_number(third, 9)
+
+
+def test_the_only_record_a_log_begins_with_may_rot_only_where_the_whole_disk_may_be_lost(nemesis: Nemesis) -> None:
+    first = nemesis.simulation.nodes[0]
+    key, disk = ("group_state", 0, 0), first.disk.durable
+    disk.group_state = (2, b"")
+    disk.assignments[9], disk.entries[9] = numbered(9), b"batch"  # nobody else has it
+    assert not nemesis.ruin.may_lose_disk(first)
+    assert nemesis.ruin.may_damage_base(first, key), "a log from number 1 needs no record before it"
+    disk.assignments = {number: known for number, known in disk.assignments.items() if number > 2}
+    assert not nemesis.ruin.may_damage_base(first, key)
+    disk.checkpoint = CheckpointInfo(sequence=2, epoch=1, size=0, chunks=0, digest=0, state=b"")
+    assert nemesis.ruin.may_damage_base(first, key), "the checkpoint tells the same"
+    disk.checkpoint = None
+    for other in nemesis.simulation.nodes[1:]:
+        other.disk.durable.entries[9] = b"batch"
+    assert nemesis.ruin.may_damage_base(first, key)
 
 
 def test_no_disk_may_be_lost_without_which_nobody_could_ask_to_be_sequencer() -> None:

@@ -33,6 +33,20 @@ def test_fragments_of_one_batch_cut_in_two_sizes_do_not_take_each_others_place_f
     assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
 
 
+def test_a_voter_whose_record_cannot_be_read_is_not_removed_while_another_has_lost_its_disk() -> None:
+    """The record of a number rots at the witness; as soon as it is whole again, one of the two servers is blank."""
+    seed = 777000221
+    result = run_seed(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
+
+
+def test_the_record_that_the_only_copies_hang_on_does_not_rot() -> None:
+    """A group that keeps one copy: without its group state, the server that has it would begin anew, without entries."""
+    seed = 777000153
+    result = run_seed(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"
+
+
 def test_every_plan_enables_many_classes_of_faults() -> None:
     plans = [make_plan(seed) for seed in range(200)]
     assert all(len(plan.faults) >= FAULT_CLASSES_MIN for plan in plans)

@@ -247,7 +247,7 @@ class Join(Body, frozen=True, array_like=True):
     member: Member
     is_blank: bool  # its disk holds nothing: it must not vote
     config: Digest  # of its configuration; empty for an unconfigured member
-    accepted: U64
+    accepted: U64  # how far its log goes, records that cannot be read included
     promised: U64
     unused: U64  # nothing was sent under this run's name before it knew the log through this number
     told: tuple[U64, U64] = (0, 0)  # by the newest answer to this run: its epoch, and how far the log went then

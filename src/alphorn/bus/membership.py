@@ -186,7 +186,8 @@ class Membership:
                 station.as_member(),
                 station.is_barred,
                 station.config.digest() if is_configured else b"",
-                station.ledger.last if is_configured else 0,
+                # What cannot be read was accepted all the same: a damaged disk is no older one.
+                max(station.ledger.last, station.impaired_until) if is_configured else 0,
                 station.epoch,
                 self._unused,
                 self._told,

@@ -218,7 +218,7 @@ def _may_damage(nemesis: "Nemesis", node: SimulatedNode, key: Key) -> bool:
             return ruin.may_damage_number(node, key[1])
         case _:
             is_copy = Role.DATA not in node.me.roles or ruin.may_damage_checkpoint(node)
-            return is_copy and ruin.may_damage_assignment(node)
+            return is_copy and ruin.may_damage_base(node, key)
 
 
 def _hasten(node: SimulatedNode) -> None:

@@ -14,7 +14,7 @@ from alphorn.bus.machine import Output
 from alphorn.bus.storage import Meta
 from alphorn.testing.checkers.facts import COMMIT_TYPE, EPOCH_PLACE, TYPE_PLACE, Facts
 from alphorn.testing.checkers.promises import FOLDED
-from alphorn.testing.disk import DiskState
+from alphorn.testing.disk import DiskState, Key
 from alphorn.testing.node import NodeState, SimulatedNode
 
 HEARTBEAT_TYPE = 7
@@ -63,6 +63,17 @@ class Ruin:
         entry = victim.disk.durable.entries.get(sequence)
         others = [node.disk.durable for node in self._others(victim)]
         return any(is_intact(disk, sequence) and entry in (None, disk.entries[sequence]) for disk in others)
+
+    def may_damage_base(self, victim: SimulatedNode, key: Key) -> bool:
+        """The same for a record of what the group was where a log begins; without any, a log means nothing.
+
+        A data server that has no such record left begins as on a lost disk, at another's checkpoint: it denies nothing
+        and keeps no entry, however many of them it could read.
+        """
+        disk = victim.disk.durable
+        if Role.DATA in victim.me.roles and _has_base(disk, set()) and not _has_base(disk, {key}):
+            return self.may_lose_disk(victim)
+        return self.may_damage_assignment(victim)
 
     def may_tear(self, victim: SimulatedNode) -> bool:
         """Whether a number can be settled without the entry this member was writing: others have it, or deny it."""
@@ -162,6 +173,15 @@ class Ruin:
 
     def _on_started(self, node: SimulatedNode) -> None:
         self._expected.pop(node.index, None)
+
+
+def _has_base(state: DiskState, rotten: set[Key]) -> bool:
+    """Whether a disk tells what the group was where its log begins, though these records cannot be read either."""
+    damaged, (first, last) = state.damaged | rotten, state.bounds
+    begins = [state.group_state[0]] if state.group_state is not None and ("group_state", 0, 0) not in damaged else []
+    if state.checkpoint is not None and ("checkpoint", 0, 0) not in damaged:
+        begins.append(state.checkpoint.sequence)
+    return first <= 1 <= last or any(begin + 1 >= first for begin in begins)
 
 
 def is_intact(state: DiskState, sequence: int) -> bool:
