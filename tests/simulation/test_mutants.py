@@ -28,6 +28,7 @@ QUICK = {  # mutants that one of the first seeds shows, and who may object
     "epoch-goes-back": {"epochs only grow"},
     "own-cutting": {"a lost datagram costs no copy", "progress after healing"},
     "cut-in-memory-only": {"epochs grow along every disk"},
+    "damaged-is-older": {"a whole disk keeps its vote"},
     "found-disk-votes": {"a blank disk does not vote"},
     "early-acceptance": {"acknowledged is durable"},
     "early-storage": {"acknowledged is durable"},

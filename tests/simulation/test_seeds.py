@@ -41,7 +41,7 @@ def test_a_voter_whose_record_cannot_be_read_is_not_removed_while_another_has_lo
 
 
 def test_the_record_that_the_only_copies_hang_on_does_not_rot() -> None:
-    """A group that keeps one copy: without its group state, the server that has it would begin anew, without entries."""
+    """A group that keeps one copy: without its group state, the server that has it would begin anew, with no entry."""
     seed = 777000153
     result = run_seed(seed)
     assert not result.failure, f"alphorn sim --seed {seed} --kind log\n{result.failure}\n{result.details}"

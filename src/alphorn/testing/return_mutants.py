@@ -9,6 +9,7 @@ from alphorn.bus.config import Budget, GroupConfig
 from alphorn.bus.follower import Follower
 from alphorn.bus.frames import Absent, Fetch, Frame, Join, fragment_batch
 from alphorn.bus.group_state import GroupState
+from alphorn.bus.membership import Membership
 from alphorn.bus.repair import Repairer
 from alphorn.bus.roster import Roster
 from alphorn.bus.storage import CheckpointInfo, Damaged, Storage
@@ -78,6 +79,18 @@ def _old_entries_stay() -> list[Patch]:
     return [(Follower, "_drop_void", lambda self, first: None)]
 
 
+def _damaged_is_older() -> list[Patch]:
+    original = Membership._join
+
+    def join(self: Any) -> None:
+        station = self._station
+        accepted, station.impaired_until = station.impaired_until, 0
+        original(self)
+        station.impaired_until = accepted
+
+    return [(Membership, "_join", join)]
+
+
 def _found_disk_votes() -> list[Patch]:
     return [(roster, "_DISK_STEP", 0)]
 
@@ -89,6 +102,7 @@ RETURN_MUTANTS = tuple(
         ("own-cutting", "Fragments are sent as the server would cut them, whatever was asked for.", _own_cutting),
         ("mark-unused", "A log that begins behind the own checkpoint is taken for lost.", _mark_unused),
         ("late-join", "A late word of an earlier run takes a member's vote away.", _late_join),
+        ("damaged-is-older", "A record that cannot be read costs a member its vote.", _damaged_is_older),
         ("found-disk-votes", "A disk that was lost is taken for the newest when it is found.", _found_disk_votes),
         ("old-entries-stay", "What is void behind a damaged record stays on the disk.", _old_entries_stay),
     )

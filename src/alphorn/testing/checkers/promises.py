@@ -213,19 +213,19 @@ class DeniedIsAbsent:
 
 
 class KeptDisksVote:
-    """Nobody loses its vote for its disk who still has all that it ever wrote there."""
+    """Nobody loses its vote for its disk who still has all that it ever wrote there, or knows what it cannot read."""
 
     __slots__ = ("_facts", "_spoiled")
     name = "a whole disk keeps its vote"
 
     def __init__(self, facts: Facts, workload: Workload) -> None:
         self._facts = facts
-        self._spoiled: set[int] = set()  # nodes whose disk was lost, old or damaged at some start
+        self._spoiled: set[int] = set()  # nodes whose disk was lost or old, or without a beginning, at some start
         facts.simulation.watch.started.append(self._on_started)
         facts.decided.append(self._on_decided)
 
     def _on_started(self, node: SimulatedNode) -> None:
-        if node.disk.life or any(key[0] in FOLDED for key in node.disk.durable.damaged):
+        if node.disk.life or any(key[0] in FOLDED - {"assignment"} for key in node.disk.durable.damaged):
             self._spoiled.add(node.index)
 
     def _on_decided(
