@@ -15,6 +15,7 @@ from alphorn.model.conversation import (
     Acknowledge,
     AnyClientFrame,
     Close,
+    CloseConsumer,
     Confirmed,
     Consume,
     Delivered,
@@ -263,6 +264,28 @@ def test_what_a_consumer_held_that_went_on_its_way_is_told(two: Two) -> None:
     two.receive(Closed(1, "gone"))
     two.land(begun_at)
     assert (1, moving_link.Followed(7, [], [(0, [1, 4])])) in two.asked
+
+
+def test_what_a_consumer_held_that_ended_on_its_way_is_told(two: Two) -> None:
+    """The primary that knew of it may be gone: it counts as delivered all the same, but for what was never handed."""
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.say(CloseConsumer(2, 3, unseen=[4, 4]))
+    two.land(begun_at)
+    two.commit(1)
+    assert (1, moving_link.Followed(7, [], [(0, [1, 3])])) in two.asked
+
+
+def test_what_a_consumer_said_that_ended_on_its_way_is_in_the_log_before_the_primary_is_told(two: Two) -> None:
+    place = two.resolve(0)
+    two.say(Consume(1, 1, 3, place, 10, held=[1, 4]))
+    begun_at = two.hear(0, Move(5, MoveStage.BEGUN, 1, 7))
+    two.say(Acknowledge(2, 3, [1, 2]), CloseConsumer(3, 3))
+    two.land(begun_at)
+    assert not [asked for _, asked in two.asked if isinstance(asked, moving_link.Followed)]
+    two.commit(1)
+    assert [asked for _, asked in two.asked if isinstance(asked, moving_link.Followed)]
 
 
 def test_what_was_told_of_consumers_is_told_to_the_next_primary_until_all_have_followed(two: Two) -> None:

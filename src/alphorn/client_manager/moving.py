@@ -362,9 +362,8 @@ class Moving:
         desk, listed = self._desk, self._desk.directory.forget(place)
         if listed is not None and desk.directory.at(redirect.place) is None:
             desk.directory.learn(redirect.place, listed.destination, listed.policy)
-        old_channel, old_number = parts_of(place)
-        loose = [each[1:] for each in desk.loose.of(old_channel) if each[0] == old_number]
-        desk.loose.forget(old_channel, old_number)
+        loose = self._loose_at(place)
+        desk.loose.forget(*parts_of(place))
         desk.log("info", "destination_moved", f"from={parts_of(place)} to={parts_of(redirect.place)}")
         self.on_turned(place, self.current(place))
         returned, parked, consumers = redirect.returned, redirect.parked, redirect.consumers
@@ -374,16 +373,22 @@ class Moving:
         for then in parked:
             then()
         unseen = self.on_moved(consumers, redirect.place)
+        late = self._loose_at(redirect.place)  # of consumers whose end, or what they gave back, waited here
+        loose += late
         if unseen or loose:
             self._reports[redirect.place] = (unseen, loose)
         if (
-            returned or parked
+            returned or parked or late
         ):  # what consumers that are gone have acknowledged must be in the log before others may have it
             channel, number = parts_of(redirect.place)
             nothing = Acknowledge(number, 0, b"", [])
             desk.channels[channel].want_last(nothing, lambda: self._tell_followed(redirect.place))
         else:
             self._tell_followed(redirect.place)
+
+    def _loose_at(self, place: int) -> list[tuple[int, list[int]]]:
+        channel, number = parts_of(place)
+        return [each[1:] for each in self._desk.loose.of(channel) if each[0] == number]
 
     def _tell_followed(self, place: int) -> None:
         if place in self._followed:
