@@ -189,6 +189,23 @@ def test_what_was_with_a_consumer_counts_as_delivered_unless_it_never_reached_th
     assert target.returned() == [1, 1]
 
 
+def test_what_one_had_that_is_gone_counts_as_delivered_although_the_next_never_saw_it(
+    source: Source, target: Target
+) -> None:
+    """Method: one had 1 and 2 and is gone with the primary; the next was to be given all, and it left before that."""
+    source.be_replaced()
+    source.ask(1, link.Introduce("cm1", FIRST, 1, "", [CONNECTION]))
+    source.attach(1)
+    source.ask(1, link.Settled([(QUEUE, 0, [1, 2])]))
+    source.settle(2, SECOND)
+    assert source.delivered(1) == [(1, 2), (2, 2), (3, 1)]
+    source.begin()
+    target.land(source.record())
+    target.follow(2, unseen=(1, 3))
+    target.follow(1, loose=(1, 2))
+    assert target.returned() == [1, 2]
+
+
 def test_the_rest_is_not_exported_before_client_managers_have_said_what_they_have(source: Source) -> None:
     source.begin()
     source.be_replaced()

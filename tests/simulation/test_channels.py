@@ -39,6 +39,13 @@ def test_what_was_to_come_back_behind_a_move_says_that_it_was_given_out() -> Non
     assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
 
 
+@pytest.mark.parametrize("seed", [777000384, 777000528])
+def test_what_was_given_out_before_a_move_says_so_although_primaries_ended_amid_it(seed: int) -> None:
+    """A consumer closes while its queue leaves; or the next one never sees what was given to one that is gone."""
+    result = run_channels(seed)
+    assert not result.failure, f"alphorn sim --seed {seed} --kind channels\n{result.failure}\n{result.details}"
+
+
 def test_a_publication_that_was_asked_for_stays_as_it_is_where_its_batch_is_published_once_more() -> None:
     """A hasty job asks before it hears that a part was refused, and a channel has its batch by an earlier word."""
     seed = 782000088

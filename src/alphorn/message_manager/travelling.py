@@ -185,10 +185,11 @@ class Travelling:
         lent, nothing = engine.moves.landing[number].lent, RangeSet()
         seen: Told = {}
         for subscription, positions in dispatcher.unclaimed(number).items():
-            found = positions.difference(unseen.get(subscription, nothing))
+            gone = loose.get(subscription, nothing)  # somebody had these, whoever was to be given them after that
+            found = positions.difference(unseen.get(subscription, nothing).difference(gone))
             if number not in self._doubtful:  # what was not given out for certain, and nobody lost, was never given out
                 never = found.difference(lent.given.get(subscription, nothing))
-                found = found.difference(never.difference(loose.get(subscription, nothing)))
+                found = found.difference(never.difference(gone))
             if found:
                 seen[subscription] = found
         return seen
